@@ -1,0 +1,50 @@
+# Every target sets up .venv by itself; nothing but python3 (with venv), cc and make is assumed.
+# PYTHON=python3.12 chooses another interpreter for a new .venv, ARGS=... goes to pytest.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the time went
+	@$(BIN)/whet demo
+
+test: $(VENV)/.development ## run the tests; ARGS="-k cache" picks some
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.development ## check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.development ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.development ## run every benchmark behind the README's claims
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done
+
+clean: ## remove .venv and everything the tools have left
+	rm -rf $(VENV) dist build/out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp stands for what was installed, so that pip runs again only when pyproject.toml changes.
+$(VENV)/.run-time: pyproject.toml | $(BIN)/python
+	@$(INSTALL) .
+	@touch $@
+
+$(VENV)/.development: pyproject.toml | $(BIN)/python
+	@$(INSTALL) '.[dev]'
+	@touch $(VENV)/.run-time $@

@@ -1,0 +1,103 @@
+"""Whet: an autotuner for kernels that can stay switched on in production.
+
+    whet.Space(…)          what may be chosen
+    whet.function(…)       a Python callable, made tunable
+    whet.native(…)         a C function, made tunable
+    whet.tune(target)      finds the fastest config and remembers it
+    whet.choose(target)    what is known already, without tuning
+
+Names are imported when first used: importing whet is quick and quiet.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from whet._version import __version__
+
+if TYPE_CHECKING:
+    from whet.core.budget import Budget
+    from whet.core.config import Config
+    from whet.core.errors import (
+        BudgetError,
+        SpaceError,
+        StoreError,
+        TuningFailedError,
+        UsageError,
+        WhetError,
+    )
+    from whet.core.parameter import Categorical, Ordered, Permutation
+    from whet.core.run import Choice, Result
+    from whet.core.space import Space
+    from whet.core.status import Status
+    from whet.core.trial import Trial
+    from whet.engine.policy import choose
+    from whet.engine.tune import Interrupted, tune
+    from whet.store import open_store
+    from whet.targets.function import function
+    from whet.targets.native.target import native
+
+_HOMES = {
+    "Budget": "whet.core.budget",
+    "BudgetError": "whet.core.errors",
+    "Categorical": "whet.core.parameter",
+    "Choice": "whet.core.run",
+    "Config": "whet.core.config",
+    "Interrupted": "whet.engine.tune",
+    "Ordered": "whet.core.parameter",
+    "Permutation": "whet.core.parameter",
+    "Result": "whet.core.run",
+    "Space": "whet.core.space",
+    "SpaceError": "whet.core.errors",
+    "Status": "whet.core.status",
+    "StoreError": "whet.core.errors",
+    "Trial": "whet.core.trial",
+    "TuningFailedError": "whet.core.errors",
+    "UsageError": "whet.core.errors",
+    "WhetError": "whet.core.errors",
+    "choose": "whet.engine.policy",
+    "function": "whet.targets.function",
+    "native": "whet.targets.native.target",
+    "open_store": "whet.store",
+    "tune": "whet.engine.tune",
+}
+
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "Categorical",
+    "Choice",
+    "Config",
+    "Interrupted",
+    "Ordered",
+    "Permutation",
+    "Result",
+    "Space",
+    "SpaceError",
+    "Status",
+    "StoreError",
+    "Trial",
+    "TuningFailedError",
+    "UsageError",
+    "WhetError",
+    "__version__",
+    "choose",
+    "function",
+    "native",
+    "open_store",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'whet' has no attribute '{name}'")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

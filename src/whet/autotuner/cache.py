@@ -1,0 +1,151 @@
+"""`ConfigCache`: the best config of a kernel, by problem size and device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from whet.autotuner.errors import ArgumentError
+from whet.core.config import Value, freeze_value
+from whet.core.errors import SpaceError
+
+Key: TypeAlias = tuple[str, Value, str]
+
+_VERSION = 1
+_NAME = "config-{}.json"
+
+
+class ConfigCache:
+    """Remembers in memory and, where `cache_dir` is given, in one JSON file per key.
+
+    The same kernel on another device string is another entry. Values are what JSON can hold;
+    lists come back as tuples, in problem sizes and configs alike. Threads may share a cache, and
+    processes a folder: `get` sees what others have written, a file is replaced as a whole, and
+    one that cannot be read is skipped with a warning and left alone.
+    """
+
+    def __init__(self, cache_dir: str | os.PathLike[str] | None = None) -> None:
+        self._lock = threading.RLock()
+        self._configs: dict[Key, dict[str, Value]] = {}
+        self._folder = None if cache_dir is None else Path(cache_dir).expanduser()
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ArgumentError(
+                    f"cache_dir '{self._folder}' cannot be used: {error.strerror}"
+                ) from error
+
+    def get(self, kernel_type: str, problem_size: Any, device: Any) -> dict[str, Any] | None:
+        """A copy of the config, or None. A file on disk is newer than what memory holds."""
+        key = _key(kernel_type, problem_size, device)
+        with self._lock:
+            path = self._path(key)
+            if path is not None and path.exists():
+                entry = _read(path)
+                if entry is not None and entry[0] == key:
+                    self._configs[key] = entry[1]
+            config = self._configs.get(key)
+            return None if config is None else dict(config)
+
+    def set(
+        self, kernel_type: str, problem_size: Any, device: Any, config: Mapping[str, Any]
+    ) -> None:
+        """Where the file cannot be written, warns and still remembers in memory."""
+        key = _key(kernel_type, problem_size, device)
+        values = {str(name): _plain(value, f"config['{name}']") for name, value in config.items()}
+        with self._lock:
+            self._configs[key] = values
+            path = self._path(key)
+            if path is not None:
+                try:
+                    _write(path, key, values)
+                except OSError as error:
+                    warnings.warn(f"the config was not written to {path}: {error}", stacklevel=2)
+
+    def clear(self) -> None:
+        """Forgets every entry, and deletes their files; files that cannot be read stay."""
+        with self._lock:
+            self._configs.clear()
+            for path, _ in self._files():
+                path.unlink(missing_ok=True)
+
+    def get_all_keys(self) -> list[Key]:
+        """`(kernel_type, problem_size, device)` of every entry, other processes' files included."""
+        with self._lock:
+            keys = {*self._configs, *(key for _, key in self._files())}
+        return sorted(keys, key=_key_text)
+
+    def _path(self, key: Key) -> Path | None:
+        if self._folder is None:
+            return None
+        digest = hashlib.blake2b(_key_text(key).encode(), digest_size=16).hexdigest()
+        return self._folder / _NAME.format(digest)
+
+    def _files(self) -> Iterator[tuple[Path, Key]]:
+        if self._folder is None:
+            return
+        for path in sorted(self._folder.glob(_NAME.format("*"))):
+            entry = _read(path)
+            if entry is not None:
+                yield path, entry[0]
+
+
+def _key(kernel_type: str, problem_size: Any, device: Any) -> Key:
+    return str(kernel_type), _plain(problem_size, "problem_size"), str(device)
+
+
+def _key_text(key: Key) -> str:
+    return json.dumps(key, separators=(",", ":"))
+
+
+def _plain(value: Any, where: str) -> Value:
+    try:
+        return freeze_value(value, where)
+    except SpaceError as error:
+        raise ArgumentError(str(error)) from None
+
+
+def _read(path: Path) -> tuple[Key, dict[str, Value]] | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["v"] != _VERSION:
+            raise ValueError(f"it is of version {data['v']}, this whet reads {_VERSION}")
+        key = _key(data["kernel_type"], data["problem_size"], data["device"])
+        return key, {name: freeze_value(value) for name, value in data["config"].items()}
+    except FileNotFoundError:  # another process has just cleared the folder
+        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SpaceError) as error:
+        warnings.warn(
+            f"the cached config {path} is skipped, since it cannot be read ({error!r}); "
+            "delete it to be rid of this warning",
+            stacklevel=3,
+        )
+        return None
+
+
+def _write(path: Path, key: Key, config: Mapping[str, Value]) -> None:
+    kernel_type, problem_size, device = key
+    entry = {
+        "v": _VERSION,
+        "kernel_type": kernel_type,
+        "problem_size": problem_size,
+        "device": device,
+        "config": config,
+    }
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            json.dump(entry, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

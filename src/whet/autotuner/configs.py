@@ -1,0 +1,163 @@
+"""Config spaces of three well-known fused kernels, and what one does with such a space.
+
+A space is a plain dictionary from a parameter's name to the values it may take. `BLOCK_SIZE` is
+how many elements of a row a program handles at a time, `BLOCK_M/N/K` the tile of a matrix product,
+`GROUP_SIZE_M` how many rows of tiles share the L2 cache; `num_warps` and `num_stages` are Triton's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from whet.autotuner.errors import ArgumentError
+from whet.core.errors import did_you_mean
+
+# One row at a time, bound by memory: long blocks, few stages.
+RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048],
+    "num_warps": [2, 4, 8],
+    "num_stages": [1, 2, 3],
+}
+
+# Two products share the input tile and keep two accumulators: the tiles stop at 128.
+GATED_MLP_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_M": [16, 32, 64, 128],
+    "BLOCK_N": [32, 64, 128],
+    "BLOCK_K": [32, 64],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
+}
+
+# Elements of one byte leave room for deep tiles and many stages.
+FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_M": [16, 64, 128, 256],
+    "BLOCK_N": [64, 128, 256],
+    "BLOCK_K": [32, 64, 128],
+    "GROUP_SIZE_M": [4, 8],
+    "num_warps": [4, 8],
+    "num_stages": [3, 4, 5],
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "rmsnorm_rope": {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 2},
+    "gated_mlp": {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
+    "fp8_gemm": {
+        "BLOCK_M": 128,
+        "BLOCK_N": 128,
+        "BLOCK_K": 64,
+        "GROUP_SIZE_M": 8,
+        "num_warps": 8,
+        "num_stages": 3,
+    },
+}
+
+# `tl.dot` takes no side shorter than this, so a tile of 16 is right for one row too.
+_SMALLEST_TILE = 16
+_BLOCKS = ("BLOCK_SIZE", "BLOCK_M", "BLOCK_N", "BLOCK_K")
+
+
+def generate_configs(config_space: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination, the last parameter changing fastest.
+
+    `{"a": [1, 2], "b": [3]}` → `[{"a": 1, "b": 3}, {"a": 2, "b": 3}]`
+    """
+    check_config_space(config_space)
+    names = list(config_space)
+    return [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*config_space.values())
+    ]
+
+
+def filter_valid_configs(
+    configs: Iterable[Mapping[str, Any]],
+    hidden_dim: int | None = None,
+    intermediate_dim: int | None = None,
+    M: int | None = None,  # noqa: N803  the mathematical names
+    N: int | None = None,  # noqa: N803
+    K: int | None = None,  # noqa: N803
+) -> list[dict[str, Any]]:
+    """Keeps the configs whose blocks make sense for the dimensions that are given.
+
+    - A block is a positive power of two, since `tl.arange` takes nothing else.
+    - A block is no longer than the next power of two of its dimension: beyond that, a program
+      does nothing but masked work. For `BLOCK_M/N/K` that bound is never below 16.
+    - `BLOCK_SIZE` is held against `hidden_dim`, `BLOCK_M` against `M`, `BLOCK_N` against `N` and
+      `intermediate_dim`, `BLOCK_K` against `K` and `hidden_dim`.
+
+    Warns when configs were given and none is left.
+    """
+    bounds = {
+        "BLOCK_SIZE": _bound(1, hidden_dim=hidden_dim),
+        "BLOCK_M": _bound(_SMALLEST_TILE, M=M),
+        "BLOCK_N": _bound(_SMALLEST_TILE, N=N, intermediate_dim=intermediate_dim),
+        "BLOCK_K": _bound(_SMALLEST_TILE, K=K, hidden_dim=hidden_dim),
+    }
+    given = [dict(config) for config in configs]
+    refusals = [_refusal(config, bounds) for config in given]
+    valid = [config for config, why in zip(given, refusals, strict=True) if why is None]
+    if given and not valid:
+        warnings.warn(
+            f"none of the {len(given)} configs suits these dimensions; "
+            f"the first was dropped because {refusals[0]}",
+            stacklevel=2,
+        )
+    return valid
+
+
+def get_default_config(kernel_type: str) -> dict[str, Any]:
+    """A sensible config to start from: of `rmsnorm_rope`, `gated_mlp` or `fp8_gemm`."""
+    if kernel_type not in _DEFAULTS:
+        raise ArgumentError(
+            f"there is no default config for kernel type {kernel_type!r}"
+            f"{did_you_mean(str(kernel_type), _DEFAULTS)}"
+        )
+    return dict(_DEFAULTS[kernel_type])
+
+
+def check_config_space(config_space: object) -> None:
+    """Raises unless it maps names to non-empty lists (or tuples) of values."""
+    if not isinstance(config_space, Mapping):
+        raise ArgumentError(
+            f"config_space is a {type(config_space).__name__}; "
+            "give a dict from parameter names to lists of values"
+        )
+    if not config_space:
+        raise ArgumentError('config_space is empty; give it parameters, such as {"BLOCK": [64]}')
+    for name, values in config_space.items():
+        if not isinstance(name, str):
+            raise ArgumentError(f"config_space has the name {name!r}; names are strings")
+        if not isinstance(values, list | tuple):
+            raise ArgumentError(
+                f"config_space['{name}'] is {values!r}; give a list of values, such as [{values!r}]"
+            )
+        if not values:
+            raise ArgumentError(f"config_space['{name}'] has no values; list at least one")
+
+
+def _bound(floor: int, **dimensions: int | None) -> int | None:
+    """The longest block that any of the dimensions allows; None where none is given."""
+    longest: int | None = None
+    for name, length in dimensions.items():
+        if length is None:
+            continue
+        if isinstance(length, bool) or not hasattr(length, "__index__") or length < 1:
+            raise ArgumentError(f"{name} is {length!r}; give a whole number of at least 1")
+        allowed = max(floor, 1 << (int(length) - 1).bit_length())
+        longest = allowed if longest is None else min(longest, allowed)
+    return longest
+
+
+def _refusal(config: Mapping[str, Any], bounds: Mapping[str, int | None]) -> str | None:
+    for name in _BLOCKS:
+        if name not in config:
+            continue
+        block, bound = config[name], bounds[name]
+        if not isinstance(block, int) or block < 1 or block & (block - 1):
+            return f"{name}={block!r} is not a power of two"
+        if bound is not None and block > bound:
+            return f"{name}={block} is longer than {bound}"
+    return None

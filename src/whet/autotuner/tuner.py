@@ -1,0 +1,203 @@
+"""`TritonAutoTuner`: times every config of a callable and keeps the fastest."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whet.autotuner.cache import ConfigCache
+from whet.autotuner.errors import ArgumentError
+from whet.autotuner.metrics import (
+    KernelMetrics,
+    compute_elementwise_metrics,
+    compute_gemm_metrics,
+)
+from whet.autotuner.target import CallableTarget, Choices
+from whet.autotuner.timers import choose_timer
+from whet.core.budget import Budget
+from whet.core.errors import TuningFailedError, did_you_mean
+from whet.core.run import Result
+from whet.core.space import Space
+from whet.core.trial import Trial
+from whet.engine import Plan, Settings, tune
+
+__all__ = [
+    "TritonAutoTuner",
+    "TuningResult",
+    "compute_elementwise_metrics",
+    "compute_gemm_metrics",
+]
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What `TritonAutoTuner.tune` found.
+
+    `all_results` has one pair per config that was run, in the order they were run: the config,
+    and its `KernelMetrics` where it worked or the error as text where it did not. `from_cache`
+    says that the config was known before and only its metrics are new.
+    """
+
+    best_config: dict[str, Any]
+    metrics: KernelMetrics
+    all_results: list[tuple[dict[str, Any], KernelMetrics | str]]
+    problem_size: Any = None
+    device: str | None = None
+    from_cache: bool = False
+
+
+class TritonAutoTuner:
+    """Tunes any callable that takes the parameters of `config_space` as keywords.
+
+    Each config is called `warmup_runs` times untimed and then `benchmark_runs` times timed, in
+    this process and one after the other; the lowest median wins. A config that raises is recorded
+    and skipped. `cache` is the `ConfigCache` in `cache_dir`, in memory only without it.
+    """
+
+    def __init__(
+        self,
+        kernel_fn: Callable[..., Any],
+        config_space: Mapping[str, list[Any]],
+        warmup_runs: int = 10,
+        benchmark_runs: int = 100,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not callable(kernel_fn):
+            raise ArgumentError(f"kernel_fn is {kernel_fn!r}; give a callable")
+        self._choices = Choices(config_space)
+        self._kernel_fn = kernel_fn
+        self._name = _name_of(kernel_fn)
+        self._signature = _signature_of(kernel_fn)
+        self._warmup_runs = _count("warmup_runs", warmup_runs, least=0)
+        self._benchmark_runs = _count("benchmark_runs", benchmark_runs, least=1)
+        self._check_names()
+        self.cache = ConfigCache(cache_dir)
+
+    def tune(
+        self,
+        *args: Any,
+        problem_size: Any = None,
+        device: Any = None,
+        kernel_type: str | None = None,
+        **kwargs: Any,
+    ) -> TuningResult:
+        """Finds the fastest config of `kernel_fn(*args, **kwargs, **config)`.
+
+        Where `problem_size` and `device` are both given, the winner is cached under
+        (`kernel_type`, `problem_size`, `device`), with the kernel's own name for a missing
+        `kernel_type`. A config cached there is taken as the best: it alone is run, to have metrics
+        of today, unless it fails or `config_space` no longer offers it; then everything is.
+
+        Raises `TuningFailedError` where no config works.
+        """
+        self._check_call(args, kwargs)
+        device = None if device is None else str(device)
+        target = CallableTarget(
+            name=kernel_type or self._name,
+            kernel_fn=self._kernel_fn,
+            choices=self._choices,
+            space=self._choices.space,
+            timer=choose_timer(self._warmup_runs, device, args, kwargs),
+            args=args,
+            kwargs=kwargs,
+        )
+        if problem_size is None or device is None:
+            return self._report(self._run(target), problem_size, device)
+        key = (target.name, problem_size, device)
+        result = self._run_cached(target, self.cache.get(*key))
+        if result is not None:
+            return self._report(result, problem_size, device, from_cache=True)
+        result = self._run(target)
+        self.cache.set(*key, result.config)
+        return self._report(result, problem_size, device)
+
+    def _run(self, target: CallableTarget) -> Result:
+        # Settings of its own, so that neither a file nor the environment cuts the search short.
+        return tune(
+            target,
+            search="grid",
+            budget=Budget(trials=self._choices.size),
+            store=":memory:",
+            jobs=1,
+            settings=Settings(),
+            plan=Plan.fixed(samples=self._benchmark_runs),
+        )
+
+    def _run_cached(self, target: CallableTarget, known: dict[str, Any] | None) -> Result | None:
+        if known is None or not self._choices.offer(known):
+            return None
+        try:
+            return self._run(replace(target, space=Space([known])))
+        except TuningFailedError:
+            return None
+
+    def _report(
+        self, result: Result, problem_size: Any, device: str | None, from_cache: bool = False
+    ) -> TuningResult:
+        return TuningResult(
+            best_config=self._choices.originals(result.config),
+            metrics=_metrics(result.best),
+            all_results=[
+                (
+                    self._choices.originals(trial.config),
+                    trial.error if trial.status.failed else _metrics(trial),
+                )
+                for trial in result.trials
+            ],
+            problem_size=problem_size,
+            device=device,
+            from_cache=from_cache,
+        )
+
+    def _check_names(self) -> None:
+        if self._signature is None:
+            return
+        parameters = self._signature.parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return
+        by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        accepted = [p.name for p in parameters if p.kind in by_keyword]
+        for name in self._choices.names:
+            if name not in accepted:
+                raise ArgumentError(
+                    f"{self._name}() takes no keyword '{name}'{did_you_mean(name, accepted)}"
+                )
+
+    def _check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        for name in self._choices.names:
+            if name in kwargs:
+                raise ArgumentError(f"'{name}' is tuned and also given to tune(); drop one")
+        if self._signature is None:
+            return
+        try:
+            self._signature.bind(*args, **kwargs, **dict.fromkeys(self._choices.names))
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self._name}() cannot be called with what tune() was given: {error}"
+            ) from None
+
+
+def _metrics(trial: Trial) -> KernelMetrics:
+    assert trial.timing is not None
+    return KernelMetrics.from_samples(trial.timing.samples)
+
+
+def _name_of(kernel_fn: Callable[..., Any]) -> str:
+    inner = getattr(kernel_fn, "func", kernel_fn)  # functools.partial
+    return str(getattr(inner, "__name__", type(kernel_fn).__name__))
+
+
+def _signature_of(kernel_fn: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(kernel_fn)
+    except (TypeError, ValueError):  # some builtins tell nobody
+        return None
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name} is {value!r}; give a whole number of at least {least}")
+    return value

@@ -1,0 +1,163 @@
+"""The commands, their order, and what becomes of what they raise."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
+
+import typer
+
+from whet._version import __version__
+from whet.cli import best, demo, settings, store, trials, tune
+from whet.cli.help import OrderedGroup, PlainCommand
+from whet.core.errors import WhetError
+
+_ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.
+
+A tunable is a Python object in a file of yours, made with whet.function(…) or
+whet.native(…). Results are kept, so that nothing is built or measured twice.
+"""
+
+_EXAMPLES = """\b
+Examples:
+  whet demo                             tune a matrix product on this machine
+  whet tune kernel.py:blur              tune the object 'blur' of kernel.py
+  whet tune kernel.py:blur --budget 30s stop after half a minute
+  whet best blur                        what was found, at once
+"""
+
+# Typer's usage errors derive from click's, which newer releases carry inside themselves; their
+# common base can be had from either only this way.
+_UsageMistake = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 1
+_OUR_FAULT = 70
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"whet {__version__}")
+        raise typer.Exit
+
+
+def _group(about: str, epilog: str) -> typer.Typer:
+    # Rich's help costs as much to import as all the rest of a `--help`; plain text reads as well.
+    return typer.Typer(
+        cls=OrderedGroup,
+        help=about,
+        epilog=epilog,
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _group(_ABOUT, _EXAMPLES)
+stores = _group(store.ABOUT, store.EXAMPLES)
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    _help_without_command(context)
+
+
+@stores.callback()
+def _store(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _add(group: typer.Typer, panel: str | None, command: Any, examples: str, name: str) -> None:
+    panel = panel or "Commands"
+    group.command(name, cls=PlainCommand, epilog=examples, rich_help_panel=panel)(command)
+
+
+_add(app, "Tune", tune.tune, tune.EXAMPLES, "tune")
+_add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
+_add(app, "Look at results", best.best, best.EXAMPLES, "best")
+_add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
+app.add_typer(stores, name="store", rich_help_panel="Keep house")
+_add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
+_add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
+_add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
+_add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; nothing a user does ends in a traceback."""
+    _never_fail_to_encode()
+    try:
+        code = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments),
+            prog_name="whet",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_gone()
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except SystemExit as error:  # typer's answer to a broken pipe
+        return error.code if isinstance(error.code, int) else 1
+    except _UsageMistake as error:
+        return _say(_usage_text(error), 2, error)
+    except WhetError as error:
+        return _say(str(error), error.exit_code, error)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        hint = "" if _debugging() else " (a bug; run with WHET_DEBUG=1 for the traceback)"
+        return _say(f"{text}{hint}", _OUR_FAULT, error)
+    return code if isinstance(code, int) else 0
+
+
+def _debugging() -> bool:
+    return bool(os.environ.get("WHET_DEBUG"))
+
+
+def _say(text: str, code: int, error: Exception) -> int:
+    if _debugging():
+        traceback.print_exception(error)
+    print(f"whet: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+def _usage_text(error: Any) -> str:
+    """Click's sentence as one of ours, with the likely option where click has an idea."""
+    options = getattr(error, "possibilities", None)
+    if options:
+        text = f"no such option {error.option_name}; did you mean {' or '.join(sorted(options))}?"
+    else:
+        text = inspect.cleandoc(str(error.format_message())).rstrip(".")
+        text = text[:1].lower() + text[1:]
+    context = getattr(error, "ctx", None)
+    return text if context is None else f"{text} (see {context.command_path} --help)"
+
+
+def _never_fail_to_encode() -> None:
+    """A terminal that knows no `µ` shows a question mark instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _reader_gone() -> int:
+    """Leaves Python nothing to flush at exit, which would be complained about."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE

@@ -1,0 +1,192 @@
+"""`FILE.py:NAME`: from what was typed to the tunable it means."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import linecache
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.engine.target import Target
+
+
+def locate(text: str) -> Target:
+    """Runs the file and returns its tunable; whatever is wrong with either is a `UsageError`.
+
+    NAME is a target or a function without arguments that returns one, and may be left out where
+    the file has only one of them.
+    """
+    path, name = _split(text)
+    module = load_module(path)
+    found = _tunables(module)
+    if name is None:
+        if len(found) != 1:
+            raise UsageError(_which(path, found))
+        [(name, value)] = found.items()
+    elif not hasattr(module, name):
+        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
+    else:
+        value = getattr(module, name)
+    return _target(path, name, value, found)
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    file, colon, name = text.rpartition(":")
+    if not colon or Path(text).is_file():
+        file, name = text, ""
+    elif not name.isidentifier():
+        raise UsageError(f"'{text}' does not say what to tune; write FILE.py:NAME")
+    path = Path(file)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a Python file in it, as FILE.py:NAME")
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}{_near(path)}")
+    if path.suffix != ".py":
+        raise UsageError(f"{path} is not a Python file; write FILE.py:NAME")
+    return path, name or None
+
+
+def _near(path: Path) -> str:
+    try:
+        files = sorted(str(other) for other in path.parent.glob("*.py"))
+    except OSError:
+        return ""
+    return did_you_mean(str(path), files) if 0 < len(files) <= 10 else ""
+
+
+def _which(path: Path, found: dict[str, Any]) -> str:
+    if not found:
+        return f"{path} has nothing to tune; make it with whet.function(…) or whet.native(…)"
+    names = ", ".join(found)
+    return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name where `import` would find this very file by it, in any process.
+
+    Otherwise a name that depends on nothing but the path, so that what was pickled under it can
+    be found again.
+    """
+    if path.stem.isidentifier() and path.stem not in sys.modules:
+        spec = importlib.util.find_spec(path.stem)
+        if spec is not None and spec.origin is not None and Path(spec.origin) == path:
+            return path.stem
+    return f"whet_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
+
+
+def load_module(path: Path) -> ModuleType:
+    real = path.resolve()
+    folder = str(real.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    name = _module_name(real)
+    spec = importlib.util.spec_from_file_location(name, real)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    linecache.checkcache(str(real))
+    loader = spec.loader
+    try:
+        _guarded(path, lambda: loader.exec_module(module))
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _guarded(path: Path, step: Callable[[], Any]) -> Any:
+    """Runs code of the user's; what it raises becomes one line that points into the file."""
+    try:
+        return step()
+    except KeyboardInterrupt:
+        raise
+    except SyntaxError as error:
+        where = Path(error.filename) if error.filename else path
+        where = path if where == path.resolve() else where
+        raise UsageError(f"{where}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
+    except WhetError as error:
+        raise UsageError(f"{_place(path, error)}: {error}") from error
+    except BaseException as error:
+        text = traceback.format_exception_only(error)[-1].strip()
+        raise UsageError(f"{_place(path, error)}: {text}") from error
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The last line of the user's file that was being run."""
+    real = str(path.resolve())
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == real
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _tunables(module: ModuleType) -> dict[str, Any]:
+    """The targets by name, each once; where there is none, the functions that may return one."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    targets: dict[str, Any] = {}
+    for name, value in public.items():
+        known = any(value is other for other in targets.values())
+        if not known and isinstance(value, Target) and not isinstance(value, type):
+            targets[name] = value
+    makers = {
+        name: value
+        for name, value in public.items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not _required(value)
+        and _may_return_target(value)
+    }
+    return targets or makers
+
+
+def _may_return_target(maker: Callable[..., Any]) -> bool:
+    returns = inspect.signature(maker).return_annotation
+    name = returns if isinstance(returns, str) else getattr(returns, "__name__", "")
+    return returns is inspect.Signature.empty or "Target" in name
+
+
+def _required(maker: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
+    if isinstance(value, Target) and not isinstance(value, type):
+        return value
+    if not callable(value):
+        kind = type(value).__name__
+        raise UsageError(
+            f"{path}:{name} is of type {kind}, not something to tune{did_you_mean(name, found)}"
+        )
+    needed = _required(value)
+    if needed:
+        raise UsageError(
+            f"{path}:{name} needs arguments ({', '.join(needed)}); "
+            "wrap it in whet.function(…), or in a function without arguments that returns a target"
+        )
+    made = _guarded(path, value)
+    if not isinstance(made, Target):
+        raise UsageError(
+            f"{path}:{name} returned {type(made).__name__}, not something to tune; "
+            "return what whet.function(…) or whet.native(…) gives"
+        )
+    return made

@@ -1,0 +1,89 @@
+"""What the commands that read a store have in common. None of them ever makes one."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from whet.cli.options import resolved
+from whet.cli.output import Column, ns_text, table
+from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.core.workload import Workload
+from whet.store import Store, WorkloadSummary, open_store
+
+SHORT_ID = 8
+
+
+class NothingKnownError(WhetError):
+    """There is no store yet, or nothing in it."""
+
+
+def store_place(where: str | None) -> str:
+    """What `open_store` would open, without opening it: an absolute path, or `:memory:`."""
+    if where is None:
+        data = os.environ.get("XDG_DATA_HOME", "")
+        folder = Path(data) if os.path.isabs(data) else Path("~/.local/share").expanduser()
+        return str(folder / "whet" / "store.db")
+    path = where.removeprefix("sqlite:///").removeprefix("sqlite://")
+    if path in ("", ":memory:"):
+        return ":memory:"
+    return str(Path(path).expanduser().absolute())
+
+
+def open_known(store: str | None, *, read_only: bool = True) -> Store:
+    """The store under this flag, or `NothingKnownError` where there is none yet."""
+    where = resolved(store=store).settings.store
+    place = store_place(where)
+    if place != ":memory:" and not os.path.lexists(place):
+        raise NothingKnownError(f"nothing is known yet: no store at {place}; 'whet tune' makes one")
+    return open_store(where, read_only=read_only)
+
+
+def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
+    """The workloads of the kernel called `name`, else those whose id starts with it."""
+    every = store.workloads()
+    if not every:
+        raise NothingKnownError(f"nothing is known yet: the store {store.location} is empty")
+    if name is None:
+        return every
+    found = [one for one in every if one.workload.kernel == name]
+    found = found or [one for one in every if one.workload.id.startswith(name)]
+    if not found:
+        kernels = dict.fromkeys(one.workload.kernel for one in every)
+        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, kernels)}")
+    return found
+
+
+def problem_text(workload: Workload) -> str:
+    """`matmul(n=768)`."""
+    key = ", ".join(f"{name}={value}" for name, value in workload.key.items())
+    return f"{workload.kernel}({key})"
+
+
+def moment_text(seconds: float) -> str:
+    """`2026-05-03 14:05`, in the reader's own time."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
+    """One line a workload; the device only where there is more than one."""
+    many = len({one.workload.device.name for one in known}) > 1
+    layout = [
+        Column("id"),
+        Column("workload", flexible=True),
+        *([Column("device", flexible=True)] if many else []),
+        Column("best", align="right"),
+        Column("config", flexible=True),
+    ]
+    rows = [
+        (
+            one.workload.id[:SHORT_ID],
+            problem_text(one.workload),
+            *([one.workload.device.name] if many else []),
+            ns_text(one.median_ns),
+            "nothing works yet" if one.best is None else str(one.best.config),
+        )
+        for one in known
+    ]
+    return table(layout, rows, width)

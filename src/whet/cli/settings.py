@@ -1,0 +1,62 @@
+"""`whet settings`: each setting, its value and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whet.cli.options import JsonOption, StoreOption, resolved
+
+EXAMPLES = """\b
+Examples:
+  whet settings                        values and where they come from
+  WHET_BUDGET=30s whet settings        a variable for one command
+  echo 'jobs = 4' >> ~/.config/whet/config.toml
+
+\b
+A flag wins over a variable, a variable over the file, the file over defaults.
+Variables: WHET_STORE, WHET_BUDGET, WHET_SEED, WHET_JOBS, WHET_SEARCH,
+WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY.
+The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
+"""
+
+
+def settings(store: StoreOption = None, json: JsonOption = False) -> None:
+    """Show each setting and where its value comes from."""
+    from whet.cli.output import Column, columns, print_json, print_lines, table
+
+    found = resolved(store=store)
+    values = _values(found.settings)
+    if json:
+        print_json(
+            {
+                "v": 1,
+                "settings": {
+                    name: {"value": value, "source": source.kind, "where": source.where}
+                    for (name, (value, _)), source in zip(
+                        values.items(), found.sources.values(), strict=True
+                    )
+                },
+            }
+        )
+        return
+    layout = [Column("setting"), Column("value", flexible=True), Column("from", flexible=True)]
+    rows = [(name, shown, str(found.sources[name])) for name, (_, shown) in values.items()]
+    print_lines(table(layout, rows, columns()))
+
+
+def _values(settings: Any) -> dict[str, tuple[Any, str]]:
+    """By name, for programs and for people."""
+    from whet.cli.output import bytes_text
+    from whet.cli.reading import store_place
+
+    memory = settings.memory_bytes
+    return {
+        "store": (store_place(settings.store), store_place(settings.store)),
+        "budget": (str(settings.budget), str(settings.budget)),
+        "seed": (settings.seed, str(settings.seed)),
+        "jobs": (settings.jobs, str(settings.jobs)),
+        "search": (settings.search, settings.search),
+        "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
+        "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
+        "memory": (memory, "what is free" if memory is None else bytes_text(memory)),
+    }

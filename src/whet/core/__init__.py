@@ -1,0 +1,1 @@
+"""The nouns. Frozen, versioned, and importing nothing else of ours."""

@@ -1,0 +1,72 @@
+"""`Budget`: how much a tuning may cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.core.errors import BudgetError
+
+_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds, trials, both (whichever ends first), or neither: until the space is done."""
+
+    seconds: float | None = None
+    trials: int | None = None
+
+    @classmethod
+    def parse(cls, text: str | Budget | None) -> Budget:
+        """`"30s"`, `"5m"`, `"200trials"`, `"1h,500trials"`; `"none"` and None set no bound."""
+        if isinstance(text, Budget):
+            return text
+        if text is None or text.strip().lower() in ("", "none"):
+            return cls()
+        seconds: float | None = None
+        trials: int | None = None
+        for part in text.lower().split(","):
+            match = _PART.fullmatch(part.strip())
+            unit = match[2] if match else ""
+            amount = float(match[1]) if match else 0.0
+            if unit in _UNITS and amount > 0 and seconds is None:
+                seconds = amount * _UNITS[unit]
+            elif unit in ("trial", "trials") and amount >= 1 and amount.is_integer() and not trials:
+                trials = int(amount)
+            else:
+                raise BudgetError(
+                    f"budget '{text}' cannot be read; "
+                    "write a time or a count, such as 30s, 5m, 200trials or 1h,500trials"
+                )
+        return cls(seconds, trials)
+
+    @property
+    def bounded(self) -> bool:
+        return self.seconds is not None or self.trials is not None
+
+    def covers(self, other: Budget) -> bool:
+        """True where whoever asks for `other` is content with what this budget found."""
+
+        def enough(mine: float | None, asked: float | None) -> bool:
+            return mine is None or (asked is not None and asked <= mine)
+
+        return enough(self.seconds, other.seconds) and enough(self.trials, other.trials)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.seconds is not None:
+            parts.append(f"{self.seconds:g}s")
+        if self.trials is not None:
+            parts.append(f"{self.trials}trials")
+        return ",".join(parts) or "none"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "trials": self.trials}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Budget:
+        return cls(data["seconds"], data["trials"])

@@ -1,0 +1,59 @@
+"""`Cost`: where the seconds went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whet.core.frozen import FrozenMap
+
+WallPhase = Literal["measure", "load", "check", "search", "waiting", "idle"]
+
+# Highest first: when several things go on at once, the instant belongs to the first of these.
+WALL_PHASES: tuple[WallPhase, ...] = ("measure", "load", "check", "search", "waiting", "idle")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Two ledgers of seconds.
+
+    `work` adds up what every process spent, by phase (`build`, `load`, `warmup`, `measure`,
+    `check`, `search`) and, after a dot, by stage of it (`build.compile`); a stage is part of its
+    phase. `wall` gives each instant of the run to one phase, so it sums to the run's length.
+    """
+
+    work: FrozenMap[float] = field(default_factory=FrozenMap)
+    wall: FrozenMap[float] = field(default_factory=FrozenMap)
+
+    @classmethod
+    def of(cls, **work: float) -> Cost:
+        return cls(FrozenMap(work))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(_added(self.work, other.work), _added(self.wall, other.wall))
+
+    @property
+    def work_s(self) -> float:
+        return sum(seconds for phase, seconds in self.work.items() if "." not in phase)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(self.wall.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"v": 1, "work_s": _rounded(self.work), "wall_s": _rounded(self.wall)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cost:
+        return cls(FrozenMap(data["work_s"]), FrozenMap(data["wall_s"]))
+
+
+def _added(one: Mapping[str, float], two: Mapping[str, float]) -> FrozenMap[float]:
+    if not two:
+        return FrozenMap(one)
+    return FrozenMap({k: one.get(k, 0.0) + two.get(k, 0.0) for k in (*one, *two)})
+
+
+def _rounded(ledger: Mapping[str, float]) -> dict[str, float]:
+    return {phase: round(seconds, 9) for phase, seconds in ledger.items()}

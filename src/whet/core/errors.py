@@ -1,0 +1,67 @@
+"""Every error a user can meet. `exit_code` is what the command line returns for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whet.core.status import Status
+    from whet.core.trial import Limit
+
+
+class WhetError(Exception):
+    """Base of all errors meant for people: the message names the thing and the remedy."""
+
+    exit_code = 1
+
+
+class UsageError(WhetError):
+    """The caller's input is wrong: a name, a value, a file."""
+
+    exit_code = 2
+
+
+class SpaceError(UsageError):
+    """A parameter or a constraint that cannot be."""
+
+
+class BudgetError(UsageError):
+    """A budget that cannot be read."""
+
+
+class SettingsError(UsageError):
+    """A setting with an unknown name or an impossible value."""
+
+
+class StoreError(WhetError):
+    """The store is locked, read-only, too new or not a store. It was left as it was."""
+
+
+class TuningFailedError(WhetError):
+    """Tuning ended without a single usable config."""
+
+
+class ConfigFailure(Exception):
+    """Raised by a target, in any process, when it knows the status a config deserves.
+
+    Crosses process boundaries, so it is rebuilt from its arguments alone.
+    """
+
+    def __init__(self, status: Status, message: str, limit: Limit | None = None) -> None:
+        super().__init__(status, message, limit)
+        self.status = status
+        self.message = message
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.message}"
+
+
+def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
+    """`"; did you mean 'BM'? valid: BM, BN"`, for the end of an error message."""
+    names = [str(name) for name in valid]
+    close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} valid: {', '.join(names) if names else '(none)'}"

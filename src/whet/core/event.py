@@ -1,0 +1,97 @@
+"""`Event`: what the engine reports while it works.
+
+Events are facts that have happened, in order. Whoever subscribes must be quick and must not raise;
+the engine does not wait for a display.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from whet.core.config import Config
+from whet.core.run import Result, Run
+from whet.core.trial import Trial
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """`planned` is how many configs there are to try, None where that is open-ended."""
+
+    run: Run
+    planned: int | None
+    known: int
+
+
+@dataclass(frozen=True)
+class BuildStarted:
+    config: Config
+
+
+@dataclass(frozen=True)
+class BuildFinished:
+    """`ok` is False for a refusal, an error or a cut; the trial that says why follows."""
+
+    config: Config
+    seconds: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class MeasureStarted:
+    config: Config
+
+
+@dataclass(frozen=True)
+class TrialFinished:
+    """A new trial, or a later outcome of one that was reported before."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class BestChanged:
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class RaceAdvanced:
+    """A round of the race is over: `left` configs may still win."""
+
+    round: int
+    left: int
+
+
+@dataclass(frozen=True)
+class DuelEnded:
+    """`equals` is empty when `winner` beat everyone."""
+
+    winner: Config
+    equals: tuple[Config, ...]
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Something a person should know, in one line, with its remedy where there is one."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    result: Result
+
+
+Event: TypeAlias = (
+    RunStarted
+    | BuildStarted
+    | BuildFinished
+    | MeasureStarted
+    | TrialFinished
+    | BestChanged
+    | RaceAdvanced
+    | DuelEnded
+    | Noted
+    | RunFinished
+)

@@ -1,0 +1,174 @@
+"""`Run`, `Result` and `Choice`: one tuning, what it found, what may be used without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.trial import Trial, new_id
+from whet.core.workload import Workload
+
+
+class Outcome(StrEnum):
+    """`running` is also what a run that was killed says: nobody lived to write more."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One tuning. `exhaustive` means every valid config of the space has its trial."""
+
+    workload: Workload
+    space_id: str
+    space_size: int | None
+    search: str
+    seed: int
+    budget: Budget = field(default_factory=Budget)
+    outcome: Outcome = Outcome.RUNNING
+    exhaustive: bool = False
+    best: Config | None = None
+    equals: tuple[Config, ...] = ()
+    trials: int = 0
+    cost: Cost = field(default_factory=Cost)
+    started: float = 0.0
+    wall_s: float = 0.0
+    whet: str = ""
+    id: str = field(default_factory=new_id)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "id": self.id,
+            "workload": self.workload.to_json(),
+            "space": {"id": self.space_id, "size": self.space_size},
+            "search": self.search,
+            "seed": self.seed,
+            "budget": self.budget.to_json(),
+            "outcome": str(self.outcome),
+            "exhaustive": self.exhaustive,
+            "best": None if self.best is None else dict(self.best),
+            "equals": [dict(config) for config in self.equals],
+            "trials": self.trials,
+            "cost": self.cost.to_json(),
+            "started": self.started,
+            "wall_s": self.wall_s,
+            "whet": self.whet,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Run:
+        best = data["best"]
+        return cls(
+            workload=Workload.from_json(data["workload"]),
+            space_id=data["space"]["id"],
+            space_size=data["space"]["size"],
+            search=data["search"],
+            seed=data["seed"],
+            budget=Budget.from_json(data["budget"]),
+            outcome=Outcome(data["outcome"]),
+            exhaustive=data["exhaustive"],
+            best=None if best is None else Config(best),
+            equals=tuple(Config(config) for config in data["equals"]),
+            trials=data["trials"],
+            cost=Cost.from_json(data["cost"]),
+            started=data["started"],
+            wall_s=data["wall_s"],
+            whet=data["whet"],
+            id=data["id"],
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a tuning found.
+
+    `source` is `stored` when nothing had to be built or measured. `equals` are configs that the
+    final duel could not tell from the best. `trials` are those of this run; `known` counts those
+    the store already had. `first` is the author's first config, if it could be measured.
+    """
+
+    run: Run
+    best: Trial
+    first: Trial | None
+    trials: tuple[Trial, ...]
+    known: int = 0
+    source: Literal["tuned", "stored"] = "tuned"
+    equals: tuple[Config, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> Config:
+        return self.best.config
+
+    @property
+    def interrupted(self) -> bool:
+        return self.run.outcome is Outcome.INTERRUPTED
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster the best is than the author's first config."""
+        if self.first is None or self.first.median_ns is None or not self.best.median_ns:
+            return None
+        return self.first.median_ns / self.best.median_ns
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        return dict(Counter(str(trial.status) for trial in self.trials))
+
+    def to_json(self) -> dict[str, Any]:
+        def brief(trial: Trial | None) -> dict[str, Any] | None:
+            if trial is None:
+                return None
+            timing = trial.timing
+            return {
+                "config": dict(trial.config),
+                "config_id": trial.config.id,
+                "status": str(trial.status),
+                "median_ns": trial.median_ns,
+                "interval_ns": None if timing is None else timing.interval_ns,
+                "samples": 0 if timing is None else len(timing.samples),
+                "error": trial.error,
+            }
+
+        return {
+            "v": 1,
+            "workload": self.run.workload.to_json(),
+            "run": self.run.id,
+            "outcome": str(self.run.outcome),
+            "source": self.source,
+            "space": {"id": self.run.space_id, "size": self.run.space_size},
+            "search": self.run.search,
+            "seed": self.run.seed,
+            "budget": self.run.budget.to_json(),
+            "best": brief(self.best),
+            "first": brief(self.first),
+            "speedup": self.speedup,
+            "equals": [dict(config) for config in self.equals],
+            "trials": len(self.trials),
+            "known": self.known,
+            "statuses": self.statuses,
+            "cost": dict(self.run.cost.wall),
+            "work": dict(self.run.cost.work),
+            "wall_s": self.run.wall_s,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config to use now, where it comes from, and how sure (0 to 1) one may be of it."""
+
+    config: Config
+    source: Literal["exact", "model", "nearest", "portfolio", "first"]
+    confidence: float
+    reason: str = ""

@@ -1,0 +1,147 @@
+"""`Timing`: what was measured, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+Quality = Literal["clean", "contaminated", "host_bound"]
+L2 = Literal["none", "warm", "cold"]
+
+CONFIDENCE = 0.95
+
+
+def median(samples: Sequence[float]) -> float:
+    ordered = sorted(samples)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@lru_cache(maxsize=1024)
+def _order_ranks(n: int, confidence: float) -> tuple[int, int] | None:
+    """The pair of ranks whose values enclose the median with at least `confidence`.
+
+    The number of samples below the true median is Binomial(n, 1/2), so this needs no assumption
+    about the noise. None while n is too small to promise that much (n < 6 at 95 %).
+    """
+    below = 0.0
+    low = -1
+    for k in range(n // 2):
+        below += math.comb(n, k) / 2**n
+        if 1 - 2 * below < confidence:
+            break
+        low = k
+    return None if low < 0 else (low, n - 1 - low)
+
+
+def median_interval(
+    samples: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """A confidence interval of the median, or None where there are too few samples for one."""
+    ranks = _order_ranks(len(samples), confidence)
+    if ranks is None:
+        return None
+    ordered = sorted(samples)
+    return ordered[ranks[0]], ordered[ranks[1]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Somebody else's benchmark result: kept as it came, never mixed with our samples."""
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "median_ns": self.median_ns,
+            "low_ns": self.low_ns,
+            "high_ns": self.high_ns,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Raw samples in nanoseconds per execution; everything else is derived from them.
+
+    `loops` is how many executions one sample averaged over; `discarded` counts samples that the
+    timer took and would not vouch for.
+    """
+
+    samples: tuple[float, ...]
+    timer: str
+    loops: int = 1
+    l2: L2 = "none"
+    quality: Quality = "clean"
+    discarded: int = 0
+    foreign: Summary | None = None
+
+    @cached_property
+    def median_ns(self) -> float:
+        if self.foreign is not None:
+            return self.foreign.median_ns
+        return median(self.samples)
+
+    @cached_property
+    def interval_ns(self) -> tuple[float, float] | None:
+        if self.foreign is not None:
+            return self.foreign.low_ns, self.foreign.high_ns
+        return median_interval(self.samples)
+
+    def with_samples(self, more: Sequence[float], discarded: int = 0) -> Timing:
+        return Timing(
+            (*self.samples, *more),
+            self.timer,
+            self.loops,
+            self.l2,
+            self.quality,
+            self.discarded + discarded,
+            self.foreign,
+        )
+
+    def comparable(self, other: Timing) -> bool:
+        """False where comparing the two would compare ways of measuring instead."""
+        return (
+            self.timer == other.timer
+            and self.l2 == other.l2
+            and self.quality == other.quality
+            and (self.foreign is None) == (other.foreign is None)
+        )
+
+    def meta_json(self) -> dict[str, Any]:
+        """All but the samples, which a store keeps in a denser form."""
+        meta: dict[str, Any] = {
+            "v": 1,
+            "timer": self.timer,
+            "loops": self.loops,
+            "l2": self.l2,
+            "quality": self.quality,
+            "discarded": self.discarded,
+        }
+        if self.foreign is not None:
+            meta["foreign"] = self.foreign.to_json()
+        return meta
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.meta_json(), "samples_ns": list(self.samples)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], samples: Sequence[float] | None = None) -> Timing:
+        foreign = data.get("foreign")
+        return cls(
+            samples=tuple(data["samples_ns"] if samples is None else samples),
+            timer=data["timer"],
+            loops=data["loops"],
+            l2=data["l2"],
+            quality=data["quality"],
+            discarded=data["discarded"],
+            foreign=None if foreign is None else Summary(**foreign),
+        )

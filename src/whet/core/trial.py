@@ -1,0 +1,91 @@
+"""`Trial`: one config's outcome, failures included."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from whet.core.config import Config, Value
+from whet.core.cost import Cost
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.core.timing import Timing
+
+LimitKind = Literal["build_s", "run_s", "memory_bytes"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The limit a failure ran into. Under a higher one the config deserves another try."""
+
+    kind: LimitKind
+    value: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "value": self.value}
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`created` is seconds since the epoch. `facts` are the artifact's: registers, size, hash…"""
+
+    workload_id: str
+    config: Config
+    status: Status
+    timing: Timing | None = None
+    cost: Cost = field(default_factory=Cost)
+    facts: FrozenMap[Value] = field(default_factory=FrozenMap)
+    error: str = ""
+    limit: Limit | None = None
+    run_id: str = ""
+    created: float = 0.0
+    id: str = field(default_factory=new_id)
+
+    @property
+    def median_ns(self) -> float | None:
+        return None if self.timing is None else self.timing.median_ns
+
+    def superseded_by(self, **changes: Any) -> Trial:
+        """The same config's later outcome: a new row, since trials are never edited."""
+        return replace(self, id=new_id(), **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "id": self.id,
+            "workload": self.workload_id,
+            "run": self.run_id,
+            "config": dict(self.config),
+            "config_id": self.config.id,
+            "status": str(self.status),
+            "median_ns": self.median_ns,
+            "timing": None if self.timing is None else self.timing.to_json(),
+            "cost": self.cost.to_json(),
+            "facts": dict(self.facts),
+            "error": self.error,
+            "limit": None if self.limit is None else self.limit.to_json(),
+            "created": self.created,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trial:
+        timing, limit = data["timing"], data["limit"]
+        return cls(
+            workload_id=data["workload"],
+            config=Config(data["config"]),
+            status=Status(data["status"]),
+            timing=None if timing is None else Timing.from_json(timing),
+            cost=Cost.from_json(data["cost"]),
+            facts=FrozenMap(data["facts"]),
+            error=data["error"],
+            limit=None if limit is None else Limit(**limit),
+            run_id=data["run"],
+            created=data["created"],
+            id=data["id"],
+        )

@@ -1,0 +1,66 @@
+"""`Workload`: what is being tuned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.core.device import Device
+from whet.core.frozen import FrozenMap
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A kernel, the problem it is given, and what it is built with and run on.
+
+    Two workloads with one `id` may share results without a second look (a strict match); the same
+    `kernel` on another key, device or toolchain is a loose match, and the caller is told so.
+    `fingerprint` covers the source and what it calls; `key` the shapes, dtypes and the like.
+    """
+
+    kernel: str
+    fingerprint: str
+    device: Device
+    key: FrozenMap[Any] = field(default_factory=FrozenMap)
+    toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
+
+    @property
+    def id(self) -> str:
+        # Limits are left out: free memory or a driver's report of them may change between runs.
+        identity = [
+            self.kernel,
+            self.fingerprint,
+            dict(self.key),
+            dict(self.toolchain),
+            [self.device.name, self.device.vendor, self.device.architecture, self.device.driver],
+        ]
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value}" for name, value in self.key.items())
+        return f"{self.kernel}({key}) on {self.device.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "id": self.id,
+            "kernel": self.kernel,
+            "fingerprint": self.fingerprint,
+            "key": dict(self.key),
+            "toolchain": dict(self.toolchain),
+            "device": self.device.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Workload:
+        return cls(
+            kernel=data["kernel"],
+            fingerprint=data["fingerprint"],
+            device=Device.from_json(data["device"]),
+            key=FrozenMap(data["key"]),
+            toolchain=FrozenMap(data["toolchain"]),
+        )

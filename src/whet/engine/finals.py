@@ -1,0 +1,110 @@
+"""The second half of a tuning: more samples for what may win, and a duel of the last few."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.core.event import DuelEnded, RaceAdvanced
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.engine.recorder import Candidate
+from whet.engine.workbench import Workbench
+from whet.measure import Duel, DuelOutcome
+
+
+@dataclass(frozen=True)
+class Winner:
+    """`equals` could not be told from it; `said` is how that was found out, in a sentence, and
+    `lost` says by how much each beaten finalist was beaten."""
+
+    candidate: Candidate
+    equals: tuple[Candidate, ...] = ()
+    said: str = ""
+    lost: FrozenMap[str] = field(default_factory=FrozenMap)
+
+
+class Finals:
+    """Finds the winner among the configs that are still in the race.
+
+    A stored config takes part with its stored samples. Only when these cannot decide is it built
+    and measured again; from then on they are out of play, so that samples of two occasions are
+    never mixed.
+    """
+
+    def __init__(self, bench: Workbench) -> None:
+        self._b = bench
+
+    def run(self) -> Winner | None:
+        if self._b.plan.fixed_samples is not None:
+            return self._lowest_median()
+        self._race()
+        standing = self._standing()
+        if len(standing) > 1 and self._b.plan.duel is not None:
+            return self._duel(standing)
+        return Winner(standing[0]) if standing else None
+
+    def _lowest_median(self) -> Winner | None:
+        timed = [c for c in self._b.candidates.values() if c.trial and c.trial.status is Status.OK]
+        best = min(timed, key=_median_then_order, default=None)
+        return None if best is None else Winner(best)
+
+    def _standing(self) -> list[Candidate]:
+        return [self._b.candidates[id] for id in self._b.race.live]
+
+    def _race(self) -> None:
+        race, rounds = self._b.race, 0
+        while self._b.seconds_left > 0 and (requests := race.plan()):
+            for request in requests:
+                if self._b.seconds_left > 0 and race.verdict(request.id) == "in":
+                    self._b.sample(self._b.candidates[request.id], request.samples)
+            rounds += 1
+            self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
+
+    def _duel(self, standing: list[Candidate]) -> Winner | None:
+        assert self._b.plan.duel is not None
+        for candidate in standing:
+            if candidate.timing is None:
+                self._b.sample(candidate, self._b.plan.first_samples)
+        rivals = [candidate for candidate in self._standing() if candidate.timing is not None]
+        if len(rivals) < 2:
+            return Winner((rivals or standing)[0])
+        duel = Duel(
+            [rival.id for rival in rivals],
+            self._b.plan.duel,
+            prefer={rival.id: _preference(rival) for rival in rivals},
+        )
+        by_id = {rival.id: rival for rival in rivals}
+        while self._b.seconds_left > 0 and (turn := duel.next_round()):
+            start = time.perf_counter()
+            times = self._b.duel_round([by_id[id] for id in turn])
+            for id in set(turn) - set(times):
+                duel.drop(id)
+            if times:
+                duel.record_round(times, time.perf_counter() - start)
+        return self._verdict(duel.outcome, by_id)
+
+    def _verdict(self, outcome: DuelOutcome, by_id: dict[str, Candidate]) -> Winner | None:
+        if outcome.winner is None:
+            return None
+        winner, equals = by_id[outcome.winner], tuple(by_id[id] for id in outcome.equals)
+        self._b.recorder.emit(
+            DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
+        )
+        lost = {
+            id: f"lost the duel: takes {100 * (outcome.ratios[id].mid - 1):.2g} % longer"
+            for id in outcome.beaten
+        }
+        names = {id: f"[{candidate.config}]" for id, candidate in by_id.items()}
+        return Winner(winner, equals, outcome.describe(names), FrozenMap(lost))
+
+
+def _median_then_order(candidate: Candidate) -> tuple[float, int]:
+    assert candidate.timing is not None
+    return candidate.timing.median_ns, candidate.order
+
+
+def _preference(candidate: Candidate) -> tuple[Any, ...]:
+    """Among equals: what needs less of the device, then what the author named first."""
+    return (candidate.facts.get("registers", 0), candidate.order)

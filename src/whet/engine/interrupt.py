@@ -1,0 +1,57 @@
+"""Ctrl-C that waits for a sentence to be finished."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Shield:
+    """While open, Ctrl-C raises KeyboardInterrupt at once, except inside `held()`.
+
+    There it is kept until the block ends, so that a finished trial is always written. Where Python
+    would not raise KeyboardInterrupt itself (another thread, a handler of the user's own), this
+    changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._pending = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Shield:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._previous = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._pending and self._depth == 0:
+                self._pending = False
+                raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._depth:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt

@@ -1,0 +1,132 @@
+"""Writes down what happens to each config, and says so."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.errors import ConfigFailure
+from whet.core.event import BestChanged, Event, Noted, TrialFinished
+from whet.core.frozen import FrozenMap
+from whet.core.run import Run
+from whet.core.status import Status
+from whet.core.timing import Timing
+from whet.core.trial import Trial
+from whet.engine.interrupt import Shield
+from whet.store import Store
+
+
+@dataclass
+class Candidate:
+    """A config on its way through one run. `stored` holds what an earlier run knew of it."""
+
+    config: Config
+    order: int
+    artifact: Any = None
+    ready: bool = False
+    timing: Timing | None = None
+    facts: FrozenMap[Any] = field(default_factory=FrozenMap)
+    cost: Cost = field(default_factory=Cost)
+    stored: Trial | None = None
+    trial: Trial | None = None
+
+    @property
+    def id(self) -> str:
+        return self.config.id
+
+    @property
+    def known_timing(self) -> Timing | None:
+        return self.timing or (self.stored.timing if self.stored else None)
+
+
+class Recorder:
+    """Every outcome becomes a trial in the store the moment it is known."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        subscriber: Callable[[Event], None] | None,
+        shield: Shield,
+    ) -> None:
+        self._store = store
+        self._shield = shield
+        self._run = run
+        self._subscriber = subscriber
+        self._trials: dict[str, Trial] = {}
+        self.best: Trial | None = None
+        self.notes: list[str] = []
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """What this run found out; not what it merely remembered."""
+        return tuple(self._trials.values())
+
+    def emit(self, event: Event) -> None:
+        if self._subscriber is not None:
+            # A display that fails must not cost anybody a measurement.
+            with contextlib.suppress(Exception):
+                self._subscriber(event)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self.emit(Noted(text))
+
+    def failed(self, candidate: Candidate, failure: ConfigFailure) -> Trial:
+        return self._write(
+            candidate, failure.status, error=failure.message, limit=failure.limit, timing=None
+        )
+
+    def measured(self, candidate: Candidate, status: Status, reason: str = "") -> Trial:
+        """Writes a new row only when something about the config has changed."""
+        last = candidate.trial or candidate.stored
+        unchanged = last is not None and last.status is status and last.timing == candidate.timing
+        if last is not None and (unchanged or candidate.timing is None):
+            trial = self._with_status(candidate, last, status, reason)
+        else:
+            trial = self._write(candidate, status, error=reason, timing=candidate.timing)
+        return trial
+
+    def consider_best(self, trial: Trial) -> None:
+        new, old = trial.median_ns, self.best.median_ns if self.best else None
+        if trial.status is Status.OK and new is not None and (old is None or new < old):
+            self.best = trial
+            self.emit(BestChanged(trial))
+
+    def _with_status(self, candidate: Candidate, last: Trial, status: Status, reason: str) -> Trial:
+        if last.status is status:
+            return last
+        trial = last.superseded_by(
+            status=status, error=reason, run_id=self._run.id, created=time.time()
+        )
+        return self._keep(candidate, trial)
+
+    def _write(self, candidate: Candidate, status: Status, **outcome: Any) -> Trial:
+        return self._keep(
+            candidate,
+            Trial(
+                workload_id=self._run.workload.id,
+                config=candidate.config,
+                status=status,
+                cost=candidate.cost,
+                facts=candidate.facts,
+                run_id=self._run.id,
+                created=time.time(),
+                **outcome,
+            ),
+        )
+
+    def _keep(self, candidate: Candidate, trial: Trial) -> Trial:
+        with self._shield.held():
+            self._store.append([trial])
+            candidate.trial = trial
+            if candidate.stored is None or candidate.timing is not None or trial.status.failed:
+                self._trials[trial.config.id] = trial
+            self.emit(TrialFinished(trial))
+        return trial

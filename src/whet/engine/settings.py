@@ -1,0 +1,229 @@
+"""`Settings`: read once, at the edge, from flags, the environment, a file and defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from whet.core.budget import Budget
+from whet.core.errors import BudgetError, SettingsError, did_you_mean
+from whet.core.frozen import FrozenMap
+
+SourceKind = Literal["flag", "environment", "file", "default"]
+
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+
+# Variables of ours that choose where or how settings are read, and are none themselves.
+_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG")
+
+
+def usable_cores() -> int:
+    """The cores this process may run on, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`store` None is the default place; `memory_bytes` None is what the machine has free."""
+
+    store: str | None = None
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    jobs: int = field(default_factory=usable_cores)
+    search: str = "auto"
+    build_limit_s: float = 60.0
+    run_limit_s: float = 30.0
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value came from: `--budget`, `WHET_BUDGET`, or the file's path."""
+
+    kind: SourceKind
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.where}".rstrip()
+
+
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """`sources` has one entry for every name in `SETTINGS`. `notes` are for a person to read."""
+
+    settings: Settings
+    sources: FrozenMap[Source]
+    notes: tuple[str, ...] = ()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+def _whole(least: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        number = int(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _budget(value: Any) -> Budget:
+    if not isinstance(value, str | Budget):
+        raise ValueError
+    return Budget.parse(value)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = Budget.parse(value).seconds
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError
+    return float(value)
+
+
+def _size(value: Any) -> int | None:
+    if isinstance(value, str):
+        if value.strip().lower() == "none":
+            return None
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError
+        value = int(float(match[1]) * _BYTES[match[2].upper()])
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError
+    return value
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """`valid` ends the sentence "... is not valid; use"."""
+
+    field: str
+    parse: Callable[[Any], Any]
+    valid: str
+
+
+_TABLE: dict[str, _Setting] = {
+    "store": _Setting("store", _text, "a path or sqlite:///path"),
+    "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
+    "seed": _Setting("seed", _whole(0), "a whole number from 0 up"),
+    "jobs": _Setting("jobs", _whole(1), "a whole number from 1 up"),
+    "search": _Setting("search", _text, "the name of a strategy, such as auto"),
+    "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
+    "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
+    "memory": _Setting("memory_bytes", _size, "a size, such as 512M or 8G, or none"),
+}
+
+SETTINGS: tuple[str, ...] = tuple(_TABLE)
+
+
+def resolve_settings(
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    file: Path | None = None,
+) -> ResolvedSettings:
+    """Flag over environment over file over default, for each name in `SETTINGS`.
+
+    A flag that is None and a variable that is empty were not given. The file is `file`, else what
+    `WHET_CONFIG` names, else `whet/config.toml` in the user's configuration folder if it is there.
+    """
+    given: dict[str, tuple[Any, Source]] = {}
+    given.update(_from_file(environ, file))
+    given.update(_from_environment(environ))
+    given.update(_from_flags(flags or {}))
+    values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
+    sources = {name: given[name][1] if name in given else Source("default") for name in _TABLE}
+    return ResolvedSettings(Settings(**values), FrozenMap(sources), _notes(environ))
+
+
+def _parsed(name: str, value: Any, source: Source) -> Any:
+    setting = _TABLE[name]
+    try:
+        return setting.parse(value)
+    except (ValueError, BudgetError):
+        raise SettingsError(
+            f"{name} = {value!r} ({source}) is not valid; use {setting.valid}"
+        ) from None
+
+
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, Source]]:
+    for name in flags:
+        if name not in _TABLE:
+            raise SettingsError(f"'{name}' is not a setting{did_you_mean(name, _TABLE)}")
+    return {
+        name: (value, Source("flag", "--" + name.replace("_", "-")))
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def _variable(name: str) -> str:
+    return f"WHET_{name.upper()}"
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, Source]]:
+    return {
+        name: (environ[_variable(name)], Source("environment", _variable(name)))
+        for name in _TABLE
+        if environ.get(_variable(name))
+    }
+
+
+def _notes(environ: Mapping[str, str]) -> tuple[str, ...]:
+    # Not errors: a newer part of whet, or another program, may well know the variable.
+    known = [*map(_variable, _TABLE), *_NOT_SETTINGS]
+    unknown = sorted(name for name in environ if name.startswith("WHET_") and name not in known)
+    return tuple(
+        f"the variable {name} is not a setting and was ignored{did_you_mean(name, known)}"
+        for name in unknown
+    )
+
+
+def _default_file(environ: Mapping[str, str]) -> Path:
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(folder):
+        folder = os.path.join(environ.get("HOME") or str(Path.home()), ".config")
+    return Path(folder) / "whet" / "config.toml"
+
+
+def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple[Any, Source]]:
+    named = environ.get("WHET_CONFIG")
+    path = file or (Path(named).expanduser() if named else _default_file(environ))
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if file is None and not named:
+            return {}
+        raise SettingsError(f"the settings file {path} does not exist") from None
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
+    source = Source("file", str(path))
+    for name in table:
+        if name not in _TABLE:
+            raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
+    if isinstance(table.get("store"), str):
+        table["store"] = _beside(path, table["store"])
+    return {name: (value, source) for name, value in table.items()}
+
+
+def _beside(file: Path, store: str) -> str:
+    """A relative path in a file means the same from every folder one may be in."""
+    if not store.strip() or store.startswith((":", "~")) or "://" in store:
+        return store
+    return str(file.absolute().parent / store)

@@ -1,0 +1,59 @@
+"""The contract of a target: what the engine needs to know of something that can be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from whet.build import Job
+from whet.core.config import Config
+from whet.core.space import Space
+from whet.core.workload import Workload
+from whet.measure import Bench
+
+
+@dataclass(frozen=True)
+class BenchLimits:
+    """What a measuring process may use; None is no limit of ours."""
+
+    memory_bytes: int | None = None
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Something with knobs.
+
+    - `space` is what may be chosen; its first config is the author's own.
+    - `shares_host` says that building and running compete for the same cores, so the engine does
+      not build while it measures.
+    - `workload()` may be slow the first time (it asks the compiler for its version).
+    - `reject` refuses a config from its numbers alone, with the reason.
+    - `job` is what a pool worker can receive; None where there is nothing to build. It must survive
+      a kernel that was defined in `__main__`, in a notebook or in a closure; `build_mode` says
+      which kind of worker that takes.
+    - `bench` opens the place where artifacts are loaded, checked and timed.
+    - `features` describes a config to models, so that no other room knows what a tile is.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def shares_host(self) -> bool: ...
+
+    @property
+    def build_mode(self) -> str: ...
+
+    def workload(self) -> Workload: ...
+
+    def reject(self, config: Config) -> str | None: ...
+
+    def job(self, config: Config) -> Job | None: ...
+
+    def bench(self, limits: BenchLimits) -> Bench: ...
+
+    def features(self, config: Config) -> Mapping[str, float]: ...

@@ -1,0 +1,334 @@
+"""`tune`: the one loop everything else is around."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from whet._version import __version__
+from whet.build import Builder
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.errors import TuningFailedError, UsageError
+from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome, Result, Run
+from whet.core.space import Space
+from whet.core.status import Status
+from whet.core.trial import LimitKind, Trial
+from whet.engine.exploration import Exploration
+from whet.engine.finals import Finals, Winner
+from whet.engine.host import memory_info
+from whet.engine.interrupt import Shield
+from whet.engine.known import Knowledge
+from whet.engine.ledger import WallLedger
+from whet.engine.plan import Plan
+from whet.engine.recorder import Candidate, Recorder
+from whet.engine.settings import Settings, resolve_settings
+from whet.engine.target import BenchLimits, Target
+from whet.engine.workbench import Workbench
+from whet.measure import Race
+from whet.search import Strategy, make_strategy
+from whet.store import Store, open_store
+
+# Without a budget, a space up to this size is raced whole; a larger one gets this many trials.
+WHOLE_SPACE = 1024
+DEFAULT_TRIALS = 200
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a tuning. `result` is the best so far, None where nothing worked yet."""
+
+    def __init__(self, result: Result | None) -> None:
+        super().__init__("tuning was interrupted")
+        self.result = result
+
+
+def tune(
+    target: Target,
+    *,
+    search: str | Strategy | None = None,
+    budget: str | Budget | None = None,
+    store: Store | str | Path | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    settings: Settings | None = None,
+    plan: Plan | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Result:
+    """Finds the fastest config of a target and remembers it.
+
+    What is not given comes from the settings (environment, file, defaults). `store=":memory:"`
+    leaves nothing behind. Raises `TuningFailedError` where nothing works, and `Interrupted`, which
+    is a KeyboardInterrupt with the best so far, on Ctrl-C.
+    """
+    if not isinstance(target, Target):
+        raise UsageError(
+            f"{type(target).__name__} cannot be tuned; make it tunable with whet.function(…) "
+            "or whet.native(…)"
+        )
+    settings = settings or resolve_settings().settings
+    settings = replace(
+        settings,
+        seed=settings.seed if seed is None else seed,
+        jobs=settings.jobs if jobs is None else jobs,
+        budget=settings.budget if budget is None else Budget.parse(budget),
+    )
+    ledger = WallLedger()
+    if target.space.first is None:
+        raise TuningFailedError(
+            f"the space of '{target.name}' has no valid config: its constraints "
+            f"({'; '.join(target.space.constraints)}) rule out every combination"
+        )
+    strategy = make_strategy(search or settings.search, target.space, settings.seed)
+    with ExitStack() as stack:
+        if store is None or isinstance(store, str | Path):
+            where = settings.store if store is None else store
+            opened = stack.enter_context(open_store(where))
+        else:
+            opened = store
+        shield = stack.enter_context(Shield())
+        return _Tuning(
+            target, strategy, opened, settings, plan or Plan(), ledger, on_event, shield
+        ).run()
+
+
+class _Tuning:
+    """One run, from the store and back to it."""
+
+    def __init__(
+        self,
+        target: Target,
+        strategy: Strategy,
+        store: Store,
+        settings: Settings,
+        plan: Plan,
+        ledger: WallLedger,
+        on_event: Callable[[Event], None] | None,
+        shield: Shield,
+    ) -> None:
+        self._target = target
+        self._strategy = strategy
+        self._store = store
+        self._settings = settings
+        self._plan = plan
+        self._ledger = ledger
+        self._shield = shield
+        self._memory = settings.memory_bytes or memory_info("MemAvailable")
+        self._budget = _effective_budget(settings.budget, target.space)
+        self._run = Run(
+            workload=target.workload(),
+            space_id=target.space.id,
+            space_size=target.space.count,
+            search=strategy.name,
+            seed=settings.seed,
+            budget=self._budget,
+            started=time.time(),
+            whet=__version__,
+        )
+        self._recorder = Recorder(store, self._run, on_event, shield)
+        self._known = self._recall()
+        self._exhaustive = False
+
+    def run(self) -> Result:
+        if self._known.answers(self._target.space, self._budget):
+            return self._from_store()
+        if self._budget != self._settings.budget:
+            self._recorder.note(
+                f"the space is large, so {self._budget} are tried; set a budget for more or less"
+            )
+        with self._shield.held():
+            self._store.put_workload(self._run.workload)
+            self._store.save_run(self._run)
+        self._recorder.emit(RunStarted(self._run, self._planned(), len(self._known.settled)))
+        try:
+            winner = self._tune()
+        except KeyboardInterrupt:
+            with self._shield.held():
+                result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
+            raise Interrupted(result) from None
+        with self._shield.held():
+            result = self._finish(winner, Outcome.FINISHED)
+        if result is None:
+            raise TuningFailedError(self._why_nothing_works())
+        return result
+
+    def _recall(self) -> Knowledge:
+        limits: dict[LimitKind, float | None] = {
+            "build_s": self._settings.build_limit_s,
+            "run_s": self._settings.run_limit_s,
+            "memory_bytes": self._memory,
+        }
+        return Knowledge.recall(self._store, self._run.workload.id, self._target.space, limits)
+
+    def _planned(self) -> int | None:
+        count = self._target.space.count
+        left = None if count is None else max(0, count - len(self._known.settled))
+        allowed = self._budget.trials
+        known = [number for number in (left, allowed) if number is not None]
+        return min(known, default=None)
+
+    def _tune(self) -> Winner | None:
+        with ExitStack() as stack:
+            # Entered last, left first: a kernel must not run on while its builder is closed.
+            builder = stack.enter_context(
+                Builder(
+                    jobs=self._settings.jobs,
+                    mode=self._target.build_mode,
+                    limit_s=self._settings.build_limit_s,
+                    on_start=lambda config: self._recorder.emit(BuildStarted(config)),
+                )
+            )
+            bench = stack.enter_context(closing(self._target.bench(BenchLimits(self._memory))))
+            self._bench = Workbench(
+                target=self._target,
+                builder=builder,
+                bench=bench,
+                race=Race(self._plan.race),
+                plan=self._plan,
+                recorder=self._recorder,
+                ledger=self._ledger,
+                run_limit_s=self._settings.run_limit_s,
+                jobs=self._settings.jobs,
+                budget=self._budget,
+            )
+            self._admit_incumbents()
+            with self._ledger.phase("search"):
+                self._strategy.tell(list(self._known.settled.values()))
+            exploration = Exploration(self._bench, self._strategy, self._reserve_s)
+            exploration.run()
+            self._exhaustive = exploration.complete
+            return Finals(self._bench).run()
+
+    @property
+    def _reserve_s(self) -> float:
+        """Time kept back for the finals."""
+        seconds = self._budget.seconds
+        return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
+
+    def _admit_incumbents(self) -> None:
+        for trial in self._known.incumbents:
+            candidate = Candidate(
+                trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
+            )
+            self._bench.candidates[candidate.id] = candidate
+            samples = trial.timing.samples if trial.timing else ()
+            self._recorder.consider_best(trial)
+            self._bench.put_out(
+                self._bench.race.enter(candidate.id, candidate.order, prior=samples)
+            )
+
+    def _best_so_far(self) -> Winner | None:
+        best = self._recorder.best
+        return None if best is None else Winner(self._bench.candidates[best.config.id])
+
+    def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
+        if winner is None and outcome is Outcome.FINISHED:
+            outcome = Outcome.FAILED
+        if winner is not None and outcome is Outcome.FINISHED:
+            self._settle(winner)
+        trials = self._recorder.trials
+        work = sum((trial.cost for trial in trials), Cost())
+        wall = self._ledger.close()
+        search = FrozenMap({**work.work, "search": wall["search"]})
+        self._run = replace(
+            self._run,
+            outcome=outcome,
+            exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
+            best=None if winner is None else winner.candidate.config,
+            equals=() if winner is None else tuple(c.config for c in winner.equals),
+            trials=len(trials),
+            cost=Cost(search, wall),
+            wall_s=sum(wall.values()),
+        )
+        self._store.save_run(self._run)
+        if winner is None:
+            return None
+        best = winner.candidate.trial or winner.candidate.stored
+        assert best is not None
+        return self._result(best, trials, winner)
+
+    def _settle(self, winner: Winner) -> None:
+        """Everything measured that neither won nor equals the winner was outraced."""
+        if self._plan.fixed_samples is not None:
+            return
+        kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
+        for candidate in self._bench.candidates.values():
+            last = candidate.trial or candidate.stored
+            if last is None or not last.status.measured:
+                continue
+            status = Status.OK if candidate.id in kept else Status.OUTRACED
+            reason = "" if candidate.id in kept else winner.lost.get(candidate.id, last.error)
+            self._recorder.measured(candidate, status, reason)
+
+    def _result(self, best: Trial, trials: tuple[Trial, ...], winner: Winner) -> Result:
+        if winner.said:
+            self._recorder.note(winner.said)
+        result = Result(
+            run=self._run,
+            best=best,
+            first=self._first(trials),
+            trials=trials,
+            known=len(self._known.settled),
+            equals=self._run.equals,
+            notes=tuple(self._recorder.notes),
+        )
+        self._recorder.emit(RunFinished(result))
+        return result
+
+    def _first(self, trials: tuple[Trial, ...]) -> Trial | None:
+        first = self._target.space.first
+        assert first is not None
+        found = [trial for trial in trials if trial.config == first]
+        trial = found[0] if found else self._known.settled.get(first.id)
+        return trial if trial is not None and trial.timing is not None else None
+
+    def _from_store(self) -> Result:
+        best = self._known.incumbents[0]
+        stored = self._known.run
+        equals: tuple[Config, ...] = stored.equals if stored else ()
+        wall = self._ledger.close()
+        run = replace(
+            self._run,
+            outcome=Outcome.FINISHED,
+            best=best.config,
+            equals=equals,
+            exhaustive=stored.exhaustive if stored else False,
+            cost=Cost(FrozenMap(), wall),
+            wall_s=sum(wall.values()),
+        )
+        result = Result(
+            run=run,
+            best=best,
+            first=self._first(()),
+            trials=(),
+            known=len(self._known.settled),
+            source="stored",
+            equals=equals,
+        )
+        self._recorder.emit(RunStarted(run, 0, len(self._known.settled)))
+        self._recorder.emit(RunFinished(result))
+        return result
+
+    def _why_nothing_works(self) -> str:
+        trials = self._recorder.trials or tuple(self._known.settled.values())
+        counts = ", ".join(
+            f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
+        )
+        failed = next((trial for trial in trials if trial.error), None)
+        first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
+        where = "" if self._recorder.trials else " (as the store remembers)"
+        return (
+            f"no config of '{self._target.name}' works{where}: {counts or 'none was tried'}{first}"
+        )
+
+
+def _effective_budget(budget: Budget, space: Space) -> Budget:
+    if budget.bounded or space.is_small(WHOLE_SPACE):
+        return budget
+    return Budget(trials=DEFAULT_TRIALS)

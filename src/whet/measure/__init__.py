@@ -1,0 +1,39 @@
+"""Timers, stopping rules, the race and the duel, the correctness gate, the bench."""
+
+from whet.measure.bench import Bench, Built, FirstLook, Loaded, Loader, Round
+from whet.measure.cpu import CpuTimer
+from whet.measure.duel import Duel, DuelOutcome
+from whet.measure.gate import Verdict, compare
+from whet.measure.local import LocalBench
+from whet.measure.policy import DuelPolicy, RacePolicy
+from whet.measure.race import Exit, Race, Request, Standing
+from whet.measure.remote import RemoteBench
+from whet.measure.stopping import Precision
+from whet.measure.timer import Reading, Runnable, Timer, Warm
+
+__all__ = [
+    "Bench",
+    "Built",
+    "CpuTimer",
+    "Duel",
+    "DuelOutcome",
+    "DuelPolicy",
+    "Exit",
+    "FirstLook",
+    "Loaded",
+    "Loader",
+    "LocalBench",
+    "Precision",
+    "Race",
+    "RacePolicy",
+    "Reading",
+    "RemoteBench",
+    "Request",
+    "Round",
+    "Runnable",
+    "Standing",
+    "Timer",
+    "Verdict",
+    "Warm",
+    "compare",
+]

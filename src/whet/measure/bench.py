@@ -1,0 +1,97 @@
+"""The bench: where built configs are loaded, checked and timed, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from whet.core.config import Config, Value
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.core.timing import median
+from whet.measure.gate import Verdict
+from whet.measure.timer import Reading
+
+# An artifact is whatever the target's build made and its loader takes. A bench never looks inside.
+Built = tuple[Config, Any]
+
+
+class Loaded(Protocol):
+    """A config that can run: what a target gives for a built artifact."""
+
+    @property
+    def facts(self) -> Mapping[str, Value]:
+        """What is known of the artifact once it is loaded: registers, size, hash…"""
+
+    def repeat(self, n: int) -> None:
+        """Runs it `n` times back to back, and returns when the last has ended."""
+
+    def check(self) -> Verdict:
+        """Runs it once and compares what came out with the reference."""
+
+    def close(self) -> None: ...
+
+
+class Loader(Protocol):
+    """What a target gives to load its artifacts, in the process that measures."""
+
+    def load(self, config: Config, artifact: Any) -> Loaded: ...
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """`seconds` by phase: `load`, `check`, `warmup`, `measure`."""
+
+    reading: Reading
+    facts: FrozenMap[Value]
+    seconds: FrozenMap[float]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One sample of each config by id, taken in turn; who failed has a failure instead."""
+
+    readings: FrozenMap[Reading]
+    failures: FrozenMap[ConfigFailure] = field(default_factory=FrozenMap)
+    seconds: FrozenMap[float] = field(default_factory=FrozenMap)
+
+    @property
+    def times(self) -> dict[str, float]:
+        return {id: median(reading.samples) for id, reading in self.readings.items()}
+
+
+class Bench(Protocol):
+    """What the engine measures on, and leaves with `with`.
+
+    A config that cannot be measured raises `ConfigFailure` with status `run_error`,
+    `run_timeout`, `resources` or `wrong_result` and a text for people; the bench can be used
+    on. `limit_s` is for one config's part of a call. What is loaded stays so while there is
+    room, and is loaded again when needed.
+    """
+
+    @property
+    def in_process(self) -> bool:
+        """True where a kernel runs in the caller's process, and can take it down."""
+
+    def first(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> FirstLook:
+        """Loads, checks, warms up and takes the first samples, in one round trip."""
+
+    def sample(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> tuple[Reading, FrozenMap[float]]:
+        """More samples, and the seconds by phase that they took."""
+
+    def duel_round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+        """One sample of each, in this order, in one round trip."""
+
+    def forget(self, config: Config) -> None:
+        """The config will not be measured again."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...

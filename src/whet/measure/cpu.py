@@ -1,0 +1,150 @@
+"""The timer of kernels that run on the CPU."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from whet.measure.timer import Reading, Runnable, Warm
+
+Clock = Callable[[], int]
+
+STEADY_WITHIN = 0.03
+MAX_LOOPS = 1 << 24
+MAX_RETAKES = 3
+
+# A sample of so many ticks of the CPU clock has a busy ratio that is right within 2 %.
+TICKS_TO_JUDGE = 50
+
+# A single-threaded kernel that computes is busy all the time, so that any loss shows. One that
+# sleeps, or whose threads wait for each other, varies by itself and is given more room.
+ALWAYS_BUSY = (0.9, 1.1)
+LEAST_SHARE_ALWAYS_BUSY = 0.95
+LEAST_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class _Burst:
+    wall_ns: int
+    cpu_ns: int
+
+    @property
+    def busy(self) -> float:
+        return self.cpu_ns / self.wall_ns if self.wall_ns > 0 else 0.0
+
+
+class CpuTimer:
+    """Wall time by a monotonic clock, watched over by the process's CPU clock.
+
+    One sample runs the kernel so often that it lasts at least `min_sample_ns`. A sample in which
+    the process got visibly less CPU time than the kernel used in warm-up was preempted: it is
+    taken again, up to three times, and if none was clean the least disturbed one is kept and the
+    reading marked `contaminated`. Warm-up ends when two bursts in a row agree within 3 %, or
+    after `warmup_ns`; a kernel slower than that runs once.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter_ns,
+        cpu_clock: Clock = time.process_time_ns,
+        *,
+        min_sample_ns: int = 200_000,
+        warmup_ns: int = 20_000_000,
+        cpu_resolution_ns: int | None = None,
+    ) -> None:
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._min_sample_ns = min_sample_ns
+        self._warmup_ns = warmup_ns
+        self._cpu_resolution_ns = cpu_resolution_ns
+
+    def warm(self, run: Runnable) -> Warm:
+        judged_from = self._judged_from_ns()
+        start = self._clock()
+        loops = 1
+        busy: float | None = None
+        last: float | None = None
+        while True:
+            burst = self._burst(run, loops)
+            estimate = burst.wall_ns / loops
+            if burst.wall_ns >= judged_from:
+                busy = max(busy or 0.0, burst.busy)
+            spent = self._clock() - start
+            steady = last is not None and abs(estimate - last) <= STEADY_WITHIN * last
+            if steady or spent >= self._warmup_ns or loops >= MAX_LOOPS:
+                break
+            if burst.wall_ns >= self._min_sample_ns:
+                last = estimate
+            else:
+                # The first executions are slow, so that their estimate must not set the pace.
+                loops = min(MAX_LOOPS, max(2 * loops, min(10 * loops, self._loops_for(estimate))))
+        return Warm(self._loops_for(estimate), estimate, spent / 1e9, busy)
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        kept: list[float] = []
+        discarded = 0
+        all_clean = True
+        for _ in range(samples):
+            burst, retakes, clean = self._sample(run, warm)
+            kept.append(burst.wall_ns / warm.loops)
+            discarded += retakes
+            all_clean = all_clean and clean
+        return Reading(
+            samples=tuple(kept),
+            loops=warm.loops,
+            timer=self.name,
+            quality="clean" if all_clean else "contaminated",
+            discarded=discarded,
+        )
+
+    def _sample(self, run: Runnable, warm: Warm) -> tuple[_Burst, int, bool]:
+        """A burst, how many were thrown away for it, and whether it can be vouched for."""
+        best = self._burst(run, warm.loops)
+        for retake in range(MAX_RETAKES + 1):
+            if self._undisturbed(best, warm):
+                return best, retake, True
+            if retake < MAX_RETAKES:
+                best = max(best, self._burst(run, warm.loops), key=lambda burst: burst.busy)
+        return best, MAX_RETAKES, False
+
+    def _undisturbed(self, burst: _Burst, warm: Warm) -> bool:
+        if warm.busy is None or burst.wall_ns < self._judged_from_ns():
+            return True
+        low, high = ALWAYS_BUSY
+        share = LEAST_SHARE_ALWAYS_BUSY if low <= warm.busy <= high else LEAST_SHARE
+        return burst.busy >= share * warm.busy
+
+    def _burst(self, run: Runnable, loops: int) -> _Burst:
+        cpu = self._cpu_clock()
+        wall = self._clock()
+        run.repeat(loops)
+        wall = self._clock() - wall
+        return _Burst(wall, self._cpu_clock() - cpu)
+
+    def _loops_for(self, estimate_ns: float) -> int:
+        if estimate_ns <= 0:
+            return MAX_LOOPS
+        return min(MAX_LOOPS, max(1, math.ceil(self._min_sample_ns / estimate_ns)))
+
+    def _judged_from_ns(self) -> int:
+        if self._cpu_resolution_ns is None:
+            self._cpu_resolution_ns = _tick_ns(self._cpu_clock)
+        return TICKS_TO_JUDGE * self._cpu_resolution_ns
+
+
+def _tick_ns(cpu_clock: Clock, polls: int = 100_000) -> int:
+    """The smallest step the CPU clock is seen to take: some systems count it in milliseconds."""
+    steps: list[int] = []
+    last = cpu_clock()
+    for _ in range(polls):
+        now = cpu_clock()
+        if now > last:
+            steps.append(now - last)
+            last = now
+            if len(steps) == 5:
+                break
+    return min(steps, default=10_000_000)

@@ -1,0 +1,52 @@
+"""A bench in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from whet.core.config import Config
+from whet.core.frozen import FrozenMap
+from whet.measure.bench import Built, FirstLook, Loader, Round
+from whet.measure.station import Station
+from whet.measure.timer import Reading, Timer
+
+
+class LocalBench:
+    """For kernels that can be trusted, or cannot leave this process.
+
+    An exception is the config's failure. A crash is the caller's, and a kernel that never returns
+    is never stopped: `limit_s` cannot be kept here and is ignored.
+    """
+
+    in_process = True
+
+    def __init__(
+        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = 64
+    ) -> None:
+        self._station = Station(loader, timer, check_each, capacity)
+
+    def first(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> FirstLook:
+        return self._station.first(config, artifact, samples)
+
+    def sample(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> tuple[Reading, FrozenMap[float]]:
+        return self._station.sample(config, artifact, samples)
+
+    def duel_round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+        return self._station.duel_round(built)
+
+    def forget(self, config: Config) -> None:
+        self._station.forget(config.id)
+
+    def close(self) -> None:
+        self._station.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

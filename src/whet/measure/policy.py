@@ -1,0 +1,44 @@
+"""How hard to look before a config is out, and before one has won: frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RacePolicy:
+    """All noises are relative, and the least that anybody may claim: `noise_floor` of one sample,
+    `visit_noise` of a kernel's level between two visits, `rerun_noise` between two runs.
+
+    A config is out at once when it is `hopeless` times slower than the best. A closer call waits
+    until the device's pace has been checked, which happens every `anchor_every` such calls.
+    Rounds end at `finalists` configs, at ±`precision`, or after `max_samples` each.
+    """
+
+    first_samples: int = 2
+    growth: int = 2
+    max_samples: int = 32
+    finalists: int = 4
+    confidence: float = 0.95
+    precision: float = 0.01
+    noise_floor: float = 0.005
+    visit_noise: float = 0.01
+    rerun_noise: float = 0.02
+    hopeless: float = 1.5
+    anchor_every: int = 4
+
+
+@dataclass(frozen=True)
+class DuelPolicy:
+    """A duel is checked after `first_check` rounds and then ever more rarely, up to `max_rounds`.
+
+    `confidence` holds for the duel as a whole: over all its checks and all its contestants.
+    Two kernels are equal when their ratio is known to lie within ±`equal_within`.
+    """
+
+    first_check: int = 6
+    growth: float = 1.35
+    max_rounds: int = 30
+    max_seconds: float | None = 10.0
+    confidence: float = 0.95
+    equal_within: float = 0.005

@@ -1,0 +1,150 @@
+"""The process-side half of a bench: it holds what is loaded and runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.measure.bench import Built, FirstLook, Loaded, Loader, Round
+from whet.measure.failures import from_exception
+from whet.measure.timer import Reading, Timer, Warm
+
+# A kernel shorter than this runs once untimed after another has run, since that one's data and
+# code are still in the caches; for a longer one it makes no difference.
+PRIMED_BELOW_NS = 5e6
+
+
+@dataclass
+class _Slot:
+    loaded: Loaded
+    warm: Warm | None = None
+
+
+class _Phases:
+    """Seconds by phase of one call."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - began
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+
+    def frozen(self) -> FrozenMap[float]:
+        return FrozenMap(self._seconds)
+
+
+class Station:
+    """At most `capacity` configs are loaded at once; the least recently used is closed first."""
+
+    def __init__(
+        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = 64
+    ) -> None:
+        self._loader = loader
+        self._timer = timer
+        self._check_each = check_each
+        self._capacity = capacity
+        self._slots: dict[str, _Slot] = {}
+
+    def first(self, config: Config, artifact: Any, samples: int) -> FirstLook:
+        phases = _Phases()
+        self.forget(config.id)
+        with self._failing(config):
+            slot = self._load(config, artifact, phases)
+            if self._check_each:
+                with phases.phase("check"):
+                    verdict = slot.loaded.check()
+                if not verdict.ok:
+                    raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
+            warm = self._warm(slot, phases)
+            with phases.phase("measure"):
+                reading = self._timer.measure(slot.loaded, samples, warm)
+            facts = FrozenMap(slot.loaded.facts)
+        return FirstLook(reading, facts, phases.frozen())
+
+    def sample(
+        self, config: Config, artifact: Any, samples: int
+    ) -> tuple[Reading, FrozenMap[float]]:
+        phases = _Phases()
+        reading = self._sample(config, artifact, samples, phases)
+        return reading, phases.frozen()
+
+    def duel_round(self, built: Sequence[Built]) -> Round:
+        phases = _Phases()
+        readings: dict[str, Reading] = {}
+        failures: dict[str, ConfigFailure] = {}
+        for config, artifact in built:
+            try:
+                readings[config.id] = self._sample(config, artifact, 1, phases)
+            except ConfigFailure as failure:
+                failures[config.id] = failure
+        return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
+
+    def after_forgetting(self, config_ids: Sequence[str], method: str, args: Sequence[Any]) -> Any:
+        """Two things in one round trip."""
+        for config_id in config_ids:
+            self.forget(config_id)
+        return getattr(self, method)(*args)
+
+    def forget(self, config_id: str) -> None:
+        slot = self._slots.pop(config_id, None)
+        if slot is not None:
+            # What a kernel does when it is closed no longer matters to anybody.
+            with contextlib.suppress(Exception):
+                slot.loaded.close()
+
+    def close(self) -> None:
+        for config_id in tuple(self._slots):
+            self.forget(config_id)
+
+    def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
+        with self._failing(config):
+            slot = self._slots.pop(config.id, None)
+            if slot is None:
+                slot = self._load(config, artifact, phases)
+            self._slots[config.id] = slot
+            fresh = slot.warm is None
+            warm = self._warm(slot, phases)
+            if not fresh and warm.estimate_ns < PRIMED_BELOW_NS:
+                with phases.phase("warmup"):
+                    slot.loaded.repeat(1)
+            with phases.phase("measure"):
+                return self._timer.measure(slot.loaded, samples, warm)
+
+    def _load(self, config: Config, artifact: Any, phases: _Phases) -> _Slot:
+        while len(self._slots) >= self._capacity:
+            self.forget(next(iter(self._slots)))
+        with phases.phase("load"):
+            slot = _Slot(self._loader.load(config, artifact))
+        self._slots[config.id] = slot
+        return slot
+
+    def _warm(self, slot: _Slot, phases: _Phases) -> Warm:
+        if slot.warm is None:
+            with phases.phase("warmup"):
+                slot.warm = self._timer.warm(slot.loaded)
+        return slot.warm
+
+    @contextlib.contextmanager
+    def _failing(self, config: Config) -> Iterator[None]:
+        """Whatever a kernel raises is that config's failure, and the end of what it had loaded."""
+        try:
+            yield
+        except ConfigFailure:
+            self.forget(config.id)
+            raise
+        except (Exception, SystemExit) as problem:
+            self.forget(config.id)
+            raise from_exception(problem) from problem

@@ -1,0 +1,180 @@
+"""Noise, intervals and paired ratios.
+
+Everything works on logarithms: timing noise is relative, and so are the differences one asks about.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from whet.core.timing import median_interval
+
+Array = npt.NDArray[np.float64]
+
+_GAUSS = NormalDist()
+
+# |x - y| of two readings with unit noise has this median.
+MEDIAN_GAP = math.sqrt(2) * _GAUSS.inv_cdf(0.75)
+
+# The median of n readings is this much wider than their mean.
+_MEDIAN_WIDTH = math.sqrt(math.pi / 2)
+
+# The median of gaps knows about a third of what as many squared deviations would.
+_GAPS_PER_DEGREE = 3
+
+_EXACT_SIGNED_RANK = 60
+
+
+class Ratio(NamedTuple):
+    """`time of one / time of the other`, with the ends of its confidence interval."""
+
+    low: float
+    mid: float
+    high: float
+
+
+def low_median(values: Sequence[float]) -> float:
+    """The median, or the lower of the middle two: of two readings one may be an outlier."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def location_width(n: int) -> float:
+    """How wide `low_median` of `n` readings scatters, in units of one reading's noise."""
+    return min(1.0, _MEDIAN_WIDTH / math.sqrt(n))
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(confidence: float, degrees: int) -> float:
+    """Student's two-sided quantile, right within 2 % for three degrees and more (n = 1, 2 exact).
+
+    `t_quantile(0.95, 1) == 12.7…`, `t_quantile(0.95, 1000) == 1.96…`
+    """
+    p = (1 + confidence) / 2
+    if degrees == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if degrees == 2:
+        return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
+    z = _GAUSS.inv_cdf(p)
+    d = float(degrees)
+    return (
+        z
+        + (z**3 + z) / (4 * d)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * d**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * d**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * d**4)
+    )
+
+
+def gap_degrees(gaps: int) -> int:
+    """How many degrees of freedom a median of so many gaps is worth."""
+    return max(1, gaps // _GAPS_PER_DEGREE)
+
+
+class Noise:
+    """The relative noise of one reading, pooled over every config of a race.
+
+    One config with two readings says almost nothing about noise; a hundred such pairs do. The
+    median of the gaps between neighbouring readings is untouched by outliers and slow drift.
+    `floor` is what nobody may claim to be better than.
+    """
+
+    def __init__(self, floor: float) -> None:
+        self._floor = floor
+        self._gaps: list[float] = []
+
+    def add(self, logs: Sequence[float]) -> None:
+        """Readings of one config, in the order they were taken."""
+        for one, next_one in pairwise(logs):
+            insort(self._gaps, abs(next_one - one))
+
+    @property
+    def sigma(self) -> float:
+        if not self._gaps:
+            return self._floor
+        return max(self._floor, self._gaps[len(self._gaps) // 2] / MEDIAN_GAP)
+
+    def quantile(self, confidence: float) -> float:
+        """Wider than the normal distribution's while few gaps are known."""
+        return t_quantile(confidence, gap_degrees(len(self._gaps)))
+
+
+def interval(
+    samples: Sequence[float], confidence: float, noise: float | None = None
+) -> tuple[float, float] | None:
+    """A confidence interval of the median, also for few samples.
+
+    Order statistics where there are enough samples for them, since these assume nothing. Below
+    that, `noise` (the relative noise of one sample) around the location; None without it.
+    """
+    exact = median_interval(samples, confidence)
+    if exact is not None or noise is None or not samples:
+        return exact
+    half = _GAUSS.inv_cdf((1 + confidence) / 2) * noise * location_width(len(samples))
+    middle = low_median(samples)
+    return middle * math.exp(-half), middle * math.exp(half)
+
+
+def paired_ratio(
+    times: Sequence[float] | Array, others: Sequence[float] | Array, confidence: float
+) -> Ratio | None:
+    """The ratio of two kernels' times from readings taken side by side.
+
+    Hodges–Lehmann with the signed-rank interval: the difference of two equally noisy log-readings
+    is symmetric even when the readings themselves are skewed, and symmetry is all that this
+    interval asks for; unlike the sign test it wastes little of a small sample. None while there
+    are too few pairs for `confidence`.
+    """
+    gaps = np.log(np.asarray(times, dtype=np.float64) / np.asarray(others, dtype=np.float64))
+    cut = _signed_rank_cut(len(gaps), confidence)
+    if cut is None:
+        return None
+    rows, columns = np.triu_indices(len(gaps))
+    averages = np.sort((gaps[rows] + gaps[columns]) / 2)
+    low, mid, high = averages[cut], np.median(averages), averages[-1 - cut]
+    return Ratio(math.exp(low), math.exp(mid), math.exp(high))
+
+
+@lru_cache(maxsize=4096)
+def _signed_rank_cut(n: int, confidence: float) -> int | None:
+    """How many Walsh averages lie outside the interval at either end."""
+    tail = (1 - confidence) / 2
+    if n == 0 or 0.5**n > tail:
+        return None
+    if n > _EXACT_SIGNED_RANK:
+        mean = n * (n + 1) / 4
+        deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        return max(0, math.floor(mean + _GAUSS.inv_cdf(tail) * deviation - 0.5))
+    return int(np.searchsorted(_signed_rank_cdf(n), tail, side="right")) - 1
+
+
+@lru_cache(maxsize=64)
+def _signed_rank_cdf(n: int) -> Array:
+    """P(W <= w) for the sum of the ranks 1…n that get a plus, each with probability 1/2."""
+    chances = np.zeros(n * (n + 1) // 2 + 1)
+    chances[0] = 1.0
+    for rank in range(1, n + 1):
+        shifted = np.zeros_like(chances)
+        shifted[rank:] = chances[:-rank]
+        chances = (chances + shifted) / 2
+    return np.cumsum(chances)
+
+
+def time_text(ns: float) -> str:
+    """`"950 ns"`, `"12.3 µs"`, `"4.56 ms"`, `"1.2 s"`."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.3g} ns"
+
+
+def percent_text(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,74 @@
+"""What a timer is given, and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from whet.core.timing import L2, Quality, Timing
+
+
+class Runnable(Protocol):
+    """A kernel that is ready to run."""
+
+    def repeat(self, n: int) -> None:
+        """Runs it `n` times back to back, and returns when the last has ended."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """What warm-up taught: how one sample of this kernel is to be taken.
+
+    `estimate_ns` is one execution, good enough to plan with and never to compare with. `busy` is
+    the CPU time the kernel uses per wall time when nobody disturbs it (0 asleep, 4 on four
+    cores), None where the timer cannot tell.
+    """
+
+    loops: int
+    estimate_ns: float
+    seconds: float
+    busy: float | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Samples in nanoseconds per execution, each the mean of `loops` executions.
+
+    `discarded` counts samples that were taken, not vouched for and replaced; none of them is in
+    `samples`. `quality` is the worst among the samples.
+    """
+
+    samples: tuple[float, ...]
+    loops: int
+    timer: str
+    l2: L2 = "none"
+    quality: Quality = "clean"
+    discarded: int = 0
+
+    def timing(self) -> Timing:
+        return Timing(
+            samples=self.samples,
+            timer=self.timer,
+            loops=self.loops,
+            l2=self.l2,
+            quality=self.quality,
+            discarded=self.discarded,
+        )
+
+
+class Timer(Protocol):
+    """The only part of this room that touches a clock.
+
+    A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
+    what then still cannot be vouched for is marked in the reading's `quality`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Recorded with every timing: timings of different timers are never compared."""
+
+    def warm(self, run: Runnable) -> Warm:
+        """Runs the kernel until its speed is steady; a slow kernel no more than needed."""
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        """Exactly `samples` samples of a kernel that `warm` was measured on."""

@@ -1,0 +1,17 @@
+"""What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
+
+from whet.store.memory import MemoryStore
+from whet.store.opening import open_store
+from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.sqlite import SqliteStore
+
+__all__ = [
+    "GcReport",
+    "Match",
+    "MemoryStore",
+    "MergeReport",
+    "SqliteStore",
+    "Store",
+    "WorkloadSummary",
+    "open_store",
+]

@@ -1,0 +1,243 @@
+"""A checked connection to a store's file: made, recognised, upgraded, or refused untouched."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+from whet.core.errors import StoreError, UsageError
+from whet.core.trial import new_id
+from whet.store import schema
+from whet.store.faults import result_code, store_error
+
+
+def connect(path: Path, *, read_only: bool, busy_s: float) -> tuple[sqlite3.Connection, bool]:
+    """A connection in autocommit mode, and whether it can only read.
+
+    A missing file is made, with its folders. A file that is not a store of this version or an
+    older one raises `StoreError` and keeps every byte it has.
+    """
+    try:
+        if not _is_file(path):
+            if read_only:
+                raise StoreError(f"there is no store at {path} yet; 'whet tune' makes one")
+            _create(path)
+        _check_owner(path)
+        if read_only or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            return _connect_reading(path, busy_s), True
+        return _connect_writing(path, busy_s), False
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(path, error) from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"store {path} is a folder; name a file in it, such as {path}/store.db")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"store {path} is not a regular file; choose another with --store")
+    return True
+
+
+def _create(path: Path) -> None:
+    """Makes the store under another name first and links it into place whole, so that neither a
+    kill nor a second process that does the same can leave or meet half of one."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_leftovers(target)
+    draft = target.with_name(f".{target.name}.{new_id()}.new")
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("BEGIN")
+            schema.create(db)
+            db.execute("COMMIT")
+        os.link(draft, target)
+    except FileExistsError:
+        pass
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+
+
+def _refuse_leftovers(path: Path) -> None:
+    """SQLite would replay the log of a store that is gone into the new one."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and not path.exists():
+        raise StoreError(
+            f"{log} is left over from a store that is gone; "
+            f"bring {path} back, or remove {log} and {path.name}-shm"
+        )
+
+
+def _check_owner(path: Path) -> None:
+    """Refuses what is not ours, before anything is opened in a way that could write.
+
+    `immutable` makes SQLite read the file as it is: no lock, no journal, no recovery. A file
+    that another process is growing at this moment can look damaged that way and is asked again
+    under a lock. (Python's own `open` would not do: closing it drops the locks that SQLite holds
+    on the same file in this process.)
+    """
+    try:
+        owner, version = _owner(path, "mode=ro&immutable=1")
+    except sqlite3.DatabaseError as error:
+        if result_code(error) == sqlite3.SQLITE_NOTADB:
+            raise _not_a_store(path, "not an SQLite database") from error
+        if result_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        owner, version = _owner(path, "mode=ro")
+    if owner != schema.APPLICATION_ID:
+        what = "empty" if path.stat().st_size == 0 else "a database of another application"
+        raise _not_a_store(path, what)
+    _check_version(path, version)
+
+
+def _owner(path: Path, options: str) -> tuple[int, int]:
+    with closing(_open(path, options, busy_s=1.0)) as db:
+        return _pragma(db, "application_id"), _version(db)
+
+
+def _check_version(path: Path, version: int) -> None:
+    if version > schema.SCHEMA_VERSION:
+        raise StoreError(
+            f"store {path} has schema version {version}, and this whet knows versions up to "
+            f"{schema.SCHEMA_VERSION}; upgrade whet, or choose another store with --store"
+        )
+    if version < 1:
+        raise _not_a_store(path, f"a database of schema version {version}, which never was")
+
+
+def _not_a_store(path: Path, what: str) -> StoreError:
+    return StoreError(
+        f"{path} is not a whet store: it is {what}, and was left as it was; "
+        "move it away, or choose another store with --store"
+    )
+
+
+def _connect_writing(path: Path, busy_s: float) -> sqlite3.Connection:
+    db = _open(path, "mode=rw", busy_s)
+    try:
+        if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            db.execute("PRAGMA journal_mode = WAL")
+        # A killed process loses nothing it has committed: the log is with the operating system.
+        # Only a power cut may take the last commits, and even that damages nothing.
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA foreign_keys = ON")
+        # Fewer, larger copies from the log: trials' ids are random, so pages are hit repeatedly.
+        db.execute("PRAGMA wal_autocheckpoint = 4000")
+        db.execute("PRAGMA cache_size = -16384")
+        if _version(db) != schema.SCHEMA_VERSION:
+            _upgrade(db, path, busy_s)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
+    """Read-only, with the log where it can be read. In a folder that is read-only too, the log
+    has no index to be read with; then the file alone is read, if the log holds nothing more."""
+    db = _open(path, "mode=ro", busy_s)
+    try:
+        version = _version(db)
+    except sqlite3.OperationalError as error:
+        db.close()
+        if result_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        _refuse_unread_log(path)
+        db = _open(path, "mode=ro&immutable=1", busy_s)
+        version = _version(db)
+    if version != schema.SCHEMA_VERSION:
+        db.close()
+        _check_version(path, version)
+        raise StoreError(
+            f"store {path} has the older schema version {version} and is read-only; "
+            f"open it once where it can be written, to upgrade it to {schema.SCHEMA_VERSION}"
+        )
+    return db
+
+
+def _refuse_unread_log(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size > 0:
+        raise StoreError(
+            f"store {path} is in a read-only folder and has results in {log.name} that cannot "
+            "be read there; copy both files to a folder that can be written and use that copy"
+        )
+
+
+def _upgrade(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
+    """Copies the store aside, then migrates it, in one transaction that shuts other writers out.
+
+    Where that fails, the store and its folder are as they were.
+    """
+    backup: Path | None = None
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(db)
+        _check_version(path, version)
+        if version < schema.SCHEMA_VERSION:
+            backup = _back_up(path, version, busy_s)
+            schema.migrate(db, version)
+        db.execute("COMMIT")
+    except BaseException as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        if backup is not None:
+            backup.unlink(missing_ok=True)
+        if isinstance(error, ValueError | KeyError | TypeError):
+            raise StoreError(
+                f"store {path} has damaged rows and cannot be upgraded ({error}); it was left as "
+                "it was; restore it from a backup, or choose another store with --store"
+            ) from error
+        raise
+
+
+def _back_up(path: Path, version: int, busy_s: float) -> Path:
+    draft = path.with_name(f".{path.name}.{new_id()}.bak")
+    try:
+        with (
+            closing(_open(path, "mode=ro", busy_s)) as source,
+            closing(sqlite3.connect(draft)) as copy,
+        ):
+            source.backup(copy)
+        return _link_free(draft, f"{path}.v{version}")
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _link_free(draft: Path, stem: str) -> Path:
+    """`store.db.v1.bak`, or `store.db.v1.2.bak` and so on where there is one already."""
+    for number in itertools.count(1):
+        name = Path(f"{stem}.bak" if number == 1 else f"{stem}.{number}.bak")
+        try:
+            os.link(draft, name)
+        except FileExistsError:
+            continue
+        return name
+    raise AssertionError("numbers do not end")
+
+
+def _open(path: Path, options: str, busy_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return _pragma(db, "user_version")
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,265 @@
+"""`MemoryStore`: for runs that should leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from whet.core.errors import StoreError
+from whet.core.run import Outcome, Run
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.locking import LOCK
+from whet.store.matching import nearest
+from whet.store.merging import Contents, contents, run_end
+from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.rows import usable_median
+from whet.store.sweeping import Sweep
+
+
+@dataclass
+class _Shelf:
+    """All there is about one workload. `latest` is by config id, in order of first appearance."""
+
+    workload: Workload
+    added: float
+    active: float | None = None
+    trials: list[Trial] = field(default_factory=list)
+    latest: dict[str, Trial] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    def touch(self, moment: float) -> None:
+        self.active = moment if self.active is None else max(self.active, moment)
+
+    def last_active(self) -> float:
+        return self.added if self.active is None else self.active
+
+    def newest_runs(self) -> list[Run]:
+        return sorted(self.runs.values(), key=lambda run: run.started)[::-1]
+
+    def ok(self) -> list[Trial]:
+        return [trial for trial in self.latest.values() if trial.status is Status.OK]
+
+    def best(self) -> Trial | None:
+        for run in self.newest_runs():
+            if run.outcome is Outcome.FINISHED and run.best is not None:
+                chosen = self.latest.get(run.best.id)
+                if chosen is not None and chosen.status is Status.OK:
+                    return chosen
+                break
+        ranked = [(median, t) for t in self.ok() if (median := usable_median(t)) is not None]
+        return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+    def superseded(self) -> list[Trial]:
+        standing = {trial.id for trial in self.latest.values()}
+        return [trial for trial in self.trials if trial.id not in standing]
+
+    def summary(self) -> WorkloadSummary:
+        return WorkloadSummary(
+            workload=self.workload,
+            trials=len(self.trials),
+            configs=len(self.latest),
+            ok=len(self.ok()),
+            active=self.last_active(),
+            best=self.best(),
+        )
+
+
+class MemoryStore(Store):
+    """Keeps the nouns themselves; gone with the process, and a forked child has its own copy."""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+        self._closed = False
+        self._shelves: dict[str, _Shelf] = {}
+        self._trial_ids: set[str] = set()
+
+    @property
+    def location(self) -> str:
+        return ":memory:"
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def put_workload(self, workload: Workload) -> None:
+        with self._writing():
+            self._shelf(workload)
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        batch = list(trials)
+        with self._writing():
+            for trial in batch:
+                if trial.workload_id not in self._shelves:
+                    raise unknown_workload(trial.workload_id, self.location)
+            added = 0
+            for trial in batch:
+                shelf = self._shelves[trial.workload_id]
+                if self._add(shelf, trial):
+                    shelf.latest[trial.config.id] = trial
+                    added += 1
+            return added
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            if shelf is None:
+                return []
+            return list(shelf.trials if all else shelf.latest.values())
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            return None if shelf is None else shelf.latest.get(config_id)
+
+    def best(self, workload_id: str) -> Trial | None:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            return None if shelf is None else shelf.best()
+
+    def save_run(self, run: Run) -> None:
+        with self._writing():
+            shelf = self._shelf(run.workload)
+            shelf.runs[run.id] = run
+            shelf.touch(run_end(run))
+
+    def runs(self, workload_id: str) -> list[Run]:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            return [] if shelf is None else shelf.newest_runs()
+
+    def run(self, run_id: str) -> Run | None:
+        with self._reading():
+            shelves = self._shelves.values()
+            return next((s.runs[run_id] for s in shelves if run_id in s.runs), None)
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        with self._reading():
+            found = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
+            found.sort(key=_Shelf.last_active, reverse=True)
+            return [shelf.summary() for shelf in found]
+
+    def match(self, workload: Workload) -> Match | None:
+        with self._reading():
+            same = self._shelves.get(workload.id)
+            if same is not None:
+                return Match("strict", same.workload)
+            shelves = self._shelves.values()
+            known = [s.workload for s in shelves if s.workload.kernel == workload.kernel and s.ok()]
+            return nearest(workload, known)
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        sweep = Sweep.of(older_than_s, superseded, kernel)
+        with self._reading() if dry_run else self._writing():
+            mine = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
+            whole = [s for s in mine if sweep.workloads and _older(s, sweep.cutoff)]
+            trials = [trial for shelf in whole for trial in shelf.trials]
+            if superseded:
+                kept = [shelf for shelf in mine if shelf not in whole]
+                trials += [trial for shelf in kept for trial in shelf.superseded()]
+            if not dry_run:
+                self._remove(whole, trials)
+            return GcReport(
+                trials=len(trials),
+                runs=sum(len(shelf.runs) for shelf in whole),
+                workloads=len(whole),
+                bytes_freed=sum(len(json.dumps(trial.to_json())) for trial in trials),
+                dry_run=dry_run,
+            )
+
+    def merge(self, other: Store) -> MergeReport:
+        workloads = trials = runs = 0
+        for part in contents(other):
+            with self._writing():
+                workloads += part.workload.id not in self._shelves
+                shelf = self._shelf(part.workload)
+                trials += self._take_trials(shelf, part)
+                runs += sum(run.id not in shelf.runs for run in part.runs)
+                for run in part.runs:
+                    mine = shelf.runs.get(run.id)
+                    if mine is None or mine.outcome is Outcome.RUNNING:
+                        shelf.runs[run.id] = run
+                        shelf.touch(run_end(run))
+        return MergeReport(trials=trials, runs=runs, workloads=workloads)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _shelf(self, workload: Workload) -> _Shelf:
+        return self._shelves.setdefault(workload.id, _Shelf(workload, added=time.time()))
+
+    def _add(self, shelf: _Shelf, trial: Trial) -> bool:
+        if trial.id in self._trial_ids:
+            return False
+        self._trial_ids.add(trial.id)
+        shelf.trials.append(trial)
+        shelf.touch(trial.created)
+        return True
+
+    def _take_trials(self, shelf: _Shelf, part: Contents) -> int:
+        before = dict(shelf.latest)
+        fresh = {trial.id: trial for trial in part.trials if self._add(shelf, trial)}
+        for trial in fresh.values():
+            shelf.latest.setdefault(trial.config.id, trial)
+        for trial in (fresh[id] for id in part.standing if id in fresh):
+            mine = before.get(trial.config.id)
+            if mine is None or mine.created < trial.created:
+                shelf.latest[trial.config.id] = trial
+        return len(fresh)
+
+    def _remove(self, shelves: list[_Shelf], trials: list[Trial]) -> None:
+        going = {trial.id for trial in trials}
+        self._trial_ids -= going
+        for shelf in shelves:
+            del self._shelves[shelf.workload.id]
+        for shelf in self._shelves.values():
+            shelf.trials = [trial for trial in shelf.trials if trial.id not in going]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with LOCK:
+            if self._closed:
+                raise StoreError("store :memory: is closed; open a new one")
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._reading():
+            if self._read_only:
+                raise StoreError("store :memory: is read-only; open it without read_only")
+            yield
+
+
+def unknown_workload(workload_id: str, location: str) -> StoreError:
+    return StoreError(
+        f"store {location} does not know workload {workload_id}; "
+        "put_workload or save_run comes before its trials"
+    )
+
+
+def _older(shelf: _Shelf, cutoff: float | None) -> bool:
+    return cutoff is None or shelf.last_active() < cutoff

@@ -1,0 +1,47 @@
+"""Reading one store whole, so that another can take it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from whet.core.run import Run
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.protocol import Store
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All there is about one workload. `standing` are the ids of the trials that are their
+    config's latest; `runs` are in the order in which they started."""
+
+    workload: Workload
+    trials: tuple[Trial, ...]
+    standing: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def active(self) -> float | None:
+        moments = [trial.created for trial in self.trials]
+        moments += [run_end(run) for run in self.runs]
+        return max(moments, default=None)
+
+
+def contents(store: Store) -> Iterator[Contents]:
+    for summary in store.workloads():
+        yield _contents(store, summary.workload)
+
+
+def run_end(run: Run) -> float:
+    return run.started + run.wall_s
+
+
+def _contents(store: Store, workload: Workload) -> Contents:
+    """Reads again while somebody appends in between: what stands must be among the trials."""
+    while True:
+        trials = store.trials(workload.id, all=True)
+        standing = [trial.id for trial in store.trials(workload.id)]
+        if set(standing) <= {trial.id for trial in trials}:
+            runs = reversed(store.runs(workload.id))
+            return Contents(workload, tuple(trials), tuple(standing), tuple(runs))

@@ -1,0 +1,65 @@
+"""From what a person writes to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from whet.core.errors import UsageError
+from whet.store.memory import MemoryStore
+from whet.store.protocol import Store
+from whet.store.sqlite import SqliteStore
+
+_VALID = "a path, sqlite:///relative/path, sqlite:////absolute/path, or :memory:"
+_SQLITE = "sqlite:///"
+_MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
+
+
+def open_store(
+    where: str | Path | None = None,
+    *,
+    read_only: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Store:
+    """`open_store("runs.db")`, `open_store("sqlite:///runs.db")`, `open_store(":memory:")`.
+
+    None stands for `WHET_STORE`, and without that for `whet/store.db` in the XDG data folder.
+    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves.
+    """
+    if where is None:
+        where = environ.get("WHET_STORE") or _default_path(environ)
+    if str(where) in _MEMORY:
+        return MemoryStore(read_only=read_only)
+    path = where if isinstance(where, Path) else _path_of(where)
+    return SqliteStore(_expanded(path), read_only=read_only)
+
+
+def _path_of(where: str) -> Path:
+    if not where or "\0" in where:
+        raise UsageError(f"store {where!r} is not a place; valid: {_VALID}")
+    if where.startswith(_SQLITE):
+        return Path(where.removeprefix(_SQLITE))
+    scheme = re.match(r"sqlite:|[A-Za-z][A-Za-z0-9+.-]*://", where)
+    if scheme:
+        raise UsageError(f"store '{where}' starts with '{scheme[0]}'; valid: {_VALID}")
+    return Path(where)
+
+
+def _default_path(environ: Mapping[str, str]) -> Path:
+    data = environ.get("XDG_DATA_HOME", "")
+    # The XDG specification wants a relative path here to be ignored.
+    folder = Path(data) if os.path.isabs(data) else _home(environ) / ".local" / "share"
+    return folder / "whet" / "store.db"
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ["HOME"]) if environ.get("HOME") else _expanded(Path("~"))
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"store {path}: {error}; set WHET_STORE or use --store") from error

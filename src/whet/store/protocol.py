@@ -1,0 +1,177 @@
+"""`Store`: where trials and runs are kept, and what any store owes its callers.
+
+`whet.testing.store_kit` holds these obligations as tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from whet.core.config import Config
+from whet.core.run import Run
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+
+
+@dataclass(frozen=True)
+class WorkloadSummary:
+    """What a store knows about one workload.
+
+    `trials` counts rows, superseded ones included; `configs` and `ok` count configs by their
+    latest trial. `active` is the newest of the trials' `created` and the runs' ends, or, while
+    there are none of either, the moment the workload was put into the store.
+    """
+
+    workload: Workload
+    trials: int
+    configs: int
+    ok: int
+    active: float
+    best: Trial | None
+
+    @property
+    def best_config(self) -> Config | None:
+        return None if self.best is None else self.best.config
+
+    @property
+    def median_ns(self) -> float | None:
+        return None if self.best is None else self.best.median_ns
+
+
+@dataclass(frozen=True)
+class Match:
+    """A workload the store knows, and in what (`fingerprint`, `key`, `device`, `toolchain`) it
+    differs from the one asked for. A strict match differs in nothing."""
+
+    kind: Literal["strict", "loose"]
+    workload: Workload
+    differs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GcReport:
+    """What went, or would go in a dry run, where `bytes_freed` is an estimate."""
+
+    trials: int = 0
+    runs: int = 0
+    workloads: int = 0
+    bytes_freed: int = 0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What was not there before."""
+
+    trials: int = 0
+    runs: int = 0
+    workloads: int = 0
+
+
+class Store(Protocol):
+    """Trials are appended and never edited; a later trial of a config supersedes the earlier.
+
+    A store may be used from any thread, and after a fork by the child as well as the parent.
+    Whatever goes wrong is a `StoreError` that names the store and the remedy.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where it is, in words a person can use."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """True where every writing method raises `StoreError` and changes nothing."""
+        ...
+
+    def put_workload(self, workload: Workload) -> None:
+        """Makes a workload known. A second time changes nothing."""
+        ...
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        """Stores the trials whose `id` is new, all or none, and returns how many those were.
+
+        Once it has returned, kill -9 of this process loses none of them. A trial whose workload
+        is not known raises `StoreError`. Each trial is from then on its config's latest.
+        """
+        ...
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        """The latest trial of each config, in the order in which the configs first appeared;
+        with `all`, every trial in the order in which they were appended."""
+        ...
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None: ...
+
+    def best(self, workload_id: str) -> Trial | None:
+        """The config chosen by the newest finished run that chose one, if its latest trial is
+        `ok`; else the `ok` trial with the lowest median, the earlier config where two are equal.
+
+        Superseded trials do not count. Quick enough for a request: 2 ms with a million trials.
+        """
+        ...
+
+    def save_run(self, run: Run) -> None:
+        """Inserts the run or replaces the one of the same `id`; makes its workload known."""
+        ...
+
+    def runs(self, workload_id: str) -> list[Run]:
+        """Newest first, by `started`; of two started at once, the one saved later."""
+        ...
+
+    def run(self, run_id: str) -> Run | None: ...
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        """The most recently active first."""
+        ...
+
+    def match(self, workload: Workload) -> Match | None:
+        """The same workload if it is known, with or without trials; so ask before putting it.
+
+        Else the nearest of the same kernel that has an `ok` trial: same device and fingerprint
+        first, then same device, then same fingerprint, then the rest; among those the nearest
+        key (numbers on a log scale, anything else equal or not), then the same toolchain.
+        """
+        ...
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        """Removes whole workloads that were not active for `older_than_s`, and superseded trials.
+
+        `kernel` confines either to one kernel; alone, it removes that kernel's workloads. With
+        nothing asked for, nothing goes. Reading is not activity. What stays keeps its best.
+        """
+        ...
+
+    def merge(self, other: Store) -> MergeReport:
+        """Adds what `other` has and this one lacks; a second time adds nothing.
+
+        Of a config that both have tried, the trial with the later `created` is the latest one. A
+        run that is still running here is replaced by the same run, ended. Devices cannot mix: a
+        workload names its own. A merge that is cut short leaves whole workloads and can be
+        repeated.
+        """
+        ...
+
+    def close(self) -> None:
+        """Later calls raise `StoreError`; closing again does nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

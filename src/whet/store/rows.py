@@ -1,0 +1,137 @@
+"""Nouns to rows and back. JSON for what is only ever read whole, columns for what is searched."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.errors import StoreError, WhetError
+from whet.core.frozen import FrozenMap
+from whet.core.run import Run
+from whet.core.status import Status
+from whet.core.timing import Timing
+from whet.core.trial import Limit, Trial
+from whet.core.workload import Workload
+
+Row = tuple[Any, ...]
+
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def usable_median(trial: Trial) -> float | None:
+    """The median a trial can be ranked by: None without samples, and for NaN."""
+    timing = trial.timing
+    if timing is None or (not timing.samples and timing.foreign is None):
+        return None
+    median = timing.median_ns
+    return None if median != median else median
+
+
+def trial_values(trial: Trial) -> Row:
+    """The parameters of `statements.INSERT_TRIAL`."""
+    timing, limit = trial.timing, trial.limit
+    samples = () if timing is None else timing.samples
+    return (
+        trial.id,
+        trial.workload_id,
+        trial.config.id,
+        str(trial.status),
+        usable_median(trial),
+        trial.created,
+        trial.run_id,
+        trial.config.json,
+        _dump(trial.cost.to_json()),
+        _dump(dict(trial.facts)),
+        None if limit is None else _dump(limit.to_json()),
+        None if timing is None else _dump(timing.meta_json()),
+        None if timing is None else struct.pack(f"<{len(samples)}d", *samples),
+        _storable(trial.error),
+    )
+
+
+def trial_of(row: Row, workload_id: str, location: str) -> Trial:
+    """From the columns that every query for trials selects.
+
+    A row that cannot be read raises: to leave it out could silently change which config is best.
+    """
+    n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row
+    try:
+        return Trial(
+            workload_id=workload_id,
+            config=Config.from_json(config),
+            status=Status(status),
+            timing=None if timing is None else _timing(timing, samples),
+            cost=Cost.from_json(json.loads(cost)),
+            facts=_frozen_map(json.loads(facts)),
+            error=error,
+            limit=None if limit is None else Limit(**json.loads(limit)),
+            run_id=run_id,
+            created=created,
+            id=id_,
+        )
+    except _UNREADABLE as reason:
+        raise _bad_row("trial", n, location, reason) from reason
+
+
+def workload_of(row: Row, location: str) -> Workload:
+    n, body = row
+    try:
+        data = json.loads(body)
+        return Workload.from_json({**data, "key": _frozen_map(data["key"])})
+    except _UNREADABLE as reason:
+        raise _bad_row("workload", n, location, reason) from reason
+
+
+def workload_body(workload: Workload) -> str:
+    return _dump(workload.to_json())
+
+
+def run_body(run: Run) -> str:
+    """All but the workload, which has its own row."""
+    return _dump({**run.to_json(), "workload": None})
+
+
+def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
+    try:
+        run = Run.from_json({**json.loads(body), "workload": workload.to_json()})
+        return replace(run, workload=workload)
+    except _UNREADABLE as reason:
+        raise _bad_row("run", n, location, reason) from reason
+
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)
+
+
+def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:
+    return StoreError(
+        f"store {location} is damaged: {table} row {n} cannot be read "
+        f"({type(reason).__name__}: {reason}); restore the store from a backup, "
+        "or remove the kernel's results with 'whet store gc --kernel NAME'"
+    )
+
+
+def _timing(meta: str, samples: bytes) -> Timing:
+    return Timing.from_json(json.loads(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
+
+
+def _frozen_map(data: Mapping[str, Any]) -> FrozenMap[Any]:
+    return FrozenMap({name: _frozen(value) for name, value in data.items()})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON has no tuples, and nouns have no lists."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def _storable(text: str) -> str:
+    """A compiler's output may hold bytes that were never text; SQLite takes valid UTF-8 only."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text

@@ -1,0 +1,122 @@
+"""The tables, and how a store of an older version becomes one of this version."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+
+# "whet", in the place where SQLite files say whose they are.
+APPLICATION_ID = 0x77686574
+SCHEMA_VERSION = 2
+
+# Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
+_WORKLOADS = """
+CREATE TABLE workloads (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  kernel      TEXT NOT NULL,
+  added       REAL NOT NULL,
+  active      REAL,
+  body        TEXT NOT NULL
+)"""
+
+_TRIALS = """
+CREATE TABLE trials (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  config_id   TEXT NOT NULL,
+  status      TEXT NOT NULL,
+  median_ns   REAL,
+  created     REAL NOT NULL,
+  run_id      TEXT NOT NULL,
+  config      TEXT NOT NULL,
+  cost        TEXT NOT NULL,
+  facts       TEXT NOT NULL,
+  "limit"     TEXT,
+  timing      TEXT,
+  samples     BLOB,
+  error       TEXT NOT NULL
+)"""
+
+# One row per config: which trial is its latest. Kept in the transaction that appends the trial.
+# `first` is the config's first trial and gives the order of appearance. `trial` and `first` are
+# no foreign keys: that would want two more indexes for every delete to look into.
+_LATEST = """
+CREATE TABLE latest (
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  config_id   TEXT NOT NULL,
+  first       INTEGER NOT NULL,
+  trial       INTEGER NOT NULL,
+  ok          INTEGER NOT NULL,
+  median_ns   REAL,
+  PRIMARY KEY (workload, config_id)
+) WITHOUT ROWID"""
+
+_RUNS = """
+CREATE TABLE runs (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  started     REAL NOT NULL,
+  outcome     TEXT NOT NULL,
+  best_id     TEXT,
+  body        TEXT NOT NULL
+)"""
+
+_LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
+
+_CURRENT = (
+    _WORKLOADS,
+    "CREATE INDEX workloads_by_kernel ON workloads(kernel)",
+    _TRIALS,
+    "CREATE INDEX trials_by_workload ON trials(workload)",
+    _LATEST,
+    _LATEST_INDEX,
+    _RUNS,
+    "CREATE INDEX runs_by_start ON runs(workload, started)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Fills an empty database; the caller's transaction makes it all or nothing."""
+    for statement in _CURRENT:
+        db.execute(statement)
+
+
+def migrate(db: sqlite3.Connection, version: int) -> None:
+    """Takes `version` to `SCHEMA_VERSION`, step by step, inside the caller's transaction."""
+    while version < SCHEMA_VERSION:
+        _STEPS[version](db)
+        version += 1
+        db.execute(f"PRAGMA user_version = {version}")
+
+
+def _from_1(db: sqlite3.Connection) -> None:
+    """Version 1 searched all trials for the latest, and for when a workload was last active."""
+    db.execute(_LATEST)
+    db.execute(_LATEST_INDEX)
+    db.execute(
+        """
+        INSERT INTO latest (workload, config_id, first, trial, ok, median_ns)
+        SELECT t.workload, t.config_id, ends.first, t.n, t.status = 'ok', t.median_ns
+        FROM (SELECT min(n) AS first, max(n) AS last FROM trials GROUP BY workload, config_id) ends
+        JOIN trials t ON t.n = ends.last
+        """
+    )
+    db.execute("ALTER TABLE workloads ADD COLUMN active REAL")
+    moments = dict(db.execute("SELECT workload, max(created) FROM trials GROUP BY workload"))
+    for workload, body in db.execute("SELECT workload, body FROM runs"):
+        run = json.loads(body)
+        end = run["started"] + run["wall_s"]
+        moments[workload] = max(moments.get(workload, end), end)
+    db.executemany(
+        "UPDATE workloads SET active = ? WHERE n = ?",
+        [(moment, workload) for workload, moment in moments.items()],
+    )
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1}

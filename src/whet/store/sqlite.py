@@ -1,0 +1,299 @@
+"""`SqliteStore`: one file, many processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from whet.core.errors import StoreError
+from whet.core.run import Run
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store import statements as sql
+from whet.store.connecting import connect
+from whet.store.faults import read_only_error, store_error
+from whet.store.locking import LOCK
+from whet.store.matching import nearest
+from whet.store.memory import unknown_workload
+from whet.store.merging import Contents, contents, run_end
+from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.rows import (
+    Row,
+    run_body,
+    run_of,
+    trial_of,
+    trial_values,
+    workload_body,
+    workload_of,
+)
+from whet.store.sweeping import Sweep
+
+
+class SqliteStore(Store):
+    """Opens, and where there is none makes, the store at `path`.
+
+    One connection serves all threads of a process, one at a time. A file or folder that cannot
+    be written gives a store that is `read_only` without having been asked for. `busy_s` is how
+    long to wait for another process that is writing.
+    """
+
+    def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 10.0) -> None:
+        self._path = Path(path).absolute()
+        self._busy_s = busy_s
+        with LOCK:
+            self._pid = os.getpid()
+            self._db: sqlite3.Connection | None
+            self._db, self._read_only = connect(self._path, read_only=read_only, busy_s=busy_s)
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def put_workload(self, workload: Workload) -> None:
+        with self._writing() as db:
+            self._put_workload(db, workload)
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        batch = list(trials)
+        # Before the transaction: while one process encodes, another can write.
+        rows = [trial_values(trial) for trial in batch]
+        moments: dict[str, float] = {}
+        for trial in batch:
+            known = moments.get(trial.workload_id, trial.created)
+            moments[trial.workload_id] = max(known, trial.created)
+        with self._writing() as db:
+            for workload_id in moments:
+                if db.execute(sql.WORKLOAD_N, (workload_id,)).fetchone() is None:
+                    raise unknown_workload(workload_id, self.location)
+            before = self._last_trial(db)
+            added = self._insert_trials(db, rows)
+            db.execute(sql.SUPERSEDE_LATEST, (before,))
+            db.executemany(sql.TOUCH, [(at, at, workload) for workload, at in moments.items()])
+            return added
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        with self._guarded() as db:
+            rows = db.execute(sql.ALL_TRIALS if all else sql.LATEST_TRIALS, (workload_id,))
+            return [trial_of(row, workload_id, self.location) for row in rows.fetchall()]
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        with self._guarded() as db:
+            row = db.execute(sql.LATEST_TRIAL, (workload_id, config_id)).fetchone()
+            return None if row is None else trial_of(row, workload_id, self.location)
+
+    def best(self, workload_id: str) -> Trial | None:
+        with self._guarded() as db:
+            return self._best(db, workload_id)
+
+    def save_run(self, run: Run) -> None:
+        with self._writing() as db:
+            self._put_workload(db, run.workload)
+            db.execute(sql.SAVE_RUN, _run_values(run))
+            db.execute(sql.TOUCH, (run_end(run), run_end(run), run.workload.id))
+
+    def runs(self, workload_id: str) -> list[Run]:
+        with self._guarded() as db:
+            return self._runs(db.execute(sql.RUNS, (workload_id,)).fetchall())
+
+    def run(self, run_id: str) -> Run | None:
+        with self._guarded() as db:
+            found = self._runs(db.execute(sql.RUN, (run_id,)).fetchall())
+            return found[0] if found else None
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        with self._reading() as db:
+            rows = db.execute(sql.SUMMARIES, {"kernel": kernel}).fetchall()
+            return [self._summary(db, row) for row in rows]
+
+    def match(self, workload: Workload) -> Match | None:
+        with self._reading() as db:
+            same = db.execute(sql.WORKLOAD, (workload.id,)).fetchone()
+            if same is not None:
+                return Match("strict", workload_of(same, self.location))
+            rows = db.execute(sql.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
+            return nearest(workload, [workload_of(row, self.location) for row in rows])
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        sweep = Sweep.of(older_than_s, superseded, kernel)
+        asked = {
+            "workloads": sweep.workloads,
+            "superseded": sweep.superseded,
+            "kernel": sweep.kernel,
+            "cutoff": sweep.cutoff,
+        }
+        with self._reading() if dry_run else self._writing() as db:
+            trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
+            runs = db.execute(sql.COUNT_RUNS_GOING, asked).fetchone()[0]
+            workloads = db.execute(sql.COUNT_WORKLOADS_GOING, asked).fetchone()[0]
+            size = _size(db)
+            if not dry_run:
+                db.execute(sql.DELETE_TRIALS, asked)
+                db.execute(sql.DELETE_WORKLOADS, asked)
+        freed = estimate
+        if not dry_run:
+            freed = self._shrink(size) if trials or runs or workloads else 0
+        return GcReport(
+            trials=trials, runs=runs, workloads=workloads, bytes_freed=freed, dry_run=dry_run
+        )
+
+    def merge(self, other: Store) -> MergeReport:
+        workloads = trials = runs = 0
+        for part in contents(other):
+            rows = [trial_values(trial) for trial in part.trials]
+            with self._writing() as db:
+                workloads += self._put_workload(db, part.workload)
+                trials += self._take_trials(db, part, rows)
+                known = {row[0] for row in db.execute(sql.RUN_IDS, (part.workload.id,))}
+                runs += sum(run.id not in known for run in part.runs)
+                db.executemany(sql.TAKE_RUN, [_run_values(run) for run in part.runs])
+                if part.active is not None:
+                    db.execute(sql.TOUCH, (part.active, part.active, part.workload.id))
+        return MergeReport(trials=trials, runs=runs, workloads=workloads)
+
+    def close(self) -> None:
+        with LOCK:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        """In a forked child: a connection of its own.
+
+        The inherited one is idle (see `whet.store.locking`) and has to be closed first. Left
+        open, SQLite would take the parent's locks for locks of this process, take none for the
+        new connection, and lose what it writes as soon as the parent closes the file.
+        """
+        if self._db is None:
+            raise StoreError(f"store {self._path} is closed; open it again")
+        if self._pid != os.getpid():
+            self._db.close()
+            self._db, _ = connect(self._path, read_only=self._read_only, busy_s=self._busy_s)
+            self._pid = os.getpid()
+        return self._db
+
+    @contextmanager
+    def _guarded(self) -> Iterator[sqlite3.Connection]:
+        with LOCK:
+            try:
+                yield self._connection()
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                raise store_error(self._path, error) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Several statements that see one state of the store."""
+        with self._guarded() as db, _transaction(db, "BEGIN"):
+            yield db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """IMMEDIATE: a transaction that begins by reading may be refused the lock later on."""
+        with self._guarded() as db:
+            if self._read_only:
+                raise read_only_error(self._path)
+            with _transaction(db, "BEGIN IMMEDIATE"):
+                yield db
+
+    def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
+        row = (workload.id, workload.kernel, time.time(), workload_body(workload))
+        return db.execute(sql.PUT_WORKLOAD, row).rowcount
+
+    def _last_trial(self, db: sqlite3.Connection) -> int:
+        return int(db.execute(sql.LAST_TRIAL).fetchone()[0])
+
+    def _insert_trials(self, db: sqlite3.Connection, rows: list[Row]) -> int:
+        before = db.total_changes
+        db.executemany(sql.INSERT_TRIAL, rows)
+        return db.total_changes - before
+
+    def _take_trials(self, db: sqlite3.Connection, part: Contents, rows: list[Row]) -> int:
+        before = self._last_trial(db)
+        added = self._insert_trials(db, rows)
+        db.execute(sql.FIRST_LATEST, (before,))
+        db.executemany(sql.TAKE_LATEST, [{"id": id, "before": before} for id in part.standing])
+        return added
+
+    def _best(self, db: sqlite3.Connection, workload_id: str) -> Trial | None:
+        row = db.execute(sql.BEST_TRIAL, {"workload": workload_id}).fetchone()
+        return None if row is None else trial_of(row, workload_id, self.location)
+
+    def _summary(self, db: sqlite3.Connection, row: Row) -> WorkloadSummary:
+        n, body, trials, configs, ok, active = row
+        workload = workload_of((n, body), self.location)
+        best = self._best(db, workload.id)
+        return WorkloadSummary(workload, trials, configs, ok, active, best)
+
+    def _runs(self, rows: list[Row]) -> list[Run]:
+        workloads: dict[int, Workload] = {}
+        runs = []
+        for n, body, workload_n, workload in rows:
+            if workload_n not in workloads:
+                workloads[workload_n] = workload_of((workload_n, workload), self.location)
+            runs.append(run_of(n, body, workloads[workload_n], self.location))
+        return runs
+
+    def _shrink(self, size: int) -> int:
+        """Gives the room back, unless others are in the way: then it is used for later trials."""
+        with self._guarded() as db:
+            with suppress(sqlite3.OperationalError):
+                db.execute("VACUUM")
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return max(0, size - _size(db))
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
+    try:
+        db.execute(begin)
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _run_values(run: Run) -> Mapping[str, Any]:
+    return {
+        "id": run.id,
+        "workload": run.workload.id,
+        "started": run.started,
+        "outcome": str(run.outcome),
+        "best_id": None if run.best is None else run.best.id,
+        "body": run_body(run),
+    }
+
+
+def _size(db: sqlite3.Connection) -> int:
+    pages, page_bytes = (
+        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
+    )
+    return pages * page_bytes

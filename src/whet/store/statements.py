@@ -1,0 +1,119 @@
+"""Every statement the SQLite store uses once it is open."""
+
+from __future__ import annotations
+
+_TRIAL_COLUMNS = (
+    't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
+    "t.timing, t.samples, t.error"
+)
+_OF_WORKLOAD = "(SELECT n FROM workloads WHERE id = ?)"
+
+PUT_WORKLOAD = """
+INSERT INTO workloads (id, kernel, added, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+"""
+WORKLOAD_N = "SELECT n FROM workloads WHERE id = ?"
+WORKLOAD = "SELECT n, body FROM workloads WHERE id = ?"
+WORKLOADS_WITH_OK = """
+SELECT n, body FROM workloads w
+WHERE kernel = ? AND EXISTS (SELECT 1 FROM latest l WHERE l.workload = w.n AND l.ok)
+"""
+TOUCH = "UPDATE workloads SET active = max(coalesce(active, ?), ?) WHERE id = ?"
+SUMMARIES = """
+SELECT n, body,
+  (SELECT count(*) FROM trials WHERE workload = w.n),
+  (SELECT count(*) FROM latest WHERE workload = w.n),
+  (SELECT count(*) FROM latest WHERE workload = w.n AND ok),
+  coalesce(active, added) AS moment
+FROM workloads w
+WHERE :kernel IS NULL OR kernel = :kernel
+ORDER BY moment DESC, n
+"""
+
+LAST_TRIAL = "SELECT coalesce(max(n), 0) FROM trials"
+INSERT_TRIAL = f"""
+INSERT INTO trials (id, workload, config_id, status, median_ns, created, run_id,
+                    config, cost, facts, "limit", timing, samples, error)
+VALUES (?, {_OF_WORKLOAD}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+"""
+ALL_TRIALS = f"SELECT {_TRIAL_COLUMNS} FROM trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n"
+LATEST_TRIALS = f"""
+SELECT {_TRIAL_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
+WHERE l.workload = {_OF_WORKLOAD} ORDER BY l.first
+"""
+LATEST_TRIAL = f"""
+SELECT {_TRIAL_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
+WHERE l.workload = {_OF_WORKLOAD} AND l.config_id = ?
+"""
+
+# Trials numbered above the given one have just been inserted, by this transaction.
+_FRESH = """
+INSERT INTO latest (workload, config_id, first, trial, ok, median_ns)
+SELECT workload, config_id, n, n, status = 'ok', median_ns FROM trials WHERE n > ? ORDER BY n
+ON CONFLICT (workload, config_id)
+"""
+SUPERSEDE_LATEST = f"""{_FRESH} DO UPDATE SET
+  trial = excluded.trial, ok = excluded.ok, median_ns = excluded.median_ns
+"""
+FIRST_LATEST = f"{_FRESH} DO NOTHING"
+# A merged trial that stands for its config elsewhere stands for it here as well, if the config
+# is new here or the trial is newer than the one that stands here.
+TAKE_LATEST = """
+UPDATE latest SET (trial, ok, median_ns) =
+  (SELECT n, status = 'ok', median_ns FROM trials WHERE id = :id)
+WHERE (workload, config_id) =
+  (SELECT workload, config_id FROM trials WHERE id = :id AND n > :before)
+AND (first > :before OR (SELECT created FROM trials WHERE n = latest.trial)
+                      < (SELECT created FROM trials WHERE id = :id))
+"""
+
+BEST_TRIAL = f"""
+WITH w AS (SELECT n FROM workloads WHERE id = :workload),
+chosen AS (
+  SELECT best_id FROM runs
+  WHERE workload = (SELECT n FROM w) AND outcome = 'finished' AND best_id IS NOT NULL
+  ORDER BY started DESC, n DESC LIMIT 1
+)
+SELECT {_TRIAL_COLUMNS} FROM trials t WHERE t.n = coalesce(
+  (SELECT trial FROM latest
+   WHERE workload = (SELECT n FROM w) AND config_id = (SELECT best_id FROM chosen) AND ok),
+  (SELECT trial FROM latest
+   WHERE workload = (SELECT n FROM w) AND ok AND median_ns IS NOT NULL
+   ORDER BY median_ns, first LIMIT 1)
+)
+"""
+
+_PUT_RUN = """
+INSERT INTO runs (id, workload, started, outcome, best_id, body)
+VALUES (:id, (SELECT n FROM workloads WHERE id = :workload), :started, :outcome, :best_id, :body)
+ON CONFLICT (id) DO UPDATE SET workload = excluded.workload, started = excluded.started,
+  outcome = excluded.outcome, best_id = excluded.best_id, body = excluded.body
+"""
+SAVE_RUN = _PUT_RUN
+TAKE_RUN = f"{_PUT_RUN} WHERE runs.outcome = 'running'"
+_RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM runs r JOIN workloads w ON w.n = r.workload"
+RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = ? ORDER BY r.started DESC, r.n DESC"
+RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = ?"
+RUN_IDS = f"SELECT id FROM runs WHERE workload = {_OF_WORKLOAD}"
+
+_WORKLOADS_GOING = """
+SELECT n FROM workloads
+WHERE :workloads AND (:kernel IS NULL OR kernel = :kernel)
+  AND (:cutoff IS NULL OR coalesce(active, added) < :cutoff)
+"""
+_TRIALS_GOING = f"""
+t.workload IN ({_WORKLOADS_GOING})
+OR (:superseded
+    AND t.workload IN (SELECT n FROM workloads WHERE :kernel IS NULL OR kernel = :kernel)
+    AND NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload
+                    AND l.config_id = t.config_id AND l.trial = t.n))
+"""
+# Beside the bulky columns a trial has some 150 bytes in short columns and indexes.
+COUNT_TRIALS_GOING = f"""
+SELECT count(*), coalesce(sum(150 + length(config) + length(cost) + length(facts) + length(error)
+                              + coalesce(length(timing), 0) + coalesce(length(samples), 0)), 0)
+FROM trials t WHERE {_TRIALS_GOING}
+"""
+COUNT_RUNS_GOING = f"SELECT count(*) FROM runs WHERE workload IN ({_WORKLOADS_GOING})"
+COUNT_WORKLOADS_GOING = f"SELECT count(*) FROM ({_WORKLOADS_GOING})"
+DELETE_TRIALS = f"DELETE FROM trials AS t WHERE {_TRIALS_GOING}"
+DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN ({_WORKLOADS_GOING})"

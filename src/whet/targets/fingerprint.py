@@ -1,0 +1,123 @@
+"""Fingerprints: the same text for the same code, whatever its comments and its place in a file."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from whet.core.config import freeze_value
+from whet.core.errors import SpaceError
+
+_LOCAL_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def digest(*parts: str) -> str:
+    """Hashes the parts with their boundaries, so that ("ab", "c") is not ("a", "bc")."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode()
+        hashed.update(len(data).to_bytes(8, "little") + data)
+    return hashed.hexdigest()
+
+
+def of_callable(fn: Callable[..., Any]) -> str:
+    """Covers the function, the Python functions it calls by name, and the plain values it uses."""
+    parts: list[str] = []
+    _collect(fn, parts, seen=set())
+    return digest(*parts)
+
+
+def of_c_source(text: str, folder: Path | None, include: tuple[str, ...] = ()) -> str:
+    """Covers the source and every local header it includes, directly or not."""
+    parts = [text]
+    _headers(text, [folder] if folder else [], [Path(path) for path in include], parts, set())
+    return digest(*parts)
+
+
+def _headers(
+    text: str, near: list[Path], search: list[Path], parts: list[str], seen: set[Path]
+) -> None:
+    for name in _LOCAL_INCLUDE.findall(text):
+        for folder in (*near, *search):
+            header = (folder / name).resolve()
+            if header in seen or not header.is_file():
+                continue
+            seen.add(header)
+            body = header.read_text(errors="replace")
+            parts.append(body)
+            _headers(body, [header.parent], search, parts, seen)
+            break
+
+
+def _collect(fn: Any, parts: list[str], seen: set[int]) -> None:
+    fn = inspect.unwrap(fn) if callable(fn) else fn
+    if isinstance(getattr(fn, "__func__", None), FunctionType):
+        fn = fn.__func__
+    if not isinstance(fn, FunctionType):  # a callable object, a builtin, a partial
+        parts.append(f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}")
+        wrapped = getattr(fn, "func", None)  # functools.partial
+        for inner in (type(fn).__dict__.get("__call__"), wrapped):
+            if inner is not None and id(inner) not in seen:
+                _collect(inner, parts, seen)
+        return
+    if id(fn) in seen:
+        return
+    seen.add(id(fn))
+    parts.append(_text(fn))
+    for name, value in sorted(_used_values(fn).items()):
+        if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
+            _collect(value, parts, seen)
+        elif not callable(value):
+            with contextlib.suppress(SpaceError):  # arrays and objects are the key's business
+                parts.append(f"{name}={freeze_value(value)!r}")
+
+
+def _used_values(fn: FunctionType) -> dict[str, Any]:
+    captured = inspect.getclosurevars(fn) if _has_cells(fn) else None
+    if captured is not None:
+        return {**captured.globals, **captured.nonlocals}
+    names = _names(fn.__code__)
+    return {name: fn.__globals__[name] for name in names if name in fn.__globals__}
+
+
+def _has_cells(fn: FunctionType) -> bool:
+    """False also for a cell that is still empty: `getclosurevars` cannot read those."""
+    try:
+        return bool([cell.cell_contents for cell in fn.__closure__ or ()])
+    except ValueError:
+        return False
+
+
+def _names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names(constant)
+    return names
+
+
+def _text(fn: FunctionType) -> str:
+    """The syntax tree without positions and docstrings; the byte code where there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return _code_text(fn.__code__)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [
+        _code_text(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts
+    ]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"

@@ -1,0 +1,167 @@
+"""A plain Python callable, tuned over its keyword arguments."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.build import Job
+from whet.core.config import Config
+from whet.core.errors import UsageError, did_you_mean
+from whet.core.frozen import FrozenMap
+from whet.core.space import Space
+from whet.core.workload import Workload
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
+from whet.targets import fingerprint
+from whet.targets.host import host_device
+from whet.targets.key import key_of
+
+Check = Callable[[Any, Config], "bool | str"]
+
+
+@dataclass(frozen=True)
+class FunctionTarget:
+    """`whet.function(fn, {"block": [16, 32]})`: times `fn(*args, **kwargs, block=…)`.
+
+    It runs in a forked child, so that a config which crashes or never returns costs only that
+    child; `isolate=False` keeps it in this process, for callables that hold a device or a lock.
+    """
+
+    fn: Callable[..., Any]
+    space: Space
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    key: FrozenMap[Any] = field(default_factory=FrozenMap)
+    reference: Any = None
+    check: Check | None = None
+    rtol: float = 1e-5
+    atol: float = 1e-8
+    isolate: bool = True
+
+    shares_host = True
+    build_mode = "fork"
+
+    def workload(self) -> Workload:
+        return Workload(
+            kernel=self.name,
+            fingerprint=fingerprint.of_callable(self.fn),
+            device=host_device(),
+            key=self.key,
+            toolchain=FrozenMap({"python": platform.python_version()}),
+        )
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        return None
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        if not self.isolate:
+            return LocalBench(self, CpuTimer())
+        return RemoteBench(lambda: self, CpuTimer, mode="fork", memory_bytes=limits.memory_bytes)
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def load(self, config: Config, artifact: Any) -> LoadedFunction:
+        return LoadedFunction(self, config)
+
+
+class LoadedFunction:
+    """The callable with one config bound to it."""
+
+    def __init__(self, target: FunctionTarget, config: Config) -> None:
+        self._target = target
+        self._config = config
+        self._keywords = {**target.kwargs, **config}
+        self.facts: Mapping[str, Any] = {}
+
+    def repeat(self, n: int) -> None:
+        fn, args, keywords = self._target.fn, self._target.args, self._keywords
+        for _ in range(n):
+            fn(*args, **keywords)
+
+    def check(self) -> Verdict:
+        target = self._target
+        if target.reference is None and target.check is None:
+            self.repeat(1)
+            return Verdict(True, "")
+        result = target.fn(*target.args, **self._keywords)
+        if target.reference is not None:
+            verdict = compare(result, target.reference, rtol=target.rtol, atol=target.atol)
+            if not verdict.ok:
+                return verdict
+        if target.check is not None:
+            answer = target.check(result, self._config)
+            if isinstance(answer, str) and answer:
+                return Verdict(False, answer)
+            if answer is False:
+                return Verdict(False, "the check function said no")
+        return Verdict(True, "")
+
+    def close(self) -> None:
+        pass
+
+
+def function(
+    fn: Callable[..., Any],
+    space: Space | Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]],
+    *,
+    constraints: Sequence[Any] = (),
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    key: Mapping[str, Any] | None = None,
+    reference: Any = None,
+    check: Check | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    isolate: bool = True,
+) -> FunctionTarget:
+    """Makes a callable tunable: every parameter of the space is passed to it by keyword.
+
+    `reference` is compared with what `fn` returns; `check(result, config)` returns False, or says
+    what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
+    """
+    if not callable(fn):
+        raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
+    whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
+    if isinstance(space, Space) and constraints:
+        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
+    _check_keywords(fn, whole, dict(kwargs or {}))
+    return FunctionTarget(
+        fn=fn,
+        space=whole,
+        name=name or str(getattr(fn, "__name__", type(fn).__name__)),
+        args=tuple(args),
+        kwargs=dict(kwargs or {}),
+        key=key_of(key, dict(enumerate(args)), dict(kwargs or {})),
+        reference=reference,
+        check=check,
+        rtol=rtol,
+        atol=atol,
+        isolate=isolate,
+    )
+
+
+def _check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+    for name in space.names:
+        if name in fixed:
+            raise UsageError(f"parameter '{name}' is both tuned and given in kwargs; drop one")
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in space.names:
+        if name not in accepted:
+            label = getattr(fn, "__name__", "the callable")
+            raise UsageError(f"{label}() takes no parameter '{name}'{did_you_mean(name, accepted)}")

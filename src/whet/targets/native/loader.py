@@ -1,0 +1,96 @@
+"""Loads a built kernel and calls it. Runs in the measuring process, which it may take down."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure
+from whet.core.status import Status
+from whet.measure import Verdict, compare
+from whet.targets.native.arguments import as_ctypes
+
+
+@dataclass(frozen=True)
+class NativeLoader:
+    """Everything a fresh process needs to run any config of one kernel."""
+
+    function: str
+    args: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    expected: Mapping[str, Any] | None
+    rtol: float
+    atol: float
+
+    def load(self, config: Config, artifact: bytes) -> LoadedKernel:
+        path = Path(f"{config.id}.so").resolve()
+        path.write_bytes(artifact)
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            memory = "allocate" in str(error) or "map segment" in str(error)
+            status = Status.RESOURCES if memory else Status.RUN_ERROR
+            raise ConfigFailure(status, f"cannot be loaded: {error}") from None
+        finally:
+            path.unlink()  # mapped already; nothing is left if this process is killed
+        return LoadedKernel(self, library)
+
+
+class LoadedKernel:
+    """One config's function, with arguments of its own that are reset before each use."""
+
+    def __init__(self, loader: NativeLoader, library: ctypes.CDLL) -> None:
+        self._loader = loader
+        self._arrays = {
+            name: value.copy()
+            for name, value in loader.args.items()
+            if isinstance(value, np.ndarray)
+        }
+        self._values = [
+            as_ctypes(name, self._arrays.get(name, value)) for name, value in loader.args.items()
+        ]
+        self._repeat = library.whet_repeat
+        self._repeat.restype = None
+        self._refused = _refused_counter(library)
+        self.facts: Mapping[str, Any] = {}
+
+    def repeat(self, n: int) -> None:
+        self._repeat(ctypes.c_long(n), *self._values)
+
+    def check(self) -> Verdict:
+        """Runs once on fresh arguments and compares the outputs with the reference."""
+        for name, array in self._arrays.items():
+            np.copyto(array, self._loader.args[name])
+        self._refused.value = 0
+        self.repeat(1)
+        verdict = self._compared()
+        if not verdict.ok and self._refused.value:
+            raise ConfigFailure(
+                Status.RESOURCES, f"could not allocate {self._refused.value:,} bytes"
+            )
+        return verdict
+
+    def _compared(self) -> Verdict:
+        expected = self._loader.expected
+        if expected is None:
+            return Verdict(True, "")
+        actual = {name: self._arrays[name] for name in expected}
+        return compare(actual, expected, rtol=self._loader.rtol, atol=self._loader.atol)
+
+    def close(self) -> None:
+        # The library stays mapped: a kernel may have left threads or handlers in it.
+        self._arrays.clear()
+
+
+def _refused_counter(library: ctypes.CDLL) -> ctypes.c_uint64:
+    """Bytes of the last allocation that failed; stays 0 where the allocators are not wrapped."""
+    try:
+        return ctypes.c_uint64.in_dll(library, "whet_refused_bytes")
+    except ValueError:
+        return ctypes.c_uint64(0)

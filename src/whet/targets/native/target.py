@@ -1,0 +1,247 @@
+"""`whet.native`: a C function whose macros and compiler flags are tuned."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whet.build import Job
+from whet.core.config import Config, Value
+from whet.core.errors import UsageError, did_you_mean
+from whet.core.frozen import FrozenMap
+from whet.core.space import Space
+from whet.core.workload import Workload
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.targets import fingerprint
+from whet.targets.host import host_device
+from whet.targets.key import key_of
+from whet.targets.native.arguments import c_type, checked
+from whet.targets.native.compile import (
+    Source,
+    compile_shared,
+    compile_shim,
+    compiler_version,
+)
+from whet.targets.native.loader import NativeLoader
+
+Arguments = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class NativeTarget:
+    """Built by the compiler in pool workers, loaded and run in a process of its own."""
+
+    name: str
+    space: Space
+    text: str
+    folder: str | None
+    function: str
+    arguments: Arguments
+    outputs: tuple[str, ...]
+    flags: tuple[str, ...]
+    compiler: str
+    options: tuple[str, ...]
+    include: tuple[str, ...]
+    libraries: tuple[str, ...]
+    given_key: Mapping[str, Any] | None
+    reference: Any
+    rtol: float
+    atol: float
+
+    shares_host = True
+    build_mode = "spawn"
+
+    @cached_property
+    def args(self) -> dict[str, Any]:
+        made = self.arguments() if callable(self.arguments) else self.arguments
+        args = checked(made)
+        for output in self.outputs:
+            if not isinstance(args.get(output), np.ndarray):
+                arrays = [name for name, value in args.items() if isinstance(value, np.ndarray)]
+                raise UsageError(
+                    f"output '{output}' is not an array argument{did_you_mean(output, arrays)}"
+                )
+        return args
+
+    @cached_property
+    def expected(self) -> dict[str, Any] | None:
+        """What the outputs must hold, by name; None where the author gave no reference."""
+        if self.reference is None:
+            return None
+        answer = self.reference
+        if callable(answer):
+            copies = {
+                name: value.copy() if isinstance(value, np.ndarray) else value
+                for name, value in self.args.items()
+            }
+            answer = answer(**copies)
+        if isinstance(answer, Mapping):
+            return dict(answer)
+        values = answer if isinstance(answer, tuple | list) else (answer,)
+        if len(values) != len(self.outputs):
+            raise UsageError(
+                f"the reference of {self.name} gives {len(values)} values "
+                f"for {len(self.outputs)} outputs; name the outputs in the same order"
+            )
+        return dict(zip(self.outputs, values, strict=True))
+
+    def workload(self) -> Workload:
+        version = compiler_version(self.compiler)
+        if version is None:
+            raise UsageError(
+                f"there is no C compiler '{self.compiler}' on this machine; "
+                "install one or pass compiler="
+            )
+        return Workload(
+            kernel=self.name,
+            fingerprint=fingerprint.digest(
+                fingerprint.of_c_source(
+                    self.text, Path(self.folder) if self.folder else None, self.include
+                ),
+                self.function,
+                *self.options,
+                *self.libraries,
+            ),
+            device=host_device(),
+            key=key_of(self.given_key, self.args),
+            toolchain=FrozenMap({self.compiler: version}),
+        )
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        return Job(compile_shared, (self._source, self.compiler_arguments(config)))
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        loader = NativeLoader(
+            self.function, self.args, self.outputs, self.expected, self.rtol, self.atol
+        )
+        return RemoteBench(
+            _Constant(loader),
+            CpuTimer,
+            mode="spawn",
+            memory_bytes=limits.memory_bytes,
+        )
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def compiler_arguments(self, config: Config) -> tuple[str, ...]:
+        """`BM=64 opt=-O2` becomes `-O3 -march=native -DBM=64 -O2`: flags last, so that they win."""
+        macros = [f"-D{n}={_macro(v)}" for n, v in config.items() if n not in self.flags]
+        flags = [word for name in self.flags for word in shlex.split(str(config[name]))]
+        return (*self.options, *macros, *flags)
+
+    @cached_property
+    def _source(self) -> Source:
+        signature = [c_type(name, value) for name, value in self.args.items()]
+        return Source(
+            text=self.text,
+            shim=compile_shim(self.compiler, self.function, signature),
+            folder=self.folder,
+            include=self.include,
+            libraries=self.libraries,
+            compiler=self.compiler,
+        )
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A factory that can be sent to another process: `_Constant(x)()` is x."""
+
+    value: NativeLoader
+
+    def __call__(self) -> NativeLoader:
+        return self.value
+
+
+def native(
+    source: str | Path,
+    space: Space | Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]],
+    *,
+    function: str,
+    args: Arguments,
+    outputs: Sequence[str] = (),
+    constraints: Sequence[Any] = (),
+    flags: Sequence[str] = (),
+    compiler: str = "cc",
+    options: Sequence[str] = ("-O3", "-march=native"),
+    include: Sequence[str | Path] = (),
+    libraries: Sequence[str] = ("m",),
+    name: str | None = None,
+    key: Mapping[str, Any] | None = None,
+    reference: Any = None,
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+) -> NativeTarget:
+    """Makes a C function tunable.
+
+    `source` is a C file, looked for beside the calling file, or a C text. Every parameter becomes
+    a macro (`-DBM=64`) except those named in `flags`, whose values are handed to the compiler as
+    they are. `args` are the function's arguments in order, by name, or a function that makes them:
+    arrays are pointers, a Python int is an `int`, a float a `double`, NumPy scalars what they are.
+    The arrays named in `outputs` are compared with `reference`: values, or a function of the
+    arguments that returns them.
+    """
+    caller = Path(sys._getframe(1).f_code.co_filename).parent
+    text, folder = _read(source, caller)
+    whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
+    if isinstance(space, Space) and constraints:
+        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
+    for flag in flags:
+        if flag not in whole.names:
+            raise UsageError(f"flags names '{flag}', no parameter{did_you_mean(flag, whole.names)}")
+    if reference is not None and not outputs:
+        raise UsageError("a reference needs outputs=, the names of the arrays it is compared with")
+    return NativeTarget(
+        name=name or function,
+        space=whole,
+        text=text,
+        folder=folder,
+        function=_identifier(function),
+        arguments=args if callable(args) else checked(args),
+        outputs=tuple(outputs),
+        flags=tuple(flags),
+        compiler=compiler,
+        options=tuple(options),
+        include=tuple(str((caller / path).resolve()) for path in include),
+        libraries=tuple(libraries),
+        given_key=key,
+        reference=reference,
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _read(source: str | Path, caller: Path) -> tuple[str, str | None]:
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return inspect.cleandoc(source) + "\n", None
+    path = caller / source
+    if not path.is_file():
+        near = [p.name for p in path.parent.glob("*.c")] if path.parent.is_dir() else []
+        raise UsageError(f"there is no C file {path}{did_you_mean(path.name, near)}")
+    return path.read_text(), str(path.parent.resolve())
+
+
+def _identifier(function: str) -> str:
+    if not function.isidentifier():
+        raise UsageError(f"'{function}' is not the name of a C function")
+    return function
+
+
+def _macro(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, tuple):
+        return ",".join(_macro(item) for item in value)
+    return "" if value is None else str(value)

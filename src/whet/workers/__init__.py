@@ -1,0 +1,23 @@
+"""Killable processes: tasks in a pool, and objects that live in a session."""
+
+from whet.workers.pool import Pool, available_cores, open_pool
+from whet.workers.process import Mode
+from whet.workers.session import RemoteError, Reply, Session, WorkerDied, WorkerTimeout
+from whet.workers.stages import stage
+from whet.workers.task import Kind, Outcome, Task
+
+__all__ = [
+    "Kind",
+    "Mode",
+    "Outcome",
+    "Pool",
+    "RemoteError",
+    "Reply",
+    "Session",
+    "Task",
+    "WorkerDied",
+    "WorkerTimeout",
+    "available_cores",
+    "open_pool",
+    "stage",
+]

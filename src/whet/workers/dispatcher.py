@@ -1,0 +1,375 @@
+"""The thread behind a pool: it owns the workers, and everything else talks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import pickle
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from whet.workers import child, descriptors, process
+from whet.workers.keeper import Keeper
+from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
+from whet.workers.report import describe_exit, read_report, with_output
+from whet.workers.task import Kind, Outcome, Task
+
+_FAILED_STARTS = 3
+"""So many workers in a row that never got ready, and the pool stops trying."""
+
+
+@dataclass(order=True, frozen=True)
+class Job:
+    priority: int
+    ticket: int
+    task: Task = field(compare=False)
+    payload: bytes | None = field(compare=False)
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A worker, and the job it has. A pre-started worker is `ready` once it has said so."""
+
+    worker: Worker
+    since: float
+    ready: bool
+    job: Job | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        if not self.ready:
+            return self.since + START_LIMIT_S
+        if self.job is None or self.job.task.limit_s is None:
+            return None
+        return self.since + self.job.task.limit_s
+
+
+@dataclass(frozen=True)
+class _Cancel:
+    ticket: int | None
+
+
+class Dispatcher:
+    def __init__(
+        self, keeper: Keeper, jobs: int, mode: Mode, on_start: Callable[[int], None] | None
+    ) -> None:
+        self._keeper = keeper
+        self._jobs = jobs
+        self._mode = mode
+        self._on_start = on_start
+        self._news = threading.Condition()
+        self._finished: deque[Outcome] = deque()
+        self._pending = 0
+        self._running: tuple[int, ...] = ()
+        self._problem: BaseException | None = None
+        self._closing = False
+        self._orders: deque[Job | _Cancel] = deque()
+        self._alarm, self._bell = descriptors.new_pipe()
+        os.set_blocking(self._alarm, False)
+        os.set_blocking(self._bell, False)
+        self._queue: list[Job] = []
+        self._seats: list[_Seat] = []
+        self._failed_starts = 0
+        self._start_error = ""
+        self._thread = threading.Thread(target=self._work, name="whet-pool", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        return self._pending
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        return self._running
+
+    def submit(self, job: Job) -> None:
+        self._check_open()
+        with self._news:
+            self._pending += 1
+        self._order(job)
+
+    def refuse(self, outcome: Outcome) -> None:
+        self._check_open()
+        with self._news:
+            self._pending += 1
+        self._deliver([outcome])
+
+    def cancel(self, ticket: int | None) -> None:
+        self._order(_Cancel(ticket))
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        with self._news:
+            self._news.wait_for(
+                lambda: self._finished or self._problem or self._closing or not self._pending,
+                timeout,
+            )
+            if self._problem is not None:
+                raise RuntimeError("the worker pool broke down") from self._problem
+            outcomes = list(self._finished)
+            self._finished.clear()
+            self._pending -= len(outcomes)
+        return outcomes
+
+    def close(self) -> None:
+        """Asks the thread to end everything. Does not wait, since the collector may call it."""
+        if not self._keeper.foreign:
+            self._closing = True
+            self._ring()
+
+    def join(self) -> None:
+        if not self._keeper.foreign and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _check_open(self) -> None:
+        if self._closing or self._keeper.foreign:
+            raise RuntimeError("the pool is closed, or was opened by another process")
+
+    def _order(self, order: Job | _Cancel) -> None:
+        self._orders.append(order)
+        self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended
+            os.write(self._bell, b"!")
+
+    # From here on, only the dispatcher's own thread.
+
+    def _work(self) -> None:
+        try:
+            while not self._closing:
+                self._take_orders()
+                self._staff()
+                self._assign()
+                self._listen()
+                self._enforce()
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        self._closing = True
+        try:
+            process.retire(self._keeper, [seat.worker for seat in self._seats])
+        finally:
+            self._keeper.release()
+            with self._news:
+                descriptors.close(self._bell)
+                descriptors.close(self._alarm)
+                self._running = ()
+                self._finished.clear()
+                self._pending = 0
+                self._news.notify_all()
+
+    def _take_orders(self) -> None:
+        while self._orders:
+            order = self._orders.popleft()
+            if isinstance(order, Job):
+                heapq.heappush(self._queue, order)
+            else:
+                self._cancel(order.ticket)
+
+    def _cancel(self, ticket: int | None) -> None:
+        def meant(job: Job | None) -> bool:
+            return job is not None and ticket in (None, job.ticket)
+
+        now = time.monotonic()
+        dropped = [job for job in self._queue if meant(job)]
+        self._queue = [job for job in self._queue if not meant(job)]
+        heapq.heapify(self._queue)
+        killed = [seat for seat in self._seats if meant(seat.job)]
+        self._dismiss(killed)
+        self._deliver(
+            [
+                *(Outcome(job.ticket, Kind.CANCELLED, started=now, ended=now) for job in dropped),
+                *(self._ended(seat, Kind.CANCELLED, "") for seat in killed),
+            ]
+        )
+
+    def _staff(self) -> None:
+        """Keeps the pre-started workers at full number."""
+        while self._mode == "spawn" and len(self._seats) < self._jobs:
+            if self._failed_starts >= _FAILED_STARTS:
+                break
+            worker = self._start(lambda: process.spawn(self._keeper, for_session=False))
+            if worker is not None:
+                self._seats.append(_Seat(worker, time.monotonic(), ready=False))
+        if self._failed_starts >= _FAILED_STARTS and not self._seats:
+            error = with_output("worker processes do not start", self._start_error)
+            now = time.monotonic()
+            lost, self._queue = self._queue, []
+            self._deliver(
+                Outcome(job.ticket, Kind.DIED, error=error, started=now, ended=now) for job in lost
+            )
+
+    def _start(self, start: Callable[[], Worker]) -> Worker | None:
+        started: list[Worker] = []
+        try:
+            self._keeper.run(lambda: started.append(start()))
+        except OSError as problem:
+            self._failed_starts += 1
+            self._start_error = str(problem)
+            return None
+        return started[0]
+
+    def _assign(self) -> None:
+        if self._mode == "fork":
+            while self._queue and len(self._seats) < self._jobs:
+                self._fork(heapq.heappop(self._queue))
+            return
+        for seat in self._seats:
+            if self._queue and seat.ready and seat.job is None:
+                job = heapq.heappop(self._queue)
+                seat.job, seat.since = job, time.monotonic()
+                seat.worker.forget_output()
+                request = (job.task.memory_bytes, job.payload)
+                seat.worker.channel.send(pickle.dumps(request, protocol=5))
+                self._announce(job)
+
+    def _fork(self, job: Job) -> None:
+        task = job.task
+        since = time.monotonic()
+        worker = self._start(
+            lambda: process.fork(
+                self._keeper,
+                lambda desk: child.do_task(desk, lambda: (task.call, task.args), task.memory_bytes),
+            )
+        )
+        if worker is None:
+            error = with_output("a worker process could not be started", self._start_error)
+            now = time.monotonic()
+            self._deliver([Outcome(job.ticket, Kind.DIED, error=error, started=since, ended=now)])
+            return
+        self._seats.append(_Seat(worker, since, ready=True, job=job))
+        self._announce(job)
+
+    def _announce(self, job: Job) -> None:
+        self._running = tuple(seat.job.ticket for seat in self._by_start() if seat.job)
+        if self._on_start is not None:
+            self._on_start(job.ticket)
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self._alarm, select.POLLIN)
+        owners: dict[int, _Seat] = {}
+        for seat in self._seats:
+            channel = seat.worker.channel
+            owners[channel.descriptor] = seat
+            poll.register(
+                channel.descriptor, select.POLLIN | (select.POLLOUT if channel.unsent else 0)
+            )
+            if seat.worker.pidfd is not None:
+                owners[seat.worker.pidfd] = seat
+                poll.register(seat.worker.pidfd, select.POLLIN)
+        heard = {descriptor for descriptor, _ in poll.poll(self._patience_ms())}
+        if self._alarm in heard:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._alarm, 4096)
+        for seat in dict.fromkeys(owners[descriptor] for descriptor in heard - {self._alarm}):
+            self._attend(seat)
+
+    def _patience_ms(self) -> float | None:
+        if self._orders or self._closing:
+            return 0
+        active = [seat for seat in self._seats if seat.job or not seat.ready]
+        if not active:
+            return None
+        deadlines = [seat.deadline for seat in active if seat.deadline is not None]
+        left = min([TICK_S, *(deadline - time.monotonic() for deadline in deadlines)])
+        return max(0.0, left * 1000)
+
+    def _attend(self, seat: _Seat) -> None:
+        channel = seat.worker.channel
+        channel.flush()
+        try:
+            while seat in self._seats and (frame := channel.receive()) is not None:
+                if seat.ready:
+                    self._finish(seat, frame)
+                else:
+                    seat.ready = True
+                    self._failed_starts = 0
+        except EOFError:
+            seat.worker.await_exit()
+            self._lose(seat)
+            return
+        if seat in self._seats and seat.worker.exited():
+            self._lose(seat)
+
+    def _finish(self, seat: _Seat, frame: bytes) -> None:
+        report = read_report(frame)
+        assert seat.job is not None
+        outcome = Outcome(
+            ticket=seat.job.ticket,
+            kind=Kind.DONE if report.ok else Kind.RAISED,
+            value=report.value,
+            error="" if report.ok else with_output(report.summary, seat.worker.tail()),
+            exception=report.exception,
+            seconds=report.seconds,
+            started=seat.since,
+            ended=time.monotonic(),
+            stages=report.stages,
+        )
+        seat.job = None
+        if self._mode == "fork" or report.left_running:
+            self._dismiss([seat], sweep=report.left_running)
+        self._deliver([outcome])
+
+    def _lose(self, seat: _Seat) -> None:
+        """A worker is gone by itself."""
+        self._dismiss([seat])
+        words = with_output(describe_exit(seat.worker.returncode), seat.worker.last_words)
+        if not seat.ready:
+            self._failed_starts += 1
+            self._start_error = words
+        elif seat.job is not None:
+            self._deliver([self._ended(seat, Kind.DIED, words)])
+
+    def _enforce(self) -> None:
+        now = time.monotonic()
+        late = [seat for seat in self._seats if seat.deadline is not None and seat.deadline <= now]
+        self._dismiss(late)
+        for seat in late:
+            if seat.job is not None:
+                text = f"was still running after {seat.job.task.limit_s:g} s and was killed"
+                error = with_output(text, seat.worker.last_words)
+                self._deliver([self._ended(seat, Kind.TIMED_OUT, error)])
+            else:
+                self._failed_starts += 1
+                self._start_error = f"not ready after {START_LIMIT_S:g} s"
+        for seat in self._seats:
+            if seat.job is not None:
+                seat.worker.bound_output()
+                if seat.worker.pidfd is None and seat.worker.exited():
+                    self._attend(seat)
+
+    def _dismiss(self, seats: list[_Seat], sweep: bool = True) -> None:
+        process.retire(self._keeper, [seat.worker for seat in seats], sweep)
+        self._seats = [seat for seat in self._seats if seat not in seats]
+
+    def _ended(self, seat: _Seat, kind: Kind, error: str) -> Outcome:
+        assert seat.job is not None
+        now = time.monotonic()
+        code = seat.worker.returncode or 0
+        return Outcome(
+            ticket=seat.job.ticket,
+            kind=kind,
+            error=error,
+            signal=-code if code < 0 else None,
+            seconds=now - seat.since,
+            started=seat.since,
+            ended=now,
+        )
+
+    def _deliver(self, outcomes: Iterable[Outcome]) -> None:
+        with self._news:
+            self._finished.extend(outcomes)
+            self._running = tuple(seat.job.ticket for seat in self._by_start() if seat.job)
+            self._news.notify_all()
+
+    def _by_start(self) -> list[_Seat]:
+        return sorted(self._seats, key=lambda seat: seat.since)

@@ -1,0 +1,257 @@
+"""One worker process, seen from its parent: how it starts, what it leaves, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from whet.core.errors import UsageError, did_you_mean
+from whet.workers import child, descriptors, guardian
+from whet.workers.channel import Channel
+from whet.workers.keeper import Keeper
+
+Mode = Literal["spawn", "fork"]
+
+START_LIMIT_S = 60.0
+TICK_S = 0.25
+"""How often a running worker's output is kept within bounds."""
+
+_OUTPUT_LIMIT = 4 << 20
+_TAIL_BYTES = 4096
+_EXIT_LIMIT_S = 1.0
+_LOST_IN_FORK = 70
+_FORK_WARNS = sys.version_info >= (3, 12)
+
+
+class Worker:
+    """A running process of ours with its folder, connection and captured output.
+
+    After `retire`, `returncode` is what it ended with, None if it was still running then, and
+    `last_words` what it printed last.
+    """
+
+    def __init__(self, token: str, folder: str, pid: int, channel: Channel) -> None:
+        self.token = token
+        self.folder = folder
+        self.pid = pid
+        self.channel = channel
+        self.pidfd = descriptors.watch_process(pid)
+        self.returncode: int | None = None
+        self.last_words = ""
+        self._reaped = False
+        self._dropped = b""
+
+    @property
+    def workdir(self) -> str:
+        return _workdir(self.folder)
+
+    @property
+    def tree(self) -> guardian.Tree:
+        return guardian.Tree(self.pid, self.token, self.folder)
+
+    def tail(self) -> str:
+        """The last lines it printed, on either stream."""
+        kept = self._dropped + _read_tail(_output(self.folder))
+        text = kept[-_TAIL_BYTES:].decode("utf-8", "replace")
+        if len(kept) > _TAIL_BYTES:
+            text = text.partition("\n")[2] or text
+        return text.strip()
+
+    def bound_output(self) -> None:
+        path = _output(self.folder)
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_size > _OUTPUT_LIMIT:
+                self._dropped = _read_tail(path)
+                os.truncate(path, 0)
+
+    def forget_output(self) -> None:
+        self._dropped = b""
+
+    def exited(self) -> bool:
+        """Whether the process has ended. Where that can be seen, it stays a zombie until `end`."""
+        return self._ended(0.0)
+
+    def await_exit(self) -> None:
+        """After it hung up: what it died of is known a moment after its connection closes."""
+        self._ended(_EXIT_LIMIT_S)
+
+    def end(self) -> None:
+        """Kills the process, without its descendants, and leaves no zombie."""
+        if not self._reaped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._reap(0)
+
+    def _ended(self, wait_s: float) -> bool:
+        if self._reaped:
+            return True
+        if self.pidfd is None:
+            self._reap(os.WNOHANG)
+            return self._reaped
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(wait_s * 1000))
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # somebody else in this process waits for all children
+            self._reaped = True
+            return
+        if pid:
+            self._reaped = True
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+
+def check_mode(mode: str) -> Mode:
+    if mode == "spawn":
+        return "spawn"
+    if mode == "fork":
+        return "fork"
+    raise UsageError(f"unknown worker mode '{mode}'{did_you_mean(mode, ('spawn', 'fork'))}")
+
+
+def pack(work: object, what: str, remedy: str = "; use mode 'fork'") -> bytes:
+    """Pickles what a worker is to receive, or says why that cannot be."""
+    try:
+        return pickle.dumps(work, protocol=5)
+    except Exception as problem:
+        reason = f"{type(problem).__qualname__}: {problem}"
+        raise TypeError(f"{what} cannot be sent to a worker ({reason}){remedy}") from problem
+
+
+def spawn(keeper: Keeper, for_session: bool) -> Worker:
+    """Starts a fresh interpreter. It is ready for work when it has sent a frame."""
+    if not sys.executable:
+        raise UsageError("this Python does not know its own executable; use mode 'fork'")
+
+    def start(far: int, token: str, folder: str, output: int) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-P", child.__file__, str(far), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=_workdir(folder),
+            env={**os.environ, **_environment(token, folder)},
+            pass_fds=(far,),
+            start_new_session=True,
+        )
+        process.returncode = 0  # we reap it ourselves; the object must not try
+        return process.pid
+
+    worker = _start(keeper, start)
+    paths = [os.path.abspath(path) for path in sys.path]
+    worker.channel.send(pickle.dumps((paths, for_session), protocol=5))
+    return worker
+
+
+def fork(keeper: Keeper, main: Callable[[child.Desk], None]) -> Worker:
+    """Starts a copy of this process, which runs `main` and ends, whatever `main` does."""
+
+    def start(far: int, token: str, folder: str, output: int) -> int:
+        parent = os.getpid()
+        environment = _environment(token, folder)
+        try:
+            with descriptors.handed_over(far), _fork_with_threads_allowed():
+                pid = os.fork()
+            if pid == 0:
+                child.settle_fork(parent, _workdir(folder), output, environment)
+                main(child.Desk(far, _workdir(folder)))
+                os._exit(0)
+            return pid
+        finally:
+            if os.getpid() != parent:
+                os._exit(_LOST_IN_FORK)
+
+    return _start(keeper, start)
+
+
+def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> None:
+    """Ends workers with all their descendants, and removes what they left.
+
+    Without `sweep` there is no search for descendants: for workers known to have none.
+    """
+    if not workers:
+        return
+    running = [worker for worker in workers if not worker.exited()]
+    strays = guardian.kill_trees([worker.tree for worker in workers]) if sweep else set()
+    for worker in workers:
+        worker.end()
+    for worker in running:
+        worker.returncode = None
+    for pid in strays.difference(worker.pid for worker in workers):
+        # Ours to reap only where this process adopts orphans, as the first of a container does.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    for worker in workers:
+        worker.last_words = worker.tail()
+        worker.channel.close()
+        descriptors.close(worker.pidfd)
+        guardian.remove_folder(worker.folder)
+        keeper.forget(worker.token)
+
+
+def _start(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
+    token = secrets.token_hex(8)
+    folder = os.path.join(tempfile.gettempdir(), f"whet-{token}")
+    keeper.expect(token, folder)
+    near, far = descriptors.new_connection()
+    output = -1
+    try:
+        os.makedirs(_workdir(folder), mode=0o700)
+        output = os.open(_output(folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        pid = start(far, token, folder, output)
+    except BaseException:
+        descriptors.close(near)
+        guardian.remove_folder(folder)
+        keeper.forget(token)
+        raise
+    finally:
+        descriptors.close(far)
+        if output >= 0:
+            os.close(output)
+    keeper.started(token, pid)
+    return Worker(token, folder, pid, Channel(near))
+
+
+def _workdir(folder: str) -> str:
+    return os.path.join(folder, "work")
+
+
+def _output(folder: str) -> str:
+    return os.path.join(folder, "output")
+
+
+def _environment(token: str, folder: str) -> dict[str, str]:
+    return {guardian.MARKER: token, "TMPDIR": _workdir(folder)}
+
+
+def _read_tail(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES - 1))
+            return file.read()
+    except OSError:
+        return b""
+
+
+@contextlib.contextmanager
+def _fork_with_threads_allowed() -> Iterator[None]:
+    """Python 3.12 warns of every fork beside threads; ours only runs what was made to be forked."""
+    if not _FORK_WARNS:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield

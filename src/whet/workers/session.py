@@ -1,0 +1,279 @@
+"""`Session`: one object that lives in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.core import errors
+from whet.core.frozen import FrozenMap
+from whet.workers import child, process
+from whet.workers.keeper import Keeper, close_at_exit, lease
+from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
+from whet.workers.report import Report, describe_exit, read_report, with_output
+
+
+class WorkerDied(errors.WhetError):
+    """The process is gone, and with it everything the object knew."""
+
+    def __init__(self, signal: int | None, stderr_tail: str, exitcode: int | None) -> None:
+        super().__init__(signal, stderr_tail, exitcode)
+        self.signal = signal
+        self.stderr_tail = stderr_tail
+        self.exitcode = exitcode
+
+    def __str__(self) -> str:
+        returncode = self.exitcode if self.signal is None else -self.signal
+        return with_output(f"the worker {describe_exit(returncode)}", self.stderr_tail)
+
+
+class WorkerTimeout(errors.WhetError):
+    """The call took longer than it may, and the process was killed."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(limit_s)
+        self.limit_s = limit_s
+
+    def __str__(self) -> str:
+        return f"the call was still running after {self.limit_s:g} s and was killed"
+
+
+class RemoteError(errors.WhetError):
+    """The object raised something that is not sent as itself."""
+
+    def __init__(self, type_name: str, text: str, traceback: str) -> None:
+        super().__init__(type_name, text, traceback)
+        self.type_name = type_name
+        self.text = text
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.text}" if self.text else self.type_name
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`seconds` and `stages` were taken in the worker."""
+
+    value: Any
+    seconds: float
+    stages: FrozenMap[float] = field(default_factory=FrozenMap)
+
+
+class _Limit:
+    """Seconds that count from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+
+@dataclass
+class _Seat:
+    """The child of the moment. Only the keeper's thread fills and clears it."""
+
+    worker: Worker | None = None
+    made: bool = False
+    closed: bool = False
+
+
+class Session:
+    """Calls methods of the object that `factory()` makes in a child process, one at a time.
+
+    The child starts with the session. When it has died, was killed for taking too long, or was
+    interrupted in the middle of a call, the next call starts another; `generation` counts the
+    starts, so a caller sees that what it had loaded is gone. With `mode="spawn"` the factory is
+    pickled, with "fork" inherited; arguments and results are pickled in both.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], Any],
+        mode: Mode | str = "spawn",
+        start_limit_s: float = START_LIMIT_S,
+    ) -> None:
+        self._mode = process.check_mode(mode)
+        self._factory = factory
+        handed_over = (factory,) if self._mode == "spawn" else ()
+        self._make_request = process.pack((None, handed_over), "the factory")
+        self._start_limit_s = start_limit_s
+        self._generation = 0
+        self._lock = threading.RLock()
+        self._seat = _Seat()
+        self._keeper = lease()
+        self._finalizer = weakref.finalize(self, _abandon, self._keeper, self._seat)
+        self._finalizer.atexit = False
+        close_at_exit(self)
+        try:
+            self._worker()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def tempdir(self) -> Path:
+        """The child's working folder. It goes with the child."""
+        with self._lock:
+            return Path(self._worker().workdir)
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        limit_s: float | None = None,
+        memory_bytes: int | None = None,
+    ) -> Reply:
+        """`object.method(*args)`, in the child.
+
+        Raises `WorkerDied`, `WorkerTimeout`, or what the method raised: `ConfigFailure`, other
+        errors of ours and Python's built-in ones as themselves, the rest as `RemoteError`.
+        """
+        payload = process.pack((method, args), f"an argument of '{method}'", remedy="")
+        with self._lock:
+            worker = self._worker()
+            try:
+                if not self._seat.made:
+                    self._make(worker)
+                limit = math.inf if limit_s is None else limit_s
+                report = self._exchange(worker, payload, memory_bytes, _Limit(limit))
+            except BaseException:
+                # Also on an interrupt: an answer nobody waits for must not meet the next call.
+                self._discard()
+                raise
+        if not report.ok:
+            _raise(report)
+        return Reply(report.value, report.seconds, report.stages)
+
+    def close(self) -> None:
+        if self._finalizer.detach() and not self._keeper.foreign:
+            self._keeper.run(lambda: _close(self._keeper, self._seat))
+            self._keeper.release()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _worker(self) -> Worker:
+        if self._seat.closed or self._keeper.foreign:
+            raise RuntimeError("the session is closed, or was opened by another process")
+        if self._seat.worker is None:
+            self._generation += 1
+            self._keeper.run(_starter(self._keeper, self._seat, self._mode, self._factory))
+        assert self._seat.worker is not None
+        return self._seat.worker
+
+    def _make(self, worker: Worker) -> None:
+        limit = _Limit(self._start_limit_s)
+        if self._mode == "spawn":
+            self._await_frame(worker, limit)
+        report = self._exchange(worker, self._make_request, None, limit)
+        if not report.ok:
+            _raise(report)
+        self._seat.made = True
+
+    def _exchange(
+        self, worker: Worker, payload: bytes, memory_bytes: int | None, limit: _Limit
+    ) -> Report:
+        worker.forget_output()
+        worker.channel.send(pickle.dumps((memory_bytes, payload), protocol=5))
+        return read_report(self._await_frame(worker, limit))
+
+    def _await_frame(self, worker: Worker, limit: _Limit) -> bytes:
+        channel, poll = worker.channel, select.poll()
+        if worker.pidfd is not None:
+            poll.register(worker.pidfd, select.POLLIN)
+        while True:
+            wanted = select.POLLIN | (select.POLLOUT if channel.unsent else 0)
+            poll.register(channel.descriptor, wanted)
+            heard = dict(poll.poll(max(0.0, min(TICK_S, limit.left)) * 1000))
+            gone = worker.pidfd in heard or (not heard and worker.exited())
+            channel.flush()
+            try:
+                if (frame := channel.receive()) is not None:
+                    return frame
+            except EOFError:
+                gone = True
+            if gone:
+                raise self._died(worker)
+            if limit.left <= 0:
+                raise WorkerTimeout(limit.seconds)
+            if not heard:
+                worker.bound_output()
+
+    def _died(self, worker: Worker) -> WorkerDied:
+        worker.await_exit()
+        self._discard()
+        code = worker.returncode
+        if code is not None and code < 0:
+            return WorkerDied(-code, worker.last_words, None)
+        return WorkerDied(None, worker.last_words, code)
+
+    def _discard(self) -> None:
+        self._keeper.run(lambda: _empty(self._keeper, self._seat))
+
+
+def _starter(
+    keeper: Keeper, seat: _Seat, mode: Mode, factory: Callable[[], Any]
+) -> Callable[[], None]:
+    def start() -> None:
+        if seat.closed or seat.worker is not None:
+            return
+        seat.made = False
+        if mode == "spawn":
+            seat.worker = process.spawn(keeper, for_session=True)
+        else:
+            seat.worker = process.fork(
+                keeper, lambda desk: child.serve_session(desk, child.Keep(factory))
+            )
+
+    return start
+
+
+def _empty(keeper: Keeper, seat: _Seat) -> None:
+    worker, seat.worker = seat.worker, None
+    if worker is not None:
+        process.retire(keeper, [worker])
+
+
+def _close(keeper: Keeper, seat: _Seat) -> None:
+    seat.closed = True
+    _empty(keeper, seat)
+
+
+def _abandon(keeper: Keeper, seat: _Seat) -> None:
+    """Closes a session that was dropped. The collector runs this anywhere, so it must not wait."""
+
+    def close() -> None:
+        _close(keeper, seat)
+        keeper.release()
+
+    if not keeper.foreign:
+        keeper.post(close)
+
+
+def _raise(report: Report) -> None:
+    """Exits of the child and unknown exceptions stay what they are: news of another process."""
+    remote = RemoteError(report.type_name, report.text, report.traceback)
+    exception = report.exception
+    home = type(exception).__module__
+    if isinstance(exception, Exception) and home in ("builtins", errors.__name__):
+        raise exception from remote
+    raise remote

@@ -1,0 +1,48 @@
+"""Keeps tests away from the user's own store and settings, and GPU tests away from no GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+
+
+def _isolate(patch: pytest.MonkeyPatch, home: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("WHET_")]:
+        patch.delenv(name)
+    for name in _XDG:
+        patch.setenv(name, str(home / name.lower()))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For fixtures that live longer than one test."""
+    with pytest.MonkeyPatch.context() as patch:
+        _isolate(patch, tmp_path_factory.mktemp("session-home"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _isolated_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    _isolate(monkeypatch, tmp_path_factory.mktemp("home"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    if wanting and not _has_cuda():
+        for item in wanting:
+            item.add_marker(pytest.mark.skip(reason="needs torch and a CUDA device"))
+
+
+def _has_cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())

@@ -1,0 +1,123 @@
+"""The class API on a real device."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.autotuner import KernelMetrics, TritonAutoTuner
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def test_the_documented_example_runs(torch: Any, tmp_path: Path) -> None:
+    def dummy_kernel(x: Any, BLOCK_SIZE: int = 64, num_warps: int = 4) -> Any:  # noqa: N803
+        return x * 2
+
+    tuner = TritonAutoTuner(
+        kernel_fn=dummy_kernel,
+        config_space={"BLOCK_SIZE": [64, 128], "num_warps": [4, 8]},
+        warmup_runs=2,
+        benchmark_runs=5,
+        cache_dir=str(tmp_path),
+    )
+    x = torch.randn(1024, device="cuda")
+    result = tuner.tune(x, problem_size=(1024,), device="cuda:0", kernel_type="dummy")
+    assert len(result.all_results) == 4
+    assert result.metrics.latency_ms > 0
+    assert tuner.cache.get("dummy", (1024,), "cuda:0") == result.best_config
+
+
+def test_the_work_on_the_device_is_timed_and_not_its_launch(torch: Any) -> None:
+    x = torch.randn(4096, 4096, device="cuda")
+
+    def kernel(x: Any, products: int) -> None:
+        for _ in range(products):
+            torch.mm(x, x)
+
+    result = TritonAutoTuner(kernel, {"products": [8, 1]}, 2, 10).tune(x)
+    times = {config["products"]: metrics for config, metrics in result.all_results}
+    one, eight = times[1], times[8]
+    assert isinstance(one, KernelMetrics)
+    assert isinstance(eight, KernelMetrics)
+    assert result.best_config == {"products": 1}
+    assert eight.latency_ms > 4 * one.latency_ms
+
+
+def test_tensors_in_a_closure_are_timed_on_the_device_too(torch: Any) -> None:
+    x = torch.randn(4096, 4096, device="cuda")
+
+    def kernel(products: int) -> None:
+        for _ in range(products):
+            torch.mm(x, x)
+
+    assert TritonAutoTuner(kernel, {"products": [8, 1]}, 2, 10).tune().best_config == {
+        "products": 1
+    }
+
+
+def test_time_spent_on_the_host_counts_as_well(torch: Any) -> None:
+    def kernel(x: Any, wait_ms: int) -> Any:
+        time.sleep(wait_ms / 1e3)
+        return x + 1
+
+    x = torch.randn(1024, device="cuda")
+    result = TritonAutoTuner(kernel, {"wait_ms": [5, 0]}, 1, 5).tune(x)
+    assert result.best_config == {"wait_ms": 0}
+
+
+def test_calls_are_counted_exactly_on_the_device(torch: Any) -> None:
+    calls: Counter[int] = Counter()
+
+    def kernel(x: Any, block: int) -> Any:
+        calls[block] += 1
+        return x + block
+
+    TritonAutoTuner(kernel, {"block": [1, 2]}, 3, 7).tune(torch.ones(8, device="cuda"))
+    assert calls == {1: 10, 2: 10}
+
+
+def test_a_config_that_raises_on_the_device_is_recorded_and_skipped(torch: Any) -> None:
+    def kernel(x: Any, columns: int) -> Any:
+        return x @ torch.ones(columns, 4, device="cuda")
+
+    result = TritonAutoTuner(kernel, {"columns": [5, 8]}, 1, 3).tune(
+        torch.ones(4, 8, device="cuda")
+    )
+    assert result.best_config == {"columns": 8}
+    assert isinstance(result.all_results[0][1], str)
+
+
+def test_a_dtype_can_be_tuned_and_comes_back_from_the_cache(torch: Any, tmp_path: Path) -> None:
+    def kernel(x: Any, dtype: Any) -> Any:
+        return x.to(dtype)
+
+    space = {"dtype": [torch.float16, torch.bfloat16]}
+    x = torch.ones(8, device="cuda")
+    first = TritonAutoTuner(kernel, space, 0, 3, cache_dir=str(tmp_path)).tune(
+        x, problem_size=(8,), device="cuda:0"
+    )
+    second = TritonAutoTuner(kernel, space, 0, 3, cache_dir=str(tmp_path)).tune(
+        x, problem_size=(8,), device="cuda:0"
+    )
+    assert second.from_cache
+    assert second.best_config["dtype"] is first.best_config["dtype"]
+
+
+def test_a_device_string_this_machine_does_not_have_is_only_a_key(torch: Any) -> None:
+    x = torch.ones(8, device="cuda")
+    result = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1).tune(
+        x, problem_size=(8,), device="cuda:99"
+    )
+    assert result.device == "cuda:99"
+    no_tensor = TritonAutoTuner(lambda block: None, {"block": [1]}, 0, 1).tune(device="cuda:99")
+    assert no_tensor.device == "cuda:99"

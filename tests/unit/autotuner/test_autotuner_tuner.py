@@ -1,0 +1,296 @@
+import functools
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.autotuner import (
+    ConfigCache,
+    KernelMetrics,
+    TritonAutoTuner,
+    TuningFailedError,
+    generate_configs,
+)
+from whet.core.errors import UsageError
+
+
+class Kernel:
+    """Counts its calls by config and waits as long as the config says."""
+
+    def __init__(self, failing: tuple[int, ...] = ()) -> None:
+        self.calls: Counter[int] = Counter()
+        self.failing = failing
+
+    def __call__(self, *args: Any, wait_ms: int = 1, **kwargs: Any) -> None:
+        self.calls[wait_ms] += 1
+        if wait_ms in self.failing:
+            raise RuntimeError(f"no luck with {wait_ms}")
+        time.sleep(wait_ms / 1e3)
+
+
+def _tuner(kernel: Callable[..., Any], **options: Any) -> TritonAutoTuner:
+    space = {"wait_ms": [20, 1, 10]}
+    return TritonAutoTuner(
+        kernel, **{"config_space": space, "warmup_runs": 1, "benchmark_runs": 3, **options}
+    )
+
+
+def test_the_config_with_the_lowest_median_wins() -> None:
+    result = _tuner(Kernel()).tune()
+    assert result.best_config == {"wait_ms": 1}
+    assert ({"wait_ms": 1}, result.metrics) in result.all_results
+
+
+@pytest.mark.parametrize(("warmup_runs", "benchmark_runs"), [(0, 1), (2, 5), (10, 100)])
+def test_each_config_is_called_exactly_as_often_as_asked(
+    warmup_runs: int, benchmark_runs: int
+) -> None:
+    calls: Counter[int] = Counter()
+
+    def kernel(block: int) -> None:
+        calls[block] += 1
+
+    TritonAutoTuner(kernel, {"block": [1, 2, 4]}, warmup_runs, benchmark_runs).tune()
+    assert calls == dict.fromkeys((1, 2, 4), warmup_runs + benchmark_runs)
+
+
+def test_the_kernel_is_given_the_arguments_and_the_config_as_keywords() -> None:
+    seen: list[Any] = []
+
+    def kernel(x: Any, *, scale: int, block: int, warps: int) -> None:
+        seen.append((x, scale, block, warps))
+
+    marker = object()
+    TritonAutoTuner(kernel, {"block": [1, 2], "warps": [4]}, 0, 1).tune(marker, scale=3)
+    assert seen == [(marker, 3, 1, 4), (marker, 3, 2, 4)]
+
+
+def test_every_config_is_tried_in_order_and_reported_with_its_metrics() -> None:
+    space: dict[str, list[Any]] = {"a": [3, 1], "b": ["x", "y"]}
+    result = TritonAutoTuner(lambda a, b: None, space, 0, 3).tune()
+    assert [config for config, _ in result.all_results] == generate_configs(space)
+    assert all(isinstance(metrics, KernelMetrics) for _, metrics in result.all_results)
+
+
+def test_a_space_of_thousands_is_still_tried_whole() -> None:
+    space = {"a": list(range(40)), "b": list(range(40))}
+    result = TritonAutoTuner(lambda a, b: None, space, 0, 1).tune()
+    assert len(result.all_results) == 1600
+
+
+def test_the_metrics_summarise_all_timed_calls() -> None:
+    metrics = _tuner(Kernel(), config_space={"wait_ms": [2]}).tune().metrics
+    assert metrics.min_ms is not None
+    assert metrics.mean_ms is not None
+    assert metrics.std_ms is not None
+    assert 2.0 <= metrics.min_ms <= metrics.latency_ms
+    assert metrics.min_ms <= metrics.mean_ms
+    assert metrics.std_ms >= 0.0
+
+
+def test_a_config_that_raises_is_recorded_and_skipped() -> None:
+    result = _tuner(Kernel(failing=(1,))).tune()
+    assert result.best_config == {"wait_ms": 10}
+    outcomes = {config["wait_ms"]: outcome for config, outcome in result.all_results}
+    assert isinstance(outcomes[1], str)
+    assert "no luck with 1" in outcomes[1]
+    assert isinstance(outcomes[20], KernelMetrics)
+
+
+def test_a_config_that_raises_only_while_it_is_timed_is_skipped_too() -> None:
+    calls: Counter[int] = Counter()
+
+    def kernel(block: int) -> None:
+        calls[block] += 1
+        if block == 1 and calls[block] > 4:
+            raise ValueError("worn out")
+
+    result = TritonAutoTuner(kernel, {"block": [1, 2]}, 2, 10).tune()
+    assert result.best_config == {"block": 2}
+
+
+def test_when_nothing_works_the_error_counts_the_failures_and_quotes_the_first() -> None:
+    tuner = _tuner(Kernel(failing=(1, 10, 20)))
+    with pytest.raises(TuningFailedError, match=r"3 run_error.*no luck with 20"):
+        tuner.tune()
+
+
+def test_a_failed_tuning_caches_nothing(tmp_path: Path) -> None:
+    tuner = _tuner(Kernel(failing=(1, 10, 20)), cache_dir=tmp_path)
+    with pytest.raises(TuningFailedError):
+        tuner.tune(problem_size=(8,), device="cpu")
+    assert tuner.cache.get_all_keys() == []
+
+
+def test_problem_size_and_device_come_back_in_the_result() -> None:
+    result = _tuner(Kernel()).tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
+    assert (result.problem_size, result.device) == ((8, 9), "cpu")
+
+
+def test_the_winner_is_cached_under_kernel_type_problem_size_and_device() -> None:
+    tuner = _tuner(Kernel())
+    tuner.tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
+    assert tuner.cache.get("copy", (8, 9), "cpu") == {"wait_ms": 1}
+
+
+def test_without_a_kernel_type_the_name_of_the_kernel_is_the_key() -> None:
+    def scale(x: int, block: int) -> None: ...
+
+    for kernel in (scale, functools.partial(scale, 3)):
+        tuner = TritonAutoTuner(kernel, {"block": [1]}, 0, 1)
+        tuner.tune(*([3] if kernel is scale else []), problem_size=(8,), device="cpu")
+        assert tuner.cache.get_all_keys() == [("scale", (8,), "cpu")]
+
+
+@pytest.mark.parametrize("partial_key", [{}, {"problem_size": (8,)}, {"device": "cpu"}])
+def test_without_a_full_key_nothing_is_cached(partial_key: dict[str, Any]) -> None:
+    tuner = _tuner(Kernel())
+    tuner.tune(**partial_key)
+    assert tuner.cache.get_all_keys() == []
+
+
+def test_a_cached_config_is_measured_again_and_nothing_else_is_run() -> None:
+    kernel = Kernel()
+    tuner = _tuner(kernel)
+    first = tuner.tune(problem_size=(8,), device="cpu")
+    kernel.calls.clear()
+    second = tuner.tune(problem_size=(8,), device="cpu")
+    assert kernel.calls == {1: 4}
+    assert (first.from_cache, second.from_cache) == (False, True)
+    assert second.best_config == first.best_config
+    assert second.all_results == [(second.best_config, second.metrics)]
+
+
+def test_another_problem_size_is_tuned_afresh() -> None:
+    kernel = Kernel()
+    tuner = _tuner(kernel)
+    tuner.tune(problem_size=(8,), device="cpu")
+    kernel.calls.clear()
+    tuner.tune(problem_size=(9,), device="cpu")
+    assert set(kernel.calls) == {1, 10, 20}
+
+
+def test_a_new_tuner_on_the_same_folder_uses_what_the_last_one_found(tmp_path: Path) -> None:
+    _tuner(Kernel(), cache_dir=str(tmp_path)).tune(
+        problem_size=(8,), device="cpu", kernel_type="copy"
+    )
+    kernel = Kernel()
+    result = _tuner(kernel, cache_dir=str(tmp_path)).tune(
+        problem_size=(8,), device="cpu", kernel_type="copy"
+    )
+    assert result.best_config == {"wait_ms": 1}
+    assert set(kernel.calls) == {1}
+
+
+def test_a_cached_config_that_the_space_no_longer_offers_is_not_used(tmp_path: Path) -> None:
+    ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 3})
+    tuner = _tuner(Kernel(), cache_dir=tmp_path)
+    result = tuner.tune(problem_size=(8,), device="cpu", kernel_type="copy")
+    assert result.best_config == {"wait_ms": 1}
+    assert tuner.cache.get("copy", (8,), "cpu") == {"wait_ms": 1}
+
+
+def test_a_cached_config_that_fails_now_is_replaced_by_one_that_works(tmp_path: Path) -> None:
+    ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 1})
+    tuner = _tuner(Kernel(failing=(1,)), cache_dir=tmp_path)
+    result = tuner.tune(problem_size=(8,), device="cpu", kernel_type="copy")
+    assert (result.best_config, result.from_cache) == ({"wait_ms": 10}, False)
+    assert tuner.cache.get("copy", (8,), "cpu") == {"wait_ms": 10}
+
+
+def test_a_value_that_json_cannot_hold_reaches_the_kernel_as_it_is(tmp_path: Path) -> None:
+    given: list[Any] = []
+
+    def kernel(cast: Any, tile: Any) -> None:
+        given.append((cast, tile))
+
+    space: dict[str, list[Any]] = {"cast": [complex], "tile": [[8, 16]]}
+    for _ in range(2):
+        tuner = TritonAutoTuner(kernel, space, 0, 1, cache_dir=str(tmp_path))
+        result = tuner.tune(problem_size=(8,), device="cpu")
+        assert result.best_config == {"cast": complex, "tile": [8, 16]}
+    assert result.from_cache
+    assert given == [(complex, [8, 16])] * 2
+
+
+def test_the_environment_does_not_cut_the_search_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHET_BUDGET", "1trials")
+    assert len(_tuner(Kernel()).tune().all_results) == 3
+
+
+def test_tuning_leaves_nothing_in_the_users_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    _tuner(Kernel()).tune()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_parameter_is_named_before_anything_runs() -> None:
+    def kernel(x: int, BLOCK_SIZE: int = 64) -> None:  # noqa: N803
+        raise AssertionError("ran")
+
+    with pytest.raises(ValueError, match=r"'BLOCK_SIZ'; did you mean 'BLOCK_SIZE'\?"):
+        TritonAutoTuner(kernel, {"BLOCK_SIZ": [64]})
+
+
+def test_a_kernel_that_takes_any_keyword_takes_any_parameter() -> None:
+    TritonAutoTuner(lambda **any_keyword: None, {"whatever": [1]}, 0, 1).tune()
+
+
+def test_a_parameter_that_is_also_an_argument_is_refused() -> None:
+    tuner = _tuner(Kernel())
+    with pytest.raises(UsageError, match="'wait_ms' is tuned and also given"):
+        tuner.tune(wait_ms=3)
+
+
+def test_a_missing_argument_is_said_once_instead_of_by_every_config() -> None:
+    tuner = TritonAutoTuner(lambda x, block: None, {"block": [1, 2]}, 0, 1)
+    with pytest.raises(UsageError, match="missing a required argument: 'x'"):
+        tuner.tune()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"warmup_runs": -1}, "warmup_runs is -1"),
+        ({"warmup_runs": 1.5}, "warmup_runs is 1.5"),
+        ({"benchmark_runs": 0}, "benchmark_runs is 0"),
+        ({"benchmark_runs": True}, "benchmark_runs is True"),
+        ({"config_space": {}}, "empty"),
+        ({"config_space": {"wait_ms": 64}}, "'wait_ms'"),
+        ({"config_space": {"wait_ms": "64"}}, "'wait_ms'"),
+        ({"config_space": {"wait_ms": []}}, "'wait_ms'"),
+        ({"config_space": {"wait_ms": [1, 1]}}, "wait_ms.* twice"),
+        ({"config_space": [1]}, "list"),
+        ({"kernel_fn": 3}, "callable"),
+    ],
+)
+def test_a_bad_argument_is_named_in_an_error_of_both_families(
+    options: dict[str, Any], named: str
+) -> None:
+    def build() -> TritonAutoTuner:
+        return TritonAutoTuner(
+            **{"kernel_fn": Kernel(), "config_space": {"wait_ms": [1]}, **options}
+        )
+
+    with pytest.raises(UsageError, match=named):
+        build()
+    with pytest.raises(ValueError, match=named):
+        build()
+
+
+def test_importing_the_room_and_tuning_do_not_import_torch() -> None:
+    code = (
+        "import sys\n"
+        "from whet.autotuner import TritonAutoTuner\n"
+        "TritonAutoTuner(lambda b: None, {'b': [1]}, 0, 1).tune()\n"
+        "print([name for name in ('torch', 'triton', 'rich', 'typer') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,181 @@
+"""The nouns keep their promises: canonical, frozen, and the same after a trip through JSON."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.errors import BudgetError, ConfigFailure, SpaceError, did_you_mean
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome, Run
+from whet.core.status import Status
+from whet.core.timing import Summary, Timing, median, median_interval
+from whet.core.trial import Limit, Trial
+from whet.testing.samples import a_run, a_trial, a_workload
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
+
+
+def through_json(data: dict) -> dict:
+    return json.loads(json.dumps(data))
+
+
+class TestConfig:
+    def test_order_of_parameters_does_not_matter(self):
+        one, two = Config(a=1, b=2), Config(b=2, a=1)
+        assert one == two
+        assert one.id == two.id
+        assert hash(one) == hash(two)
+
+    def test_one_and_true_and_one_point_zero_are_three_choices(self):
+        assert len({Config(a=1).id, Config(a=True).id, Config(a=1.0).id}) == 3
+        assert Config(a=1) != Config(a=True)
+
+    def test_numpy_scalars_become_python_ones(self):
+        assert Config(a=np.int64(3), b=np.float32(0.5)) == Config(a=3, b=0.5)
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1: 2}, b"x"])
+    def test_what_json_cannot_hold_is_refused_by_name(self, value):
+        with pytest.raises(SpaceError, match="parameter 'a'"):
+            Config(a=value)
+
+    def test_id_is_stable_across_releases(self):
+        assert Config(BM=64, order=("i", "k")).id == "f96c7a2330199362"
+
+    def test_cannot_be_changed(self):
+        with pytest.raises(TypeError):
+            Config(a=1)["a"] = 2  # type: ignore[index]
+
+    def test_replace_leaves_the_original_alone(self):
+        config = Config(a=1, b=2)
+        assert config.replace(a=5) == Config(a=5, b=2)
+        assert config == Config(a=1, b=2)
+
+    @given(st.dictionaries(st.text(max_size=5), values, max_size=4))
+    def test_survives_json_and_pickle(self, parameters):
+        config = Config(parameters)
+        assert Config.from_json(config.json) == config
+        assert pickle.loads(pickle.dumps(config)) == config
+
+
+class TestTiming:
+    def test_median_of_even_and_odd_counts(self):
+        assert median([3, 1, 2]) == 2
+        assert median([4, 1, 2, 3]) == 2.5
+
+    def test_few_samples_promise_no_interval(self):
+        assert median_interval([1.0] * 5) is None
+        assert median_interval([1, 2, 3, 4, 5, 6]) == (1, 6)
+
+    def test_interval_covers_the_true_median_as_often_as_it_says(self):
+        rng = np.random.default_rng(7)
+        hits = 0
+        for _ in range(400):
+            low, high = median_interval(list(rng.lognormal(0, 0.5, 25)))
+            hits += low <= 1.0 <= high
+        assert hits >= 0.93 * 400
+
+    def test_timings_of_different_kinds_are_not_comparable(self):
+        clean = Timing((1.0,), "cpu")
+        assert clean.comparable(Timing((2.0,), "cpu"))
+        assert not clean.comparable(Timing((2.0,), "cuda"))
+        assert not clean.comparable(Timing((2.0,), "cpu", quality="host_bound"))
+        foreign = Timing((), "user", foreign=Summary(5.0, 4.0, 6.0, "do_bench"))
+        assert foreign.median_ns == 5.0
+        assert not clean.comparable(foreign)
+
+    def test_survives_json(self):
+        for timing in (
+            Timing((1.5, 2.25), "cpu", loops=3, quality="contaminated", discarded=2),
+            Timing((), "user", foreign=Summary(5.0, 4.0, 6.0, "do_bench")),
+        ):
+            assert Timing.from_json(through_json(timing.to_json())) == timing
+
+
+class TestCost:
+    def test_stages_are_part_of_their_phase(self):
+        cost = Cost(FrozenMap({"build": 2.0, "build.compile": 1.5, "measure": 1.0}))
+        assert cost.work_s == 3.0
+
+    def test_ledgers_add_up_phase_by_phase(self):
+        total = Cost.of(build=1.0) + Cost.of(build=2.0, load=0.5)
+        assert dict(total.work) == {"build": 3.0, "load": 0.5}
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("text", "budget"),
+        [
+            ("30s", Budget(seconds=30)),
+            ("1.5m", Budget(seconds=90)),
+            ("200trials", Budget(trials=200)),
+            ("1h, 500 trials", Budget(3600, 500)),
+            ("none", Budget()),
+            (None, Budget()),
+        ],
+    )
+    def test_reads_times_and_counts(self, text, budget):
+        assert Budget.parse(text) == budget
+
+    @pytest.mark.parametrize(
+        "text", ["30", "fast", "-5s", "0s", "1.5trials", "3s,4s", "30 parsecs"]
+    )
+    def test_what_cannot_be_read_is_quoted_with_what_could(self, text):
+        with pytest.raises(BudgetError, match="30s, 5m, 200trials"):
+            Budget.parse(text)
+
+    @given(st.floats(0.001, 1e6), st.integers(1, 10**6))
+    def test_covers_itself_and_less_but_not_more(self, seconds, trials):
+        budget = Budget(seconds, trials)
+        assert budget.covers(budget)
+        assert budget.covers(Budget(seconds / 2, trials))
+        assert not budget.covers(Budget(seconds * 2, trials))
+        assert not budget.covers(Budget())
+        assert Budget().covers(budget)
+
+
+class TestRecords:
+    def test_a_trial_survives_json(self):
+        trial = a_trial(
+            a_workload(), status=Status.RUN_TIMEOUT, limit=Limit("run_s", 3.0), error="hangs"
+        )
+        assert Trial.from_json(through_json(trial.to_json())) == trial
+
+    def test_a_run_survives_json(self):
+        run = a_run(a_workload(), outcome=Outcome.FINISHED, budget=Budget(seconds=3))
+        assert Run.from_json(through_json(run.to_json())) == run
+
+    def test_a_workload_is_the_same_whatever_memory_is_free(self):
+        from dataclasses import replace
+
+        workload = a_workload()
+        device = replace(workload.device, limits=replace(workload.device.limits, memory_bytes=1))
+        assert replace(workload, device=device).id == workload.id
+        assert replace(workload, fingerprint="other").id != workload.id
+
+    def test_a_failure_crosses_a_process_boundary_as_itself(self):
+        failure = ConfigFailure(Status.RESOURCES, "too big", Limit("memory_bytes", 10))
+        copy = pickle.loads(pickle.dumps(failure))
+        assert (copy.status, copy.message, copy.limit) == (
+            Status.RESOURCES,
+            "too big",
+            failure.limit,
+        )
+
+
+def test_did_you_mean_names_the_nearest_and_all_valid_ones():
+    assert did_you_mean("BMM", ["BM", "BN"]) == "; did you mean 'BM'? valid: BM, BN"
+    assert did_you_mean("zzz", ["BM"]) == "; valid: BM"

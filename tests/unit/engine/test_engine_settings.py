@@ -1,0 +1,211 @@
+"""Settings come from flags, the environment, a file and defaults, in that order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from whet.core.budget import Budget
+from whet.core.errors import SettingsError
+from whet.engine.settings import SETTINGS, Settings, Source, resolve_settings
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """An environment with nothing of ours in it."""
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def write_file(home: dict[str, str], text: str) -> Path:
+    path = Path(home["XDG_CONFIG_HOME"]) / "whet" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_used_and_said_to_be_defaults(home: dict[str, str]) -> None:
+    resolved = resolve_settings(environ=home)
+
+    assert resolved.settings == Settings(
+        store=None,
+        budget=Budget(),
+        seed=0,
+        jobs=len(os.sched_getaffinity(0)),
+        search="auto",
+        build_limit_s=60.0,
+        run_limit_s=30.0,
+        memory_bytes=None,
+    )
+    assert dict(resolved.sources) == dict.fromkeys(SETTINGS, Source("default"))
+    assert resolved.notes == ()
+
+
+def test_each_source_overrides_the_ones_after_it(home: dict[str, str]) -> None:
+    path = write_file(home, 'seed = 1\njobs = 1\nbudget = "1s"\nsearch = "grid"\n')
+    environ = home | {"WHET_SEED": "2", "WHET_JOBS": "2", "WHET_BUDGET": "2s"}
+    resolved = resolve_settings({"seed": 3, "jobs": 3}, environ)
+
+    assert (resolved.settings.seed, resolved.sources["seed"]) == (3, Source("flag", "--seed"))
+    assert (resolved.settings.jobs, resolved.sources["jobs"]) == (3, Source("flag", "--jobs"))
+    assert resolved.settings.budget == Budget(seconds=2.0)
+    assert resolved.sources["budget"] == Source("environment", "WHET_BUDGET")
+    assert resolved.settings.search == "grid"
+    assert resolved.sources["search"] == Source("file", str(path))
+    assert resolved.sources["memory"] == Source("default")
+
+
+def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str, str]) -> None:
+    resolved = resolve_settings({"seed": None}, home | {"WHET_SEED": ""})
+
+    assert resolved.sources["seed"] == Source("default")
+
+
+def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
+    environ = home | {
+        "WHET_STORE": "/elsewhere/store.db",
+        "WHET_BUDGET": "5m,200trials",
+        "WHET_SEED": "7",
+        "WHET_JOBS": "3",
+        "WHET_SEARCH": "random",
+        "WHET_BUILD_LIMIT": "2m",
+        "WHET_RUN_LIMIT": "500ms",
+        "WHET_MEMORY": "8G",
+    }
+    resolved = resolve_settings(environ=environ)
+
+    assert resolved.settings == Settings(
+        store="/elsewhere/store.db",
+        budget=Budget(300.0, 200),
+        seed=7,
+        jobs=3,
+        search="random",
+        build_limit_s=120.0,
+        run_limit_s=0.5,
+        memory_bytes=8 * 2**30,
+    )
+    assert {source.kind for source in resolved.sources.values()} == {"environment"}
+
+
+def test_typed_flags_are_taken_as_they_are(home: dict[str, str]) -> None:
+    flags = {"budget": Budget(trials=9), "build_limit": 1.5, "memory": 4096}
+    settings = resolve_settings(flags, home).settings
+
+    assert settings.budget == Budget(trials=9)
+    assert settings.build_limit_s == 1.5
+    assert settings.memory_bytes == 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("512M", 512 * 2**20), ("8GiB", 8 * 2**30), ("1.5k", 1536), ("4096", 4096), ("none", None)],
+)
+def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None) -> None:
+    assert resolve_settings({"memory": text}, home).settings.memory_bytes == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "remedy"),
+    [
+        ("WHET_BUDGET", "soon", "such as 30s, 5m or 200trials"),
+        ("WHET_SEED", "-1", "a whole number from 0 up"),
+        ("WHET_JOBS", "0", "a whole number from 1 up"),
+        ("WHET_JOBS", "two", "a whole number from 1 up"),
+        ("WHET_BUILD_LIMIT", "200trials", "such as 30s or 2m"),
+        ("WHET_RUN_LIMIT", "0", "such as 30s or 2m"),
+        ("WHET_RUN_LIMIT", "nan", "such as 30s or 2m"),
+        ("WHET_MEMORY", "lots", "such as 512M or 8G"),
+        ("WHET_STORE", " ", "a path or sqlite:///path"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_source_and_what_would_be_valid(
+    home: dict[str, str], variable: str, value: str, remedy: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve_settings(environ=home | {variable: value})
+
+    message = str(caught.value)
+    assert variable.removeprefix("WHET_").lower() in message
+    assert f"environment {variable}" in message
+    assert repr(value) in message
+    assert remedy in message
+
+
+def test_a_bad_value_in_the_file_names_the_file(home: dict[str, str]) -> None:
+    path = write_file(home, "jobs = true\n")
+
+    with pytest.raises(SettingsError, match="jobs = True") as caught:
+        resolve_settings(environ=home)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_name_in_the_file_is_an_error_with_a_suggestion(home: dict[str, str]) -> None:
+    write_file(home, 'bugdet = "30s"\n')
+
+    with pytest.raises(SettingsError, match=r"'bugdet'.*did you mean 'budget'"):
+        resolve_settings(environ=home)
+
+
+def test_an_unknown_flag_is_an_error_with_a_suggestion(home: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"'sede'.*did you mean 'seed'"):
+        resolve_settings({"sede": 1}, home)
+
+
+def test_an_unknown_variable_is_noted_and_ignored(home: dict[str, str]) -> None:
+    resolved = resolve_settings(environ=home | {"WHET_BUGDET": "30s", "WHET_DEBUG": "1"})
+
+    assert resolved.settings.budget == Budget()
+    [note] = resolved.notes
+    assert "WHET_BUGDET" in note
+    assert "did you mean 'WHET_BUDGET'" in note
+
+
+def test_whet_config_names_another_file(home: dict[str, str], tmp_path: Path) -> None:
+    write_file(home, "seed = 1\n")
+    other = tmp_path / "other.toml"
+    other.write_text("seed = 2\n")
+    resolved = resolve_settings(environ=home | {"WHET_CONFIG": str(other)})
+
+    assert resolved.settings.seed == 2
+    assert resolved.sources["seed"] == Source("file", str(other))
+
+
+def test_a_named_file_that_is_missing_is_an_error(home: dict[str, str], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+
+    with pytest.raises(SettingsError, match="does not exist"):
+        resolve_settings(environ=home | {"WHET_CONFIG": str(missing)})
+    with pytest.raises(SettingsError, match="does not exist"):
+        resolve_settings(environ=home, file=missing)
+
+
+def test_a_file_that_is_not_toml_is_said_to_be_so(home: dict[str, str]) -> None:
+    path = write_file(home, "budget: 30s\n")
+
+    with pytest.raises(SettingsError, match="is not TOML") as caught:
+        resolve_settings(environ=home)
+    assert str(path) in str(caught.value)
+
+
+def test_a_relative_configuration_folder_is_ignored(home: dict[str, str], tmp_path: Path) -> None:
+    fallback = tmp_path / ".config" / "whet" / "config.toml"
+    fallback.parent.mkdir(parents=True)
+    fallback.write_text("seed = 5\n")
+
+    assert resolve_settings(environ=home | {"XDG_CONFIG_HOME": "here"}).settings.seed == 5
+
+
+@pytest.mark.parametrize("store", [":memory:", "sqlite:///a.db", "~/a.db", "/a.db"])
+def test_a_store_in_the_file_that_is_not_a_relative_path_stays(
+    home: dict[str, str], store: str
+) -> None:
+    write_file(home, f'store = "{store}"\n')
+
+    assert resolve_settings(environ=home).settings.store == store
+
+
+def test_a_relative_store_in_the_file_lies_beside_the_file(home: dict[str, str]) -> None:
+    path = write_file(home, 'store = "mine.db"\n')
+
+    assert resolve_settings(environ=home).settings.store == str(path.parent / "mine.db")

@@ -1,0 +1,219 @@
+"""The session: one object in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import worker_tasks as tasks
+
+from whet.core.errors import ConfigFailure
+from whet.core.status import Status
+from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout
+
+
+@pytest.fixture(params=["spawn", "fork"])
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    with Session(tasks.Counter, request.param) as opened:
+        yield opened
+
+
+def test_the_object_keeps_its_state_between_calls(session: Session) -> None:
+    assert [session.call("add", n).value for n in (1, 10, 100)] == [1, 11, 111]
+    assert session.generation == 1
+    assert session.call("pid").value != os.getpid()
+
+
+def test_a_reply_carries_time_and_stages(session: Session) -> None:
+    reply = session.call("run", tasks.work_in_stages)
+    assert set(reply.stages) == {"parse", "compile", "link"}
+    assert sum(reply.stages.values()) <= reply.seconds
+    assert session.call("add").stages == {}
+
+
+def test_values_of_many_megabytes_go_both_ways(session: Session) -> None:
+    big = os.urandom(5_000_000)
+    assert session.call("echo", big).value == big
+
+
+def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> None:
+    session.call("add", 5)
+    with pytest.raises(WorkerDied) as caught:
+        session.call("run", tasks.segfault, "free(): invalid pointer\n")
+    assert caught.value.signal == signal.SIGSEGV
+    assert caught.value.exitcode is None
+    assert caught.value.stderr_tail == "free(): invalid pointer"
+    assert str(caught.value) == "the worker was killed by SIGSEGV\nfree(): invalid pointer"
+
+
+def test_an_exit_is_an_error_with_its_code(session: Session) -> None:
+    with pytest.raises(WorkerDied) as caught:
+        session.call("run", os._exit, 4)
+    assert (caught.value.signal, caught.value.exitcode) == (None, 4)
+
+
+def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> None:
+    session.call("add", 5)
+    folder = session.tempdir
+    with pytest.raises(WorkerDied):
+        session.call("run", os._exit, 1)
+    assert not folder.exists()
+    assert session.call("add", 1).value == 1
+    assert session.generation == 2
+
+
+def test_a_death_between_calls_is_reported_by_the_next(session: Session) -> None:
+    pid = session.call("pid").value
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        session.call("add")
+    assert session.call("add").value == 1
+
+
+def test_the_time_limit_kills_the_child_with_its_tree(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(WorkerTimeout) as caught:
+        session.call("run", tasks.hang_with_children, tmp_path, limit_s=1.0)
+    assert caught.value.limit_s == 1.0
+    pids = tasks.pids_in(tmp_path)
+    assert len(pids) == 4
+    assert [pid for pid in pids if tasks.alive(pid)] == []
+    assert session.call("add", limit_s=60).value == 1
+
+
+def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Session) -> None:
+    with pytest.raises(MemoryError):
+        session.call("run", tasks.allocate, 300 << 20, memory_bytes=100 << 20)
+    assert session.call("run", tasks.allocate, 300 << 20).value == 300 << 20
+    assert session.generation == 1
+
+
+def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
+    with pytest.raises(ConfigFailure) as failure:
+        session.call("run", tasks.refuse_config)
+    assert failure.value.status is Status.RESOURCES
+    with pytest.raises(ValueError, match="no such tile") as error:
+        session.call("run", tasks.fail, "no such tile")
+    assert isinstance(error.value.__cause__, RemoteError)
+    assert "in fail" in error.value.__cause__.traceback
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "text"),
+    [
+        (tasks.raise_unsendable, (), "Unsendable: holds a lock"),
+        (tasks.leave, (SystemExit,), "SystemExit: 3"),
+        (tasks.leave, (KeyboardInterrupt,), "KeyboardInterrupt: 3"),
+    ],
+)
+def test_other_exceptions_are_remote_errors(
+    session: Session, call: object, argument: tuple[object, ...], text: str
+) -> None:
+    with pytest.raises(RemoteError) as caught:
+        session.call("run", call, *argument)
+    assert str(caught.value) == text
+    assert session.call("add").value == 1
+    assert session.generation == 1
+
+
+def test_a_missing_method_is_an_attribute_error(session: Session) -> None:
+    with pytest.raises(AttributeError, match="subtract"):
+        session.call("subtract")
+
+
+def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Session) -> None:
+    with pytest.raises(TypeError, match="an argument of 'echo' cannot be sent"):
+        session.call("echo", threading.Lock())
+    assert session.call("add").value == 1
+    assert session.generation == 1
+
+
+def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
+    session: Session, tmp_path: Path
+) -> None:
+    def interrupt() -> None:
+        tasks.wait_for(tmp_path / "self.pid")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.call("run", tasks.hang_with_children, tmp_path)
+    thread.join()
+    assert [pid for pid in tasks.pids_in(tmp_path) if tasks.alive(pid)] == []
+    assert session.call("add").value == 1
+    assert session.generation == 2
+
+
+def test_the_child_works_in_its_own_folder_and_prints_nowhere(
+    session: Session, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = session.call("run", tasks.surroundings).value
+    session.call("run", print, "noise")
+    assert Path(seen["cwd"]) == Path(seen["TMPDIR"]) == session.tempdir
+    assert capfd.readouterr() == ("", "")
+
+
+def test_files_and_helpers_last_from_call_to_call(session: Session) -> None:
+    session.call("run", tasks.litter)
+    _, helper = session.call("run", tasks.leave_a_child_running).value
+    assert (session.tempdir / "object.o").exists()
+    assert tasks.alive(helper)
+    session.close()
+    assert not tasks.alive(helper)
+
+
+def test_closing_leaves_no_folder_no_process_and_no_descriptor() -> None:
+    open_before = len(os.listdir("/proc/self/fd"))
+    with Session(tasks.Counter) as session:
+        pid, folder = session.call("pid").value, session.tempdir
+        with pytest.raises(WorkerTimeout):
+            session.call("run", time.sleep, tasks.FOREVER, limit_s=0.1)
+        session.call("add")
+    assert not tasks.alive(pid)
+    assert not folder.exists()
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    with pytest.raises(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    with pytest.raises(RuntimeError, match="closed"):
+        session.call("add")
+
+
+def test_sessions_side_by_side_do_not_hear_each_other_die() -> None:
+    with Session(tasks.Counter, "fork") as first, Session(tasks.Counter, "fork") as second:
+        second.call("add", 7)
+        with pytest.raises(WorkerDied):
+            first.call("run", os._exit, 1)
+        assert second.call("add").value == 8
+
+
+def test_fork_inherits_a_factory_that_cannot_be_sent() -> None:
+    secret = threading.Lock()
+
+    def factory() -> tasks.Counter:
+        counter = tasks.Counter()
+        counter.count = 40 if secret else 0
+        return counter
+
+    with Session(factory, "fork") as session:
+        assert session.call("add", 2).value == 42
+    with pytest.raises(TypeError, match="the factory cannot be sent to a worker.*use mode 'fork'"):
+        Session(factory)
+
+
+def test_a_factory_that_fails_fails_every_call_with_its_own_error() -> None:
+    with Session(tasks.broken_factory) as session:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no such library"):
+                session.call("add")
+
+
+def test_a_factory_that_hangs_meets_the_start_limit() -> None:
+    with Session(lambda: time.sleep(tasks.FOREVER), "fork", start_limit_s=0.2) as session:
+        with pytest.raises(WorkerTimeout) as caught:
+            session.call("add")
+    assert caught.value.limit_s == 0.2

@@ -1,0 +1,220 @@
+"""Tasks that a worker can import, and ways to look at processes from outside."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from whet.core.errors import ConfigFailure
+from whet.core.status import Status
+from whet.core.trial import Limit
+from whet.workers import stage
+
+FOREVER = 600
+
+
+def alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+def eventually(holds: Any, within_s: float = 20.0) -> bool:
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(path.read_text()) for path in sorted(folder.glob("*.pid"))]
+
+
+def mentioning(text: str) -> list[int]:
+    """Processes with `text` in the environment they were started with."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if text.encode() in (path / "environ").read_bytes() and alive(int(path.name)):
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def write_pid(path: Path, pid: int) -> None:
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(str(pid))
+    unfinished.rename(path)
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def own_pid() -> int:
+    return os.getpid()
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def refuse_config() -> None:
+    raise ConfigFailure(Status.RESOURCES, "too much shared memory", Limit("memory_bytes", 4096.0))
+
+
+class Unsendable(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+def raise_unsendable() -> None:
+    raise Unsendable
+
+
+def leave(how: type[BaseException]) -> None:
+    raise how(3)
+
+
+def return_lock() -> Any:
+    return threading.Lock()
+
+
+def segfault(last_words: str) -> None:
+    os.write(2, last_words.encode())
+    ctypes.string_at(0)
+
+
+def print_everywhere() -> None:
+    print("from Python")
+    print("to stderr", file=sys.stderr)
+    subprocess.run(["sh", "-c", "echo from a child; echo its error >&2"], check=True)
+    raise ValueError("after printing")
+
+
+def print_endlessly() -> None:
+    line = "x" * 1023 + "\n"
+    while True:
+        for _ in range(2000):
+            sys.stdout.write(line)
+        time.sleep(0.05)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
+def hang_with_children(folder: Path) -> None:
+    """Leaves the numbers of itself and of three kinds of children in `folder`."""
+    near = subprocess.Popen(["sleep", str(FOREVER)])
+    apart = subprocess.Popen(["sleep", str(FOREVER)], start_new_session=True)
+    orphan = subprocess.run(
+        ["setsid", "sh", "-c", f"sleep {FOREVER} >/dev/null 2>&1 & echo $!"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    write_pid(folder / "near.pid", near.pid)
+    write_pid(folder / "apart.pid", apart.pid)
+    write_pid(folder / "orphan.pid", int(orphan.stdout))
+    write_pid(folder / "self.pid", os.getpid())
+    time.sleep(FOREVER)
+
+
+def leave_a_child_running() -> tuple[int, int]:
+    child = subprocess.Popen(["sleep", str(FOREVER)], start_new_session=True)
+    return os.getpid(), child.pid
+
+
+def spawn_and_crash(folder: Path) -> None:
+    child = subprocess.Popen(["sleep", str(FOREVER)], start_new_session=True)
+    write_pid(folder / "child.pid", child.pid)
+    ctypes.string_at(0)
+
+
+def surroundings() -> dict[str, Any]:
+    return {
+        "cwd": os.getcwd(),
+        "TMPDIR": os.environ["TMPDIR"],
+        "tempfile": tempfile.gettempdir(),
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "session": os.getsid(0),
+        "pid": os.getpid(),
+        "files": sorted(os.listdir()),
+    }
+
+
+def litter() -> None:
+    Path("object.o").write_text("…")
+    Path("cache/deep").mkdir(parents=True)
+    Path("cache/deep/entry").write_text("…")
+    os.chdir("cache")
+
+
+def allocate(size: int) -> int:
+    return len(bytearray(size))
+
+
+def work_in_stages() -> None:
+    with stage("parse"):
+        time.sleep(0.02)
+    with stage("compile"):
+        time.sleep(0.02)
+        with stage("link"):
+            time.sleep(0.02)
+        with stage("compile"):
+            time.sleep(0.02)
+
+
+def work_in_threads() -> None:
+    def work() -> None:
+        with stage("thread"):
+            time.sleep(0.02)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def numpy_is_loaded() -> bool:
+    return "numpy" in sys.modules
+
+
+class Counter:
+    """An object for a session."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, n: int = 1) -> int:
+        self.count += n
+        return self.count
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def run(self, call: Any, *args: Any) -> Any:
+        return call(*args)
+
+
+def broken_factory() -> Counter:
+    raise ValueError("no such library")
