@@ -38,7 +38,7 @@ def best(
 
     try:
         with open_known(store) as opened:
-            known = chosen(opened, name)
+            known, place = chosen(opened, name), opened.location
     except NothingKnownError:
         if json:
             print_json({"v": 1, "best": []})
@@ -51,7 +51,7 @@ def best(
     elif working:
         print_lines(best_table(known, columns()))
     if not working:
-        raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work")
+        raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work", place)
 
 
 def _as_json(one: WorkloadSummary) -> dict[str, Any]:
@@ -75,11 +75,10 @@ def _details(one: WorkloadSummary) -> list[str]:
 
     assert one.best is not None
     width = page()
-    known = f"{count_text(one.configs, 'config')} tried, {one.ok:,} ok"
     parts = {
         "best": [str(one.best.config), timing_text(one.best)],
         "measured": moment_text(one.best.created),
-        "known": known,
+        "tried": count_text(one.configs, "config"),
         "id": one.workload.id,
     }
     return [*wrap(str(one.workload), width, indent=2), "", *fields(parts, width)]

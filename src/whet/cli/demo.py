@@ -135,6 +135,7 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
     from whet.cli.summary import (
         equals_text,
         failures,
+        interruption,
         ledger,
         timing_text,
         trials_text,
@@ -149,14 +150,13 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
         parts["first"] = [str(result.first.config), timing_text(result.first)]
     parts["trials"] = trials_text(result)
     parts["check"] = "passed: the best config's product is NumPy's, to rounding"
-    lines = [*_speeds(result, n, numpy_s, width), "", *fields(parts, width)]
+    lines = [*interruption(result), *_speeds(result, n, numpy_s, width), "", *fields(parts, width)]
     lines += failures(result.trials, width)
-    lines += ["", *ledger(result.run.cost.wall, result.run.wall_s, width)]
-    lines += ["", *whereabouts(result, location, store)]
-    lines.append("         whet tune FILE.py:NAME      a kernel of yours; the README has examples")
+    lines += ["", *ledger(result, width)]
+    more = ["whet tune FILE.py:NAME        a kernel of yours; the README has examples"]
     if result.source == "stored":
-        lines.append("         whet demo --store :memory:  to see it tuned afresh")
-    return lines
+        more.append("whet demo --store :memory:    to see it tuned afresh")
+    return [*lines, "", *whereabouts(result, location, store, more)]
 
 
 def _speeds(result: Result, n: int, numpy_s: float, width: int) -> list[str]:

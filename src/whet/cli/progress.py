@@ -71,6 +71,8 @@ class Tally:
                 self.phase = f"duel over after {event.rounds} rounds{equal}"
             case happened.RunFinished():
                 self.phase = "done"
+                self.measuring = None
+                self.building.clear()
 
     def _finished(self, trial: Trial) -> None:
         before = self._status_of.get(trial.config.id)
@@ -166,7 +168,10 @@ class PlainProgress:
             case happened.DuelEnded():
                 self._say(tally.phase)
             case happened.RunFinished():
-                self._count()
+                if event.result.source == "stored":
+                    self._say("the store had the answer")
+                else:
+                    self._count()
 
     def _count_is_due(self) -> bool:
         tally = self._tally

@@ -16,7 +16,11 @@ SHORT_ID = 8
 
 
 class NothingKnownError(WhetError):
-    """There is no store yet, or nothing in it."""
+    """There is no store yet at `place`, or nothing in it that would help."""
+
+    def __init__(self, message: str, place: str) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 def store_place(where: str | None) -> str:
@@ -36,7 +40,9 @@ def open_known(store: str | None, *, read_only: bool = True) -> Store:
     where = resolved(store=store).settings.store
     place = store_place(where)
     if place != ":memory:" and not os.path.lexists(place):
-        raise NothingKnownError(f"nothing is known yet: no store at {place}; 'whet tune' makes one")
+        raise NothingKnownError(
+            f"nothing is known yet: there is no store at {place}; 'whet tune' makes one", place
+        )
     return open_store(where, read_only=read_only)
 
 
@@ -44,7 +50,9 @@ def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
     """The workloads of the kernel called `name`, else those whose id starts with it."""
     every = store.workloads()
     if not every:
-        raise NothingKnownError(f"nothing is known yet: the store {store.location} is empty")
+        raise NothingKnownError(
+            f"nothing is known yet: the store {store.location} is empty", store.location
+        )
     if name is None:
         return every
     found = [one for one in every if one.workload.kernel == name]

@@ -44,15 +44,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def ls(store: StoreOption = None, json: JsonOption = False) -> None:
     """List the workloads that are known."""
     from whet.cli.output import print_json, print_lines
-    from whet.cli.reading import NothingKnownError, open_known, store_place
+    from whet.cli.reading import NothingKnownError, open_known
 
     try:
         with open_known(store) as opened:
             location, known = opened.location, opened.workloads()
     except NothingKnownError as nothing:
         if json:
-            place = store_place(resolved(store=store).settings.store)
-            print_json({"v": 1, "store": place, "exists": False, "workloads": []})
+            print_json({"v": 1, "store": nothing.place, "exists": False, "workloads": []})
         else:
             print(nothing)
         return

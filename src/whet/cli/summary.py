@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from whet.cli.output import (
     bar_text,
@@ -42,17 +42,15 @@ def summary(result: Result, location: str, store: str | None = None) -> list[str
     notes = [note for note in result.notes if not (result.equals and "no significant" in note)]
     if notes:
         parts["notes"] = notes
-    lines = [*heading(result, width), "", *fields(parts, width)]
+    lines = [*wrap(str(result.run.workload), width, indent=2), "", *interruption(result)]
+    lines += fields(parts, width)
     lines += failures(result.trials, width)
-    lines += ["", *ledger(result.run.cost.wall, result.run.wall_s, width)]
+    lines += ["", *ledger(result, width)]
     return [*lines, "", *whereabouts(result, location, store)]
 
 
-def heading(result: Result, width: int) -> list[str]:
-    lines = wrap(str(result.run.workload), width, indent=2)
-    if result.interrupted:
-        lines.append("interrupted: the best so far, and every finished trial is kept")
-    return lines
+def interruption(result: Result) -> list[str]:
+    return ["interrupted: this is the best so far", ""] if result.interrupted else []
 
 
 def timing_text(trial: Trial) -> str:
@@ -114,30 +112,37 @@ def failures(trials: Sequence[Trial], width: int) -> list[str]:
     return [*lines, f"  and {count_text(more, 'more kind')}"] if more > 0 else lines
 
 
-def ledger(wall: Mapping[str, float], total: float, width: int) -> list[str]:
-    """Where the wall time went, as bars."""
+def ledger(result: Result, width: int) -> list[str]:
+    """Where the wall time went, as bars; looking it up has no phases worth a bar."""
+    wall, total = result.run.cost.wall, result.run.wall_s
     lines = [f"{'time':<9}{seconds_text(total)} in all"]
-    cells = max(4, width - 45)
+    if result.source == "stored":
+        return lines
+    cells = max(4, width - 46)
     for phase in WALL_PHASES:
         seconds = wall.get(phase, 0.0)
         share = seconds / total if total else 0.0
         if share >= 0.0005:
             name = _PHASE_NAMES.get(phase, phase)
-            row = f"  {name:<20}{seconds_text(seconds):>12}  {share:>5.1%}  "
+            row = f"  {name:<20}{seconds_text(seconds):>12}  {share:>6.1%}  "
             lines.append((row + bar_text(share, cells)).rstrip())
     return lines
 
 
-def whereabouts(result: Result, location: str, store: str | None) -> list[str]:
-    """Paths and commands stay whole, however long: they are there to be copied."""
-    if location == ":memory:":
-        return ["kept in  nowhere, as asked (:memory:)"]
+def whereabouts(
+    result: Result, location: str, store: str | None, more: Sequence[str] = ()
+) -> list[str]:
+    """Where it is kept, and what to type next: `more` after what there always is.
+
+    Paths and commands stay whole, however long: they are there to be copied.
+    """
     workload = result.run.workload
     again = f" --store {shlex.quote(store)}" if store else ""
     name = shlex.quote(workload.kernel)
-    return [
-        f"kept in  {location}",
-        f"         as workload {workload.id}",
-        f"next     whet best {name}{again}",
-        f"         whet trials {name}{again}",
-    ]
+    if location == ":memory:":
+        lines, commands = ["kept in  nowhere, as asked (:memory:)"], [*more]
+    else:
+        lines = [f"kept in  {location}", f"         as workload {workload.id}"]
+        commands = [f"whet best {name}{again}", f"whet trials {name}{again}", *more]
+    starts = ["next", *[""] * len(commands)]
+    return lines + [f"{start:<9}{text}" for start, text in zip(starts, commands, strict=False)]

@@ -161,7 +161,7 @@ class Component:
 
 
 def _conjuncts(term: Term) -> list[Term]:
-    if term.op != "and":
+    if term.op != "and" or not all(arg.names for arg in term.args):
         return [term]
     return [part for arg in term.args for part in _conjuncts(arg)]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from whet.core.budget import Budget
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
-from whet.core.status import Status
 from whet.core.trial import LimitKind, Trial
 from whet.store import Store
 
@@ -39,9 +38,11 @@ class Knowledge:
         for run in store.runs(workload_id):
             if run.outcome is Outcome.FINISHED and run.best and run.best.id in settled:
                 return cls(settled, (settled[run.best.id],), run)
-        ok = [trial for trial in settled.values() if trial.status is Status.OK]
-        ok.sort(key=lambda trial: trial.median_ns or 0.0)
-        return cls(settled, tuple(ok), None)
+        # Without a chosen best, whoever was measured may be it: what an outraced config lost
+        # against need not be in this space.
+        measured = [trial for trial in settled.values() if trial.status.measured]
+        measured.sort(key=lambda trial: trial.median_ns or 0.0)
+        return cls(settled, tuple(measured), None)
 
     def answers(self, space: Space, budget: Budget) -> bool:
         """True when a finished run has already done what is asked now."""

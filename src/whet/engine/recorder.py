@@ -95,7 +95,7 @@ class Recorder:
 
     def consider_best(self, trial: Trial) -> None:
         new, old = trial.median_ns, self.best.median_ns if self.best else None
-        if trial.status is Status.OK and new is not None and (old is None or new < old):
+        if trial.status.measured and new is not None and (old is None or new < old):
             self.best = trial
             self.emit(BestChanged(trial))
 

@@ -37,30 +37,36 @@ class DuelOutcome:
         `"B=64 wins after 12 rounds: B=32 takes 3.1 % longer (2.2 % to 4 %)"` or
         `"no significant difference between B=64 and B=32 after 30 rounds (-0.5 % to 1.1 %)"`
         """
-
-        def name(id: str) -> str:
-            return (names or {}).get(id, id)
-
+        said = {id: (names or {}).get(id, id) for id in (self.winner, *self.ratios) if id}
         if self.winner is None:
             return "nobody is left: every finalist failed"
         if self.equals:
-            field = _listed([name(id) for id in (self.winner, *self.equals)])
-            ends = [self.ratios[id] for id in self.equals]
-            low, high = min(r.low for r in ends), max(r.high for r in ends)
-            known = f"after {self.rounds} rounds ({_longer(low)} to {_longer(high)})"
-            if self.decided:
-                known = f"{known}: equal within {percent_text(self.equal_within)}"
-            text = f"no significant difference between {field} {known}; {name(self.winner)} chosen"
-        elif self.beaten:
-            next_best = min(self.beaten, key=lambda id: self.ratios[id].mid)
-            ratio = self.ratios[next_best]
-            text = (
-                f"{name(self.winner)} wins after {self.rounds} rounds: {name(next_best)} takes "
-                f"{_longer(ratio.mid)} longer ({_longer(ratio.low)} to {_longer(ratio.high)})"
+            field = _listed([said[id] for id in (self.winner, *self.equals)])
+            return (
+                f"no significant difference between {field} after {self._rounds_text}"
+                f"{self._known_of_equals}; {said[self.winner]} chosen"
             )
-        else:
-            text = f"{name(self.winner)} is the only one left"
-        return text
+        if self.beaten:
+            second = min(self.beaten, key=lambda id: self.ratios[id].mid)
+            low, mid, high = (percent_text(end - 1) for end in self.ratios[second])
+            return (
+                f"{said[self.winner]} wins after {self._rounds_text}: "
+                f"{said[second]} takes {mid} longer ({low} to {high})"
+            )
+        return f"{said[self.winner]} is the only one left"
+
+    @property
+    def _rounds_text(self) -> str:
+        return "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
+
+    @property
+    def _known_of_equals(self) -> str:
+        ends = [self.ratios[id] for id in self.equals]
+        low, high = min(r.low for r in ends), max(r.high for r in ends)
+        if math.isinf(high):
+            return ", too few to tell"
+        shown = f": equal within {percent_text(self.equal_within)}" if self.decided else ""
+        return f" ({percent_text(low - 1)} to {percent_text(high - 1)}){shown}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -126,8 +132,7 @@ class Duel:
             limit is not None and self._seconds >= limit
         )
         if exhausted or self._rounds >= self._next_check:
-            growth = max(self._rounds + 1, round(self._rounds * self.policy.growth))
-            self._next_check = growth
+            self._next_check = max(self._rounds + 1, round(self._rounds * self.policy.growth))
             self._check(last=exhausted)
             self._over = self._over or exhausted
 
@@ -202,8 +207,8 @@ class Duel:
 
         def key(c: _Contestant) -> tuple[Any, ...]:
             preferred = self._prefer.get(c.id)
-            rank = (1,) if preferred is None else (0, preferred)
-            return (*rank[:1], rank[1:], self._order.get(c.id, len(self._all)), c.place)
+            order = self._order.get(c.id, len(self._all))
+            return (preferred is None, preferred or (), order, c.place)
 
         return min(tied, key=key)
 
@@ -226,10 +231,6 @@ class Duel:
     @staticmethod
     def _paired(one: _Contestant, other: _Contestant) -> list[tuple[float, float]]:
         return [(ns, other.times[r]) for r, ns in one.times.items() if r in other.times]
-
-
-def _longer(ratio: float) -> str:
-    return "∞" if math.isinf(ratio) else percent_text(ratio - 1)
 
 
 def _listed(names: Sequence[str]) -> str:

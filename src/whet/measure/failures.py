@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import traceback
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
@@ -71,6 +70,7 @@ def _with_tail(text: str, tail: str) -> str:
 def _own_line(problem: BaseException) -> str:
     """The innermost line of the user's own code, or of a library where none of it is theirs."""
     import sysconfig
+    import traceback
 
     paths = sysconfig.get_paths()
     libraries = tuple(paths[key] + os.sep for key in ("stdlib", "purelib", "platlib"))

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whet.measure.policy import RacePolicy
 from whet.measure.stats import (
     MEDIAN_GAP,
-    Array,
     gap_degrees,
     location_width,
     percent_text,
     t_quantile,
     time_text,
 )
+
+if TYPE_CHECKING:
+    from whet.measure.stats import Array
 
 # From here on a config that is noisier than the others is believed to be.
 _PASSES_TO_JUDGE_ONE = 8

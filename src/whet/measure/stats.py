@@ -10,20 +10,20 @@ from bisect import insort
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whet.core.timing import median_interval
 
-Array = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-_GAUSS = NormalDist()
+    Array = npt.NDArray[np.float64]
 
-# |x - y| of two readings with unit noise has this median.
-MEDIAN_GAP = math.sqrt(2) * _GAUSS.inv_cdf(0.75)
+# |x - y| of two readings with unit noise has this median: sqrt(2) times the normal's 75th
+# percentile.
+MEDIAN_GAP = math.sqrt(2) * 0.6744897501960817
 
 # The median of n readings is this much wider than their mean.
 _MEDIAN_WIDTH = math.sqrt(math.pi / 2)
@@ -53,6 +53,13 @@ def location_width(n: int) -> float:
 
 
 @lru_cache(maxsize=4096)
+def normal_quantile(p: float) -> float:
+    from statistics import NormalDist  # slow to import
+
+    return NormalDist().inv_cdf(p)
+
+
+@lru_cache(maxsize=4096)
 def t_quantile(confidence: float, degrees: int) -> float:
     """Student's two-sided quantile, right within 2 % for three degrees and more (n = 1, 2 exact).
 
@@ -63,7 +70,7 @@ def t_quantile(confidence: float, degrees: int) -> float:
         return math.tan(math.pi * (p - 0.5))
     if degrees == 2:
         return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
-    z = _GAUSS.inv_cdf(p)
+    z = normal_quantile(p)
     d = float(degrees)
     return (
         z
@@ -118,7 +125,7 @@ def interval(
     exact = median_interval(samples, confidence)
     if exact is not None or noise is None or not samples:
         return exact
-    half = _GAUSS.inv_cdf((1 + confidence) / 2) * noise * location_width(len(samples))
+    half = normal_quantile((1 + confidence) / 2) * noise * location_width(len(samples))
     middle = low_median(samples)
     return middle * math.exp(-half), middle * math.exp(half)
 
@@ -152,7 +159,7 @@ def _signed_rank_cut(n: int, confidence: float) -> int | None:
     if n > _EXACT_SIGNED_RANK:
         mean = n * (n + 1) / 4
         deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        return max(0, math.floor(mean + _GAUSS.inv_cdf(tail) * deviation - 0.5))
+        return max(0, math.floor(mean + normal_quantile(tail) * deviation - 0.5))
     return int(np.searchsorted(_signed_rank_cdf(n), tail, side="right")) - 1
 
 
@@ -177,4 +184,6 @@ def time_text(ns: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    """`"0.05 %"`, `"1.2 %"`, `"135 %"`."""
+    percent = 100 * share
+    return f"{percent:.0f} %" if abs(percent) >= 99.5 else f"{percent:.2g} %"

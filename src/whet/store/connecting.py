@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 import stat
@@ -55,16 +54,23 @@ def _create(path: Path) -> None:
     draft = target.with_name(f".{target.name}.{new_id()}.new")
     try:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = OFF")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN")
             schema.create(db)
             db.execute("COMMIT")
+        _flush(draft)
         os.link(draft, target)
     except FileExistsError:
-        pass
+        pass  # another process was quicker
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _refuse_leftovers(path: Path) -> None:
@@ -215,14 +221,14 @@ def _back_up(path: Path, version: int, busy_s: float) -> Path:
 
 def _link_free(draft: Path, stem: str) -> Path:
     """`store.db.v1.bak`, or `store.db.v1.2.bak` and so on where there is one already."""
-    for number in itertools.count(1):
-        name = Path(f"{stem}.bak" if number == 1 else f"{stem}.{number}.bak")
+    name, number = Path(f"{stem}.bak"), 1
+    while True:
         try:
             os.link(draft, name)
+            return name
         except FileExistsError:
-            continue
-        return name
-    raise AssertionError("numbers do not end")
+            number += 1
+            name = Path(f"{stem}.{number}.bak")
 
 
 def _open(path: Path, options: str, busy_s: float) -> sqlite3.Connection:

@@ -8,7 +8,8 @@ import hashlib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -59,25 +60,30 @@ def _headers(
 
 def _collect(fn: Any, parts: list[str], seen: set[int]) -> None:
     fn = inspect.unwrap(fn) if callable(fn) else fn
-    if isinstance(getattr(fn, "__func__", None), FunctionType):
-        fn = fn.__func__
-    if not isinstance(fn, FunctionType):  # a callable object, a builtin, a partial
-        parts.append(f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}")
-        wrapped = getattr(fn, "func", None)  # functools.partial
-        for inner in (type(fn).__dict__.get("__call__"), wrapped):
-            if inner is not None and id(inner) not in seen:
-                _collect(inner, parts, seen)
-        return
+    fn = getattr(fn, "__func__", fn)
     if id(fn) in seen:
         return
     seen.add(id(fn))
+    if not isinstance(fn, FunctionType):  # a callable object, a builtin, a partial
+        parts.append(f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}")
+        if isinstance(fn, partial):
+            _values({**dict(enumerate(fn.args)), **fn.keywords}, parts)
+            _collect(fn.func, parts, seen)
+        elif isinstance(call := type(fn).__dict__.get("__call__"), FunctionType):
+            _collect(call, parts, seen)
+        return
     parts.append(_text(fn))
-    for name, value in sorted(_used_values(fn).items()):
+    used = dict(sorted(_used_values(fn).items()))
+    _values(used, parts)
+    for value in used.values():
         if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
             _collect(value, parts, seen)
-        elif not callable(value):
-            with contextlib.suppress(SpaceError):  # arrays and objects are the key's business
-                parts.append(f"{name}={freeze_value(value)!r}")
+
+
+def _values(used: Mapping[Any, Any], parts: list[str]) -> None:
+    for name, value in used.items():
+        with contextlib.suppress(SpaceError):  # arrays and objects are the key's business
+            parts.append(f"{name}={freeze_value(value)!r}")
 
 
 def _used_values(fn: FunctionType) -> dict[str, Any]:

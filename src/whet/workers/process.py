@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import secrets
 import select
 import signal
 import subprocess
@@ -202,7 +201,7 @@ def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> Non
 
 
 def _start(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     folder = os.path.join(tempfile.gettempdir(), f"whet-{token}")
     keeper.expect(token, folder)
     near, far = descriptors.new_connection()

@@ -97,7 +97,7 @@ class TestPairedRatio:
                 for shift, rejected in ((inside, False), (-inside, True)):
                     rest = [gap - math.log(end) - shift for gap in gaps]
                     p = reference.wilcoxon(rest, method="exact").pvalue
-                    assert (p < 0.05) is rejected
+                    assert bool(p < 0.05) is rejected
 
     @given(
         st.lists(st.floats(0.5, 2), min_size=6, max_size=30),
@@ -151,3 +151,4 @@ def test_times_are_read_in_the_unit_that_suits_them(ns: float, text: str) -> Non
 
 def test_shares_are_read_as_percentages() -> None:
     assert percent_text(0.0123) == "1.2 %"
+    assert percent_text(1.351) == "135 %"

@@ -9,15 +9,25 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.core.trial import Limit
-from whet.workers import stage
+from whet.workers import Outcome, Pool, Task, stage
 
 FOREVER = 600
+
+
+def run(pool: Pool, *tasks: Task) -> list[Outcome]:
+    """Outcomes in the order of the tasks."""
+    tickets = [pool.submit(task) for task in tasks]
+    outcomes: dict[int, Outcome] = {}
+    while pool.pending:
+        outcomes.update((outcome.ticket, outcome) for outcome in pool.wait(None))
+    return [outcomes[ticket] for ticket in tickets]
 
 
 def alive(pid: int) -> bool:
@@ -135,6 +145,15 @@ def hang_with_children(folder: Path) -> None:
     time.sleep(FOREVER)
 
 
+def long_enough(folder: Path) -> Iterator[float]:
+    """Rising time limits, until `hang_with_children` got as far as hanging."""
+    for limit_s in (0.3, 2.0, 10.0, 50.0):
+        yield limit_s
+        if len(pids_in(folder)) == 4:
+            return
+    raise AssertionError("the task never got to start its children")
+
+
 def leave_a_child_running() -> tuple[int, int]:
     child = subprocess.Popen(["sleep", str(FOREVER)], start_new_session=True)
     return os.getpid(), child.pid
@@ -190,10 +209,6 @@ def work_in_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def numpy_is_loaded() -> bool:
-    return "numpy" in sys.modules
 
 
 class Counter:

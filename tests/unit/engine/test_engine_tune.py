@@ -1,0 +1,272 @@
+"""The loop, on a device whose truth is known."""
+
+import pytest
+
+import whet
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure, UsageError
+from whet.core.event import (
+    BestChanged,
+    BuildFinished,
+    BuildStarted,
+    DuelEnded,
+    RunFinished,
+    RunStarted,
+    TrialFinished,
+)
+from whet.core.run import Outcome
+from whet.core.space import Space
+from whet.core.status import Status
+from whet.engine import Plan, tune
+from whet.store.memory import MemoryStore
+from whet.testing.fake_target import FakeTarget
+from whet.testing.fakes import NoiseModel
+
+NOISY = NoiseModel(gaussian=0.02, tail_chance=0.05, tail_factor=3.0)
+
+
+def micros(config: Config) -> float:
+    return 1000.0 * config["t"]
+
+
+def fake(times, **more):
+    return FakeTarget([{"t": t} for t in times], micros, **more)
+
+
+class TestFinding:
+    def test_the_fastest_of_many_is_found_through_noise(self):
+        for seed in range(5):
+            times = [100 + 5 * i for i in range(40)]
+            times = times[seed * 7 :] + times[: seed * 7]
+            result = tune(fake(times, noise=NOISY, seed=seed), store=MemoryStore())
+            assert result.config["t"] <= 105
+            assert len(result.trials) == 40
+            assert result.first.config["t"] == times[0]
+
+    def test_the_race_spends_few_samples_on_losers(self):
+        result = tune(fake(range(100, 1100, 10), noise=NOISY), store=MemoryStore())
+        counts = sorted(len(trial.timing.samples) for trial in result.trials)
+        assert counts[len(counts) // 2] <= 2
+        assert counts[-1] >= 6
+
+    def test_equal_kernels_are_said_to_be_equal_and_the_first_of_them_chosen(self):
+        result = tune(
+            FakeTarget({"a": [1, 2], "t": [50, 90]}, micros, noise=NoiseModel(gaussian=0.005)),
+            store=MemoryStore(),
+        )
+        assert result.config == Config(a=1, t=50)
+        assert result.equals == (Config(a=2, t=50),)
+        assert any("no significant difference" in note for note in result.notes)
+        ok = {trial.config for trial in result.trials if trial.status is Status.OK}
+        assert ok == {Config(a=1, t=50), Config(a=2, t=50)}
+
+    def test_among_equals_the_one_with_fewer_registers_is_chosen(self):
+        target = FakeTarget(
+            {"a": [1, 2], "t": [50]}, micros, facts=lambda config: {"registers": 100 - config["a"]}
+        )
+        assert tune(target, store=MemoryStore()).config["a"] == 2
+
+    def test_a_fixed_plan_gives_every_config_the_same_samples(self):
+        result = tune(fake([3, 1, 2], noise=NOISY), store=MemoryStore(), plan=Plan.fixed(7))
+        assert {len(trial.timing.samples) for trial in result.trials} == {7}
+        assert {trial.status for trial in result.trials} == {Status.OK}
+
+    def test_builds_overlap_with_measuring_where_the_device_is_elsewhere(self):
+        result = tune(
+            fake([3, 1, 2], building=True, shares_host=False), store=MemoryStore(), jobs=2
+        )
+        assert result.config["t"] == 1
+
+
+class TestRemembering:
+    def test_a_second_run_builds_and_measures_nothing(self):
+        store = MemoryStore()
+        tune(fake([3, 1, 2], building=True), store=store)
+        again = fake([3, 1, 2], building=True)
+        result = tune(again, store=store)
+        assert (again.built, again.looked) == ([], [])
+        assert result.source == "stored"
+        assert result.config["t"] == 1
+        assert result.first.config["t"] == 3
+        assert result.speedup == pytest.approx(3, rel=0.1)
+
+    def test_a_slow_newcomer_is_built_alone(self):
+        store = MemoryStore()
+        tune(fake([300, 100, 200], building=True), store=store)
+        more = fake([300, 100, 200, 150], building=True)
+        result = tune(more, store=store)
+        assert more.built == [Config(t=150)]
+        assert more.looked == [Config(t=150)]
+        assert result.config["t"] == 100
+        assert result.statuses == {"outraced": 1}
+
+    def test_a_newcomer_within_the_noise_makes_the_incumbent_be_measured_again(self):
+        store = MemoryStore()
+        noise = NoiseModel(gaussian=0.01)
+        tune(fake([300, 100, 200], building=True, noise=noise), store=store)
+        more = fake([300, 100, 200, 99], building=True, noise=noise, seed=1)
+        result = tune(more, store=store)
+        assert set(more.built) == {Config(t=99), Config(t=100)}
+        assert result.config["t"] in (99, 100)
+        assert {99, 100} == {trial.config["t"] for trial in result.trials}
+
+    def test_a_newcomer_that_is_far_ahead_wins_without_measuring_the_incumbent(self):
+        store = MemoryStore()
+        tune(fake([300, 100, 200], building=True), store=store)
+        more = fake([300, 100, 200, 50], building=True)
+        assert tune(more, store=store).config["t"] == 50
+        assert more.built == [Config(t=50)]
+        after = fake([300, 100, 200, 50], building=True)
+        assert tune(after, store=store).source == "stored"
+
+    def test_a_smaller_space_with_the_same_best_is_answered_from_the_store(self):
+        store = MemoryStore()
+        tune(fake([300, 100, 200], building=True), store=store)
+        less = fake([200, 100], building=True)
+        assert tune(less, store=store).config["t"] == 100
+        assert less.built == []
+
+    def test_a_smaller_space_without_the_best_still_gets_its_own_best(self):
+        store = MemoryStore()
+        tune(fake([300, 100, 200, 400], building=True), store=store)
+        assert tune(fake([400, 200, 300], building=True), store=store).config["t"] == 200
+
+    def test_other_devices_do_not_answer(self, monkeypatch):
+        store = MemoryStore()
+        tune(fake([3, 1, 2]), store=store)
+        other = fake([3, 1, 2])
+        other.name = "another kernel"
+        assert tune(other, store=store).source == "tuned"
+
+
+class TestBudget:
+    def test_trials_are_counted(self):
+        result = tune(fake(range(1, 101)), store=MemoryStore(), budget="7trials", search="random")
+        assert len(result.trials) == 7
+
+    def test_a_larger_budget_goes_on_where_the_smaller_ended(self):
+        store = MemoryStore()
+        first = tune(fake(range(1, 101)), store=store, budget="7trials", search="random")
+        same = tune(fake(range(1, 101)), store=store, budget="7trials", search="random")
+        more = tune(fake(range(1, 101)), store=store, budget="20trials", search="random")
+        assert same.source == "stored"
+        assert len(more.trials) == 20
+        tried = {t.config for t in first.trials} & {t.config for t in more.trials}
+        assert len(tried) <= 1  # the incumbent, if a newcomer came close to it
+
+    def test_time_ends_a_run_with_the_best_so_far(self):
+        def sleepy(config):
+            import time
+
+            time.sleep(0.02)
+            return micros(config)
+
+        target = FakeTarget({"t": list(range(1000, 0, -1))}, sleepy)
+        result = tune(target, store=MemoryStore(), budget="0.5s")
+        assert 1 < len(result.trials) < 1000
+        assert result.run.outcome is Outcome.FINISHED
+        assert not result.run.exhaustive
+
+    def test_a_large_space_without_a_budget_gets_one_and_says_so(self):
+        space = Space({"t": list(range(1, 200)), "u": list(range(100))})
+        result = tune(FakeTarget(space, micros), store=MemoryStore())
+        assert len(result.trials) == 200
+        assert any("200trials" in note for note in result.notes)
+
+
+class TestFailing:
+    def test_a_rejected_config_is_neither_built_nor_run(self):
+        target = fake([1, 2], building=True, reject=lambda c: "too small" if c["t"] == 1 else None)
+        result = tune(target, store=MemoryStore())
+        assert target.built == [Config(t=2)]
+        (rejected,) = [t for t in result.trials if t.status is Status.CONSTRAINT]
+        assert rejected.error == "too small"
+
+    def test_one_bad_config_does_not_end_the_run(self):
+        def times(config):
+            if config["t"] == 1:
+                raise ConfigFailure(Status.RESOURCES, "needs 300 KB of 227 KB")
+            return micros(config)
+
+        result = tune(FakeTarget([{"t": t} for t in (1, 2, 3)], times), store=MemoryStore())
+        assert result.config["t"] == 2
+        assert result.statuses == {"resources": 1, "ok": 1, "outraced": 1}
+
+    def test_when_nothing_works_the_run_is_kept_as_failed(self):
+        def times(config):
+            raise ConfigFailure(Status.RUN_ERROR, "broken")
+
+        store = MemoryStore()
+        target = FakeTarget([{"t": 1}, {"t": 2}], times)
+        with pytest.raises(whet.TuningFailedError, match=r"2 run_error; first: .t=1. broken"):
+            tune(target, store=store)
+        (run,) = store.runs(target.workload().id)
+        assert run.outcome is Outcome.FAILED
+        with pytest.raises(whet.TuningFailedError, match="as the store remembers"):
+            tune(target, store=store)
+
+    def test_what_is_no_target_is_refused(self):
+        with pytest.raises(UsageError, match=r"whet\.function"):
+            tune(lambda a: a, store=MemoryStore())
+
+    def test_an_unknown_strategy_is_named(self):
+        with pytest.raises(UsageError, match="did you mean 'grid'"):
+            tune(fake([1]), store=MemoryStore(), search="gird")
+
+
+class TestReporting:
+    def test_events_tell_the_story_in_order(self):
+        events = []
+        tune(fake([3, 1, 2], building=True), store=MemoryStore(), on_event=events.append)
+        kinds = [type(event) for event in events]
+        assert kinds[0] is RunStarted
+        assert kinds[-1] is RunFinished
+        assert kinds.count(BuildStarted) == kinds.count(BuildFinished) == 3
+        assert events[0].planned == 3
+        best = [event.trial.config["t"] for event in events if type(event) is BestChanged]
+        assert best == [3, 1]
+        assert kinds.index(BuildFinished) < kinds.index(TrialFinished)
+
+    def test_the_duel_is_announced(self):
+        events = []
+        tune(fake([100, 101], noise=NOISY), store=MemoryStore(), on_event=events.append)
+        assert any(isinstance(event, DuelEnded) for event in events)
+
+    def test_a_display_that_fails_does_not_matter(self):
+        def broken(event):
+            raise RuntimeError("no terminal")
+
+        assert tune(fake([2, 1]), store=MemoryStore(), on_event=broken).config["t"] == 1
+
+    def test_the_wall_ledger_sums_to_the_length_of_the_run(self):
+        result = tune(fake(range(1, 60), building=True), store=MemoryStore(), jobs=2)
+        assert sum(result.run.cost.wall.values()) == pytest.approx(result.run.wall_s, rel=0.05)
+        assert all(seconds >= 0 for seconds in result.run.cost.wall.values())
+        assert result.run.cost.work["build"] > 0
+
+    def test_the_result_as_json_has_what_the_command_line_promises(self):
+        data = tune(fake([2, 1], noise=NOISY), store=MemoryStore()).to_json()
+        assert data["best"]["config"] == {"t": 1}
+        assert data["best"]["median_ns"] < data["first"]["median_ns"]
+        assert data["trials"] == 2
+        assert set(data["statuses"]) == {"ok", "outraced"}
+        assert set(data["cost"]) == {"measure", "load", "check", "search", "waiting", "idle"}
+        assert data["wall_s"] > 0
+        assert data["workload"]["kernel"] == "fake"
+
+    def test_a_run_is_kept_with_its_budget_and_space(self):
+        store = MemoryStore()
+        target = fake([2, 1])
+        tune(target, store=store, budget="50trials", seed=9)
+        (run,) = store.runs(target.workload().id)
+        assert run.budget == Budget(trials=50)
+        assert (run.seed, run.space_id, run.exhaustive) == (9, target.space.id, True)
+
+
+def test_choose_uses_what_is_known_and_says_where_from():
+    store = MemoryStore()
+    assert whet.choose(fake([3, 1, 2]), store=store).source == "first"
+    tune(fake([3, 1, 2]), store=store)
+    exact = whet.choose(fake([3, 1, 2]), store=store)
+    assert (exact.source, exact.config) == ("exact", Config(t=1))

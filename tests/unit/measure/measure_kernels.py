@@ -1,0 +1,109 @@
+"""Kernels that behave as their config says. A module of its own, so that workers can import it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure, UsageError
+from whet.core.status import Status
+from whet.measure import CpuTimer, Verdict
+
+
+class Kernel:
+    """`does` says what; `when` says in which phase: load, check or run."""
+
+    def __init__(self, config: Config, log: list[str]) -> None:
+        self.facts = {"name": str(config.get("name", "")), "pid": os.getpid()}
+        self._does = str(config.get("does", "work"))
+        self._when = str(config.get("when", "run"))
+        self._name = str(config.get("name", ""))
+        self._log = log
+        self._act("load")
+
+    def repeat(self, n: int) -> None:
+        self._act("run")
+        for _ in range(n):
+            sum(range(50))
+
+    def check(self) -> Verdict:
+        self._act("check")
+        if self._does == "lie":
+            return Verdict(False, "output 'c': 1 of 4 elements differ")
+        return Verdict(True)
+
+    def close(self) -> None:
+        self._log.append(f"close {self._name}")
+        if self._does == "close badly":
+            raise OSError("cannot close")
+
+    def _act(self, when: str) -> None:
+        if when == self._when:
+            ACTS.get(self._does, lambda: None)()
+
+
+class KernelLoader:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def load(self, config: Config, artifact: Any) -> Kernel:
+        self.log.append(f"load {config.get('name', '')} {artifact}")
+        return Kernel(config, self.log)
+
+
+def quick_timer() -> CpuTimer:
+    return CpuTimer(min_sample_ns=20_000, warmup_ns=200_000)
+
+
+def broken_loader() -> KernelLoader:
+    raise ValueError("no such device")
+
+
+def misused_loader() -> KernelLoader:
+    raise UsageError("file 'kernel.c' is missing")
+
+
+def _raise() -> None:
+    raise ValueError("no such tile")
+
+
+def _refuse() -> None:
+    raise ConfigFailure(Status.RESOURCES, "needs 96 KB of shared memory, there are 48 KB")
+
+
+def _out_of_memory() -> None:
+    raise MemoryError("cannot have 8 TB")
+
+
+def _exit() -> None:
+    sys.exit(3)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _abort() -> None:
+    print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr)
+    sys.stderr.flush()
+    os.abort()
+
+
+ACTS = {
+    "raise": _raise,
+    "refuse": _refuse,
+    "run out of memory": _out_of_memory,
+    "exit": _exit,
+    "leave": lambda: os._exit(7),
+    "segfault": _segfault,
+    "divide": lambda: os.kill(os.getpid(), signal.SIGFPE),
+    "be killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "bad_alloc": _abort,
+    "hang": lambda: time.sleep(3600),
+    "allocate": lambda: bytearray(1 << 30),
+}

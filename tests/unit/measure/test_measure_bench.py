@@ -1,0 +1,227 @@
+"""Benches, with real kernels: what they give, and how they fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from measure_kernels import (
+    KernelLoader,
+    broken_loader,
+    misused_loader,
+    quick_timer,
+)
+
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure, UsageError
+from whet.core.status import Status
+from whet.core.trial import Limit
+from whet.measure import Bench, LocalBench, RemoteBench
+
+GOOD = Config(name="good")
+LIMIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[RemoteBench]:
+    with RemoteBench(KernelLoader, quick_timer) as bench:
+        yield bench
+
+
+@pytest.fixture(params=["local", "remote"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    if request.param == "local":
+        return LocalBench(KernelLoader(), quick_timer())
+    shared: RemoteBench = request.getfixturevalue("remote")
+    return shared
+
+
+def failure_of(bench: Bench, config: Config, limit_s: float = LIMIT_S) -> ConfigFailure:
+    with pytest.raises(ConfigFailure) as caught:
+        bench.first(config, None, 2, limit_s=limit_s)
+    return caught.value
+
+
+class TestBoth:
+    def test_a_first_look_has_samples_facts_and_seconds(self, bench: Bench) -> None:
+        look = bench.first(GOOD, "artifact", 3, limit_s=LIMIT_S)
+        assert len(look.reading.samples) == 3
+        assert look.facts["name"] == "good"
+        assert set(look.seconds) == {"load", "check", "warmup", "measure"}
+        assert all(seconds >= 0 for seconds in look.seconds.values())
+
+    def test_more_samples_need_no_second_load(self, bench: Bench) -> None:
+        bench.first(GOOD, None, 1, limit_s=LIMIT_S)
+        reading, seconds = bench.sample(GOOD, None, 4, limit_s=LIMIT_S)
+        assert len(reading.samples) == 4
+        assert "load" not in seconds
+        assert seconds["measure"] > 0
+
+    def test_what_was_never_loaded_is_loaded_when_it_is_sampled(self, bench: Bench) -> None:
+        reading, seconds = bench.sample(Config(name="other"), None, 2, limit_s=LIMIT_S)
+        assert len(reading.samples) == 2
+        assert {"load", "warmup", "measure"} <= set(seconds)
+
+    def test_what_was_forgotten_is_loaded_again(self, bench: Bench) -> None:
+        bench.first(GOOD, None, 1, limit_s=LIMIT_S)
+        bench.forget(GOOD)
+        _, seconds = bench.sample(GOOD, None, 1, limit_s=LIMIT_S)
+        assert "load" in seconds
+
+    def test_a_round_has_one_sample_of_each(self, bench: Bench) -> None:
+        configs = [Config(name=name) for name in "abc"]
+        turn = bench.duel_round([(config, None) for config in configs], limit_s=LIMIT_S)
+        assert list(turn.times) == [config.id for config in configs]
+        assert all(ns > 0 for ns in turn.times.values())
+        assert not turn.failures
+
+    def test_one_who_fails_in_a_round_does_not_spoil_it(self, bench: Bench) -> None:
+        bad = Config(name="bad", does="raise")
+        turn = bench.duel_round([(GOOD, None), (bad, None)], limit_s=LIMIT_S)
+        assert list(turn.times) == [GOOD.id]
+        assert turn.failures[bad.id].status is Status.RUN_ERROR
+
+    @pytest.mark.parametrize("when", ["load", "check", "run"])
+    def test_an_exception_is_a_run_error_with_the_users_own_line(
+        self, bench: Bench, when: str
+    ) -> None:
+        failure = failure_of(bench, Config(does="raise", when=when))
+        assert failure.status is Status.RUN_ERROR
+        assert failure.message.startswith("ValueError: no such tile (in measure_kernels.py, line ")
+        assert failure.message.endswith(': raise ValueError("no such tile"))')
+
+    def test_what_the_target_says_of_a_config_is_kept(self, bench: Bench) -> None:
+        failure = failure_of(bench, Config(does="refuse", when="load"))
+        assert failure.status is Status.RESOURCES
+        assert failure.message == "needs 96 KB of shared memory, there are 48 KB"
+
+    def test_a_memory_error_is_a_lack_of_resources(self, bench: Bench) -> None:
+        failure = failure_of(bench, Config(does="run out of memory"))
+        assert failure.status is Status.RESOURCES
+        assert failure.message.startswith("out of memory: MemoryError: cannot have 8 TB")
+
+    def test_a_wrong_result_is_said_with_the_gates_message(self, bench: Bench) -> None:
+        failure = failure_of(bench, Config(does="lie"))
+        assert failure.status is Status.WRONG_RESULT
+        assert failure.message == "output 'c': 1 of 4 elements differ"
+
+    def test_a_kernel_that_calls_exit_fails_alone(self, bench: Bench) -> None:
+        assert failure_of(bench, Config(does="exit")).status is Status.RUN_ERROR
+
+    def test_it_goes_on_after_a_failure(self, bench: Bench) -> None:
+        failure_of(bench, Config(does="raise"))
+        assert len(bench.first(GOOD, None, 2, limit_s=LIMIT_S).reading.samples) == 2
+
+
+class TestLocal:
+    def test_it_runs_in_this_process(self) -> None:
+        bench = LocalBench(KernelLoader(), quick_timer())
+        assert bench.in_process
+        assert bench.first(GOOD, None, 1).facts["pid"] == os.getpid()
+
+    def test_the_loader_gets_what_was_built(self) -> None:
+        loader = KernelLoader()
+        LocalBench(loader, quick_timer()).first(GOOD, "libgood.so", 1)
+        assert loader.log == ["load good libgood.so"]
+
+    def test_checks_can_be_left_out(self) -> None:
+        bench = LocalBench(KernelLoader(), quick_timer(), check_each=False)
+        assert "check" not in bench.first(Config(does="lie"), None, 1).seconds
+
+    def test_what_failed_is_closed(self) -> None:
+        loader = KernelLoader()
+        failure_of(LocalBench(loader, quick_timer()), Config(name="bad", does="lie"))
+        assert loader.log[-1] == "close bad"
+
+    def test_the_least_recently_used_is_closed_when_there_is_no_room(self) -> None:
+        loader = KernelLoader()
+        bench = LocalBench(loader, quick_timer(), capacity=2)
+        for name in "ab":
+            bench.first(Config(name=name), None, 1)
+        bench.sample(Config(name="a"), None, 1)
+        bench.first(Config(name="c"), None, 1)
+        assert [entry for entry in loader.log if entry.startswith("close")] == ["close b"]
+
+    def test_closing_it_closes_everything_whatever_that_does(self) -> None:
+        loader = KernelLoader()
+        with LocalBench(loader, quick_timer()) as bench:
+            bench.first(Config(name="a", does="close badly"), None, 1)
+            bench.first(Config(name="b"), None, 1)
+        assert loader.log[-2:] == ["close a", "close b"]
+
+
+class TestRemote:
+    def test_it_runs_in_another_process(self, remote: RemoteBench) -> None:
+        assert not remote.in_process
+        assert remote.first(GOOD, None, 1).facts["pid"] != os.getpid()
+
+    @pytest.mark.parametrize(
+        ("does", "says"),
+        [
+            ("segfault", "killed by SIGSEGV (segmentation fault)"),
+            ("divide", "killed by SIGFPE (floating point exception)"),
+            ("leave", "ended its process with exit code 7"),
+        ],
+    )
+    def test_a_crash_is_a_run_error_that_names_the_cause(
+        self, remote: RemoteBench, does: str, says: str
+    ) -> None:
+        failure = failure_of(remote, Config(does=does))
+        assert failure.status is Status.RUN_ERROR
+        assert failure.message.splitlines()[0] == says
+
+    @pytest.mark.parametrize("does", ["be killed", "bad_alloc"])
+    def test_a_death_for_lack_of_memory_is_a_lack_of_resources(
+        self, remote: RemoteBench, does: str
+    ) -> None:
+        failure = failure_of(remote, Config(does=does))
+        assert failure.status is Status.RESOURCES
+        assert "out of memory" in failure.message.splitlines()[0]
+
+    def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
+        failure = failure_of(remote, Config(does="hang"), limit_s=0.3)
+        assert failure.status is Status.RUN_TIMEOUT
+        assert failure.message == "still running after 0.3 s and was killed"
+        assert failure.limit == Limit("run_s", 0.3)
+
+    def test_after_a_crash_the_others_are_loaded_again(self, remote: RemoteBench) -> None:
+        before = remote.first(GOOD, None, 1).facts["pid"]
+        failure_of(remote, Config(does="leave"))
+        reading, seconds = remote.sample(GOOD, None, 2, limit_s=LIMIT_S)
+        assert len(reading.samples) == 2
+        assert "load" in seconds
+        assert remote.first(GOOD, None, 1).facts["pid"] != before
+
+    def test_one_who_crashes_in_a_round_is_found_out(self, remote: RemoteBench) -> None:
+        bad = Config(name="bad", does="leave")
+        turn = remote.duel_round([(GOOD, None), (bad, None), (Config(name="c"), None)])
+        assert set(turn.times) == {GOOD.id, Config(name="c").id}
+        assert turn.failures[bad.id].status is Status.RUN_ERROR
+
+    def test_a_memory_limit_is_kept_and_reported(self) -> None:
+        with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
+            failure = failure_of(bench, Config(does="allocate", when="load"))
+            assert failure.status is Status.RESOURCES
+            assert failure.limit == Limit("memory_bytes", 200 << 20)
+            assert len(bench.first(GOOD, None, 1).reading.samples) == 1
+
+    def test_closures_work_in_a_fork(self) -> None:
+        loader = KernelLoader()
+        with RemoteBench(lambda: loader, lambda: quick_timer(), mode="fork") as bench:
+            assert bench.first(GOOD, None, 1).facts["pid"] != os.getpid()
+        assert loader.log == []
+
+    def test_a_loader_that_cannot_be_made_is_said_so(self) -> None:
+        with RemoteBench(broken_loader, quick_timer) as bench:
+            failure = failure_of(bench, GOOD)
+        assert failure.message == (
+            "the measuring process could not be set up: ValueError: no such device"
+        )
+
+    def test_a_users_mistake_stays_one(self) -> None:
+        with (
+            RemoteBench(misused_loader, quick_timer) as bench,
+            pytest.raises(UsageError, match=r"'kernel\.c' is missing"),
+        ):
+            bench.first(GOOD, None, 1)

@@ -1,0 +1,305 @@
+"""The race as a state machine: who is asked for, who is out, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from whet.measure import Race, RacePolicy, Request
+from whet.testing.fakes import FakeDevice, NoiseModel
+
+
+def settled_race(noise: float = 0.01, configs: int = 30, **policy: float) -> Race:
+    """A race in which the noise is known, with "best" at 100 µs well ahead of the others."""
+    race = Race(RacePolicy(**policy))  # type: ignore[arg-type]
+    race.enter("best", 0)
+    race.record("best", [100_000, 100_000 * (1 + noise)])
+    for k in range(configs):
+        race.enter(f"slow{k}", k + 1)
+        race.record(f"slow{k}", [900_000, 900_000 * (1 + noise)])
+    return race
+
+
+def finish(race: Race, device: FakeDevice, truth: dict[str, float]) -> int:
+    """Does all that the race asks for; returns how many samples that took."""
+    taken = 0
+    while requests := race.plan():
+        for request in requests:
+            if race.verdict(request.id) == "in":
+                race.record(request.id, device.sample(truth[request.id], request.samples))
+                taken += request.samples
+    return taken
+
+
+class TestFirstLooks:
+    def test_one_who_is_far_behind_is_out_at_once(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        (gone,) = race.record("new", [400_000, 404_000])
+        assert gone.id == "new"
+        assert race.verdict("new") == "out"
+
+    def test_the_reason_compares_the_two_times(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        (gone,) = race.record("new", [400_000, 404_000])
+        time, _, best = gone.reason.partition(" cannot beat ")
+        assert time.startswith("400 µs ± ")
+        assert best.startswith("100 µs ± ")
+        assert best.endswith(" %")
+        assert race.reason("new") == gone.reason
+
+    def test_one_who_comes_close_stays_in(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        assert race.record("new", [101_000, 102_000]) == ()
+        assert race.verdict("new") == "in"
+
+    def test_one_who_is_better_puts_the_old_best_out(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        (gone,) = race.record("new", [40_000, 40_400])
+        assert gone.id == "best"
+        assert race.incumbent == "new"
+
+    def test_one_bad_sample_of_two_changes_nothing(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        assert race.record("new", [99_000, 900_000]) == ()
+
+    def test_a_single_bad_sample_is_looked_at_twice(self) -> None:
+        race = settled_race(first_samples=1)
+        race.enter("new", 99)
+        assert race.record("new", [290_000]) == ()
+        assert race.plan() == [Request("new", 1)]
+        race.record("new", [99_000])
+        assert race.verdict("new") == "in"
+
+    def test_a_single_sample_is_enough_for_the_hopeless(self) -> None:
+        race = settled_race(first_samples=1)
+        race.enter("new", 99)
+        assert [gone.id for gone in race.record("new", [9_000_000])] == ["new"]
+
+    def test_few_known_gaps_make_nobody_sure(self) -> None:
+        race = Race()
+        for k, ns in enumerate([100_000, 110_000, 120_000]):
+            race.enter(str(k), k)
+            assert race.record(str(k), [ns, ns * 1.01]) == ()
+        assert race.live == ("0", "1", "2")
+
+    def test_entering_twice_is_refused(self) -> None:
+        race = Race()
+        race.enter("a", 0)
+        with pytest.raises(ValueError, match="already in the race"):
+            race.enter("a", 1)
+
+
+class TestAnchor:
+    """A close call waits until the best has been sampled again."""
+
+    def test_a_close_call_waits_for_it(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        assert race.record("new", [120_000, 121_000]) == ()
+        assert race.plan() == [Request("best", 2)]
+        (gone,) = race.record("best", [100_000, 101_000])
+        assert gone.id == "new"
+
+    def test_while_more_are_to_come_it_is_taken_for_several_calls_at_once(self) -> None:
+        race = settled_race(anchor_every=3)
+        for k in range(3):
+            assert race.plan(more=True) == []
+            race.enter(f"new{k}", 99 + k)
+            race.record(f"new{k}", [120_000, 121_000])
+        assert race.plan(more=True) == [Request("best", 2)]
+        gone = race.record("best", [100_000, 101_000])
+        assert {one.id for one in gone} == {"new0", "new1", "new2"}
+
+    def test_if_the_device_has_slowed_down_the_call_is_off(self) -> None:
+        race = settled_race()
+        race.enter("new", 99)
+        race.record("new", [120_000, 121_000])
+        race.plan()
+        assert race.record("best", [125_000, 126_000]) == ()
+        assert race.verdict("new") == "in"
+
+    def test_later_looks_are_compared_at_the_new_pace(self) -> None:
+        race = settled_race()
+        race.enter("as good", 99)
+        race.record("as good", [120_000, 121_000])
+        race.plan()
+        race.record("best", [125_000, 126_000])
+        race.enter("worse", 100)
+        race.record("worse", [150_000, 151_000])
+        race.enter("better", 101)
+        race.record("better", [112_000, 113_000])
+        (request,) = race.plan()
+        race.record(request.id, [125_000, 126_000])
+        assert race.verdict("worse") == "out"
+        assert race.verdict("better") == "in"
+
+
+class TestPrior:
+    """Samples of an earlier run stand for a first look."""
+
+    def with_stored_best(self) -> Race:
+        race = Race()
+        race.enter("stored", 0, prior=[100_000 * (1 + 0.001 * k) for k in range(30)])
+        return race
+
+    def test_a_newcomer_who_is_clearly_slower_leaves_it_unsampled(self) -> None:
+        race = self.with_stored_best()
+        race.enter("new", 1)
+        (gone,) = race.record("new", [130_000, 131_000])
+        assert gone.id == "new"
+        assert race.plan() == []
+        assert race.live == ("stored",)
+
+    def test_a_newcomer_within_its_noise_leaves_both_in(self) -> None:
+        race = self.with_stored_best()
+        race.enter("new", 1)
+        assert race.record("new", [103_000, 104_000]) == ()
+        assert set(race.live) == {"stored", "new"}
+
+    def test_a_newcomer_who_is_clearly_faster_puts_it_out(self) -> None:
+        race = self.with_stored_best()
+        race.enter("new", 1)
+        (gone,) = race.record("new", [60_000, 60_500])
+        assert gone.id == "stored"
+
+    def test_fresh_samples_replace_the_stored_ones(self) -> None:
+        race = self.with_stored_best()
+        for k in range(20):
+            race.enter(f"new{k}", k + 1)
+            race.record(f"new{k}", [103_000, 103_500])
+        race.record("stored", [140_000, 141_000])
+        finish(race, FakeDevice(), {"stored": 140_000, **{f"new{k}": 103_000 for k in range(20)}})
+        assert race.verdict("stored") == "out"
+
+
+class TestRounds:
+    def crowd(self, count: int = 10, **policy: float) -> Race:
+        race = Race(RacePolicy(**policy))  # type: ignore[arg-type]
+        for k in range(count):
+            race.enter(str(k), k)
+            race.record(str(k), [100_000.0 + k, 101_000.0 + k])
+        return race
+
+    def test_few_enough_need_none(self) -> None:
+        assert self.crowd(4).plan() == []
+
+    def test_a_pass_asks_once_for_each_and_the_next_turns_the_order(self) -> None:
+        race = self.crowd(6)
+        first = race.plan()
+        assert sorted(request.id for request in first) == [str(k) for k in range(6)]
+        assert {request.samples for request in first} == {1}
+        for request in first:
+            race.record(request.id, [100_000])
+        assert race.plan() == first[::-1]
+
+    def test_a_plan_half_done_goes_on_where_it_stopped(self) -> None:
+        race = self.crowd(6)
+        first = race.plan()
+        race.record(first[0].id, [100_000])
+        assert race.plan() == first[1:]
+
+    def test_they_end_with_the_finalists_best_first(self) -> None:
+        truth = {str(k): 100_000 * (1 + 0.05 * k) for k in range(10)}
+        race = self.crowd(finalists=3)
+        finish(race, FakeDevice(NoiseModel(gaussian=0.01), seed=1), truth)
+        assert race.live == ("0", "1", "2")[: len(race.live)]
+        assert race.live[0] == "0"
+        assert race.plan() == []
+
+    def test_equals_are_cut_to_the_finalists_and_the_reason_says_so(self) -> None:
+        truth = {str(k): 100_000.0 for k in range(10)}
+        race = self.crowd(finalists=3)
+        finish(race, FakeDevice(NoiseModel(gaussian=0.01), seed=1), truth)
+        assert len(race.live) == 3
+        cut = [race.reason(id) for id in truth if race.verdict(id) == "out"]
+        assert any("and the duel takes 3" in reason for reason in cut)
+
+    def test_nobody_is_sampled_beyond_the_limit(self) -> None:
+        race = self.crowd(10, max_samples=8, precision=0.0)
+        taken = finish(
+            race,
+            FakeDevice(NoiseModel(gaussian=0.05), seed=2),
+            {str(k): 100_000.0 for k in range(10)},
+        )
+        assert taken <= 8 * 10
+
+    def test_precise_samples_end_them_early(self) -> None:
+        truth = {str(k): 100_000.0 for k in range(10)}
+        assert finish(self.crowd(10), FakeDevice(), truth) <= 4 * 10
+
+    def test_one_who_fails_is_out_and_holds_nobody_up(self) -> None:
+        race = self.crowd(6, finalists=2)
+        requests = race.plan()
+        for request in requests[:-1]:
+            race.record(request.id, [100_000])
+        race.drop(requests[-1].id, "crashed")
+        assert race.reason(requests[-1].id) == "crashed"
+        assert requests[-1].id not in [request.id for request in race.plan()]
+
+    def test_one_who_arrives_late_takes_part(self) -> None:
+        race = self.crowd(6)
+        for request in race.plan():
+            race.record(request.id, [100_000])
+        race.enter("late", 9)
+        race.record("late", [100_000, 100_500])
+        assert "late" in [request.id for request in race.plan()]
+
+
+class TestStanding:
+    def test_it_lists_those_in_before_those_out_best_first(self) -> None:
+        race = settled_race(configs=20)
+        race.enter("second", 50)
+        race.record("second", [103_000, 104_000])
+        standing = race.standing()
+        assert [place.id for place in standing[:2]] == ["best", "second"]
+        assert {place.verdict for place in standing[2:]} == {"out"}
+        assert standing[0].ns == 100_000
+        assert standing[0].samples == 2
+
+    def test_before_the_first_sample_there_is_no_time(self) -> None:
+        race = Race()
+        race.enter("a", 0)
+        assert race.standing()[0].ns is None
+        assert race.incumbent is None
+
+    def test_equal_times_stand_in_the_authors_order(self) -> None:
+        race = Race()
+        for id, order in (("b", 1), ("a", 0)):
+            race.enter(id, order)
+            race.record(id, [100_000, 100_000])
+        assert race.live == ("a", "b")
+
+    def test_the_best_may_fail_and_the_next_takes_its_place(self) -> None:
+        race = settled_race()
+        race.enter("second", 50)
+        race.record("second", [103_000, 104_000])
+        race.drop("best", "crashed")
+        assert race.incumbent == "second"
+        assert race.live == ("second",)
+
+    def test_all_may_fail(self) -> None:
+        race = Race()
+        race.enter("a", 0)
+        race.record("a", [1.0, 1.0])
+        race.drop("a", "crashed")
+        assert race.live == ()
+        assert race.plan() == []
+        assert race.incumbent is None
+
+
+def test_the_same_samples_give_the_same_race() -> None:
+    def run() -> list[str]:
+        device = FakeDevice(NoiseModel(gaussian=0.03, tail_chance=0.05), seed=4)
+        truth = {str(k): 100_000 * (1 + 0.02 * k) for k in range(25)}
+        race = Race()
+        for k, id in enumerate(truth):
+            race.enter(id, k)
+            race.record(id, device.sample(truth[id], 2))
+        finish(race, device, truth)
+        return [f"{place}" for place in race.standing()]
+
+    assert run() == run()

@@ -1,0 +1,100 @@
+"""What each strategy does beyond the contract, and how one is chosen by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from whet.core.config import Config
+from whet.core.errors import UsageError
+from whet.core.space import Space
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.search import STRATEGIES, Strategy, make_strategy
+from whet.search.grid import Grid
+from whet.search.random import Random
+
+SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
+
+
+def wide(parameters: int, values: int) -> Space:
+    return Space({f"p{k}": list(range(values)) for k in range(parameters)})
+
+
+class TestGrid:
+    def test_it_follows_the_authors_order(self) -> None:
+        assert Grid(SMALL).ask(99) == list(SMALL)
+
+    def test_what_is_known_is_passed_over(self) -> None:
+        strategy = Grid(SMALL)
+        strategy.tell([Trial("w", SMALL.first or Config(), Status.BUILD_ERROR)])
+        assert strategy.ask(1) == list(SMALL)[1:2]
+
+
+class TestRandom:
+    def test_the_authors_first_config_comes_first(self) -> None:
+        for seed in range(5):
+            assert Random(SMALL, seed).ask(1) == [Config(a=4, b=2)]
+
+    def test_seeds_differ(self) -> None:
+        space = wide(8, 8)
+        assert Random(space, 1).ask(20) != Random(space, 2).ask(20)
+
+    def test_how_many_are_asked_for_at_once_does_not_matter(self) -> None:
+        space = wide(8, 8)
+        one, many = Random(space, 3), Random(space, 3)
+        assert [config for _ in range(30) for config in one.ask(1)] == many.ask(30)
+
+    def test_every_order_of_a_small_space_is_as_likely(self) -> None:
+        space = Space({"a": [0, 1, 2, 3]})
+        seconds = Counter(Random(space, seed).ask(2)[1]["a"] for seed in range(600))
+        assert set(seconds) == {1, 2, 3}
+        assert all(150 < count < 250 for count in seconds.values())
+
+    def test_a_large_space_is_covered_evenly(self) -> None:
+        asked = Random(wide(12, 4), seed=1).ask(2000)
+        assert len(set(asked)) == 2000
+        counts = Counter(config["p5"] for config in asked)
+        assert all(430 < counts[value] < 570 for value in range(4))
+
+    def test_a_space_in_between_is_used_up_to_the_last_config(self) -> None:
+        space = wide(4, 6)
+        strategy = Random(space, seed=2)
+        assert len({config for _ in range(30) for config in strategy.ask(50)}) == 6**4
+        assert strategy.ask(1) == []
+
+
+class TestAuto:
+    def test_it_takes_a_small_space_in_order(self) -> None:
+        assert make_strategy("auto", SMALL).ask(99) == list(SMALL)
+
+    def test_it_samples_a_large_one(self) -> None:
+        space = wide(10, 10)
+        assert make_strategy("auto", space, 5).ask(50) == Random(space, 5).ask(50)
+
+    def test_it_keeps_its_name(self) -> None:
+        assert make_strategy("auto", SMALL).name == "auto"
+
+
+class TestByName:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_every_name_gives_the_strategy_of_that_name(self, name: str) -> None:
+        strategy = make_strategy(name, SMALL, 0)
+        assert isinstance(strategy, Strategy)
+        assert strategy.name == name
+
+    def test_an_instance_is_taken_as_it_is(self) -> None:
+        strategy = Grid(SMALL)
+        assert make_strategy(strategy, SMALL, 0) is strategy
+
+    def test_a_misspelt_name_is_named_with_what_would_be_valid(self) -> None:
+        with pytest.raises(UsageError) as caught:
+            make_strategy("randon", SMALL, 0)
+        assert str(caught.value) == (
+            "unknown search 'randon'; did you mean 'random'? valid: auto, grid, random"
+        )
+
+    def test_something_else_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="no name, ask and tell"):
+            make_strategy(42, SMALL, 0)  # type: ignore[arg-type]

@@ -1,0 +1,125 @@
+"""What only a store in a file can show."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from whet.store import MemoryStore, SqliteStore, statements
+from whet.testing.samples import a_run, a_trial, a_workload
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def test_what_was_stored_is_there_when_it_is_opened_again(path: Path) -> None:
+    workload = a_workload(key={"shape": (2, (3, 4))})
+    trial, run = a_trial(workload), a_run(workload, {"BM": 64, "BN": 32})
+    with SqliteStore(path) as store:
+        store.save_run(run)
+        store.append([trial])
+    with SqliteStore(path) as store:
+        assert store.trials(workload.id) == [trial]
+        assert store.runs(workload.id) == [run]
+        assert store.best(workload.id) == trial
+        assert [summary.workload for summary in store.workloads()] == [workload]
+
+
+def test_a_trial_is_seen_by_others_as_soon_as_it_is_appended(path: Path) -> None:
+    workload = a_workload()
+    with SqliteStore(path) as one, SqliteStore(path) as two:
+        one.put_workload(workload)
+        one.append([a_trial(workload)])
+        assert two.best(workload.id) == one.best(workload.id) is not None
+
+
+def test_the_file_says_whose_it_is_and_in_which_version(path: Path) -> None:
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone()[0] == int.from_bytes(b"whet", "big")
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 2
+
+
+def test_samples_are_kept_as_packed_doubles(path: Path) -> None:
+    workload = a_workload()
+    with SqliteStore(path) as store:
+        store.put_workload(workload)
+        store.append([a_trial(workload)])
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT length(samples) FROM trials").fetchone()[0] == 7 * 8
+
+
+def test_best_and_latest_are_found_by_index_alone(path: Path) -> None:
+    """No statement of theirs may come to walk all trials or all configs of a workload."""
+    workload = a_workload()
+    plans: list[str] = []
+    with SqliteStore(path) as store:
+        store.put_workload(workload)
+        store.append([a_trial(workload)])
+        with closing(sqlite3.connect(path)) as db:
+            for statement, values in (
+                (statements.BEST_TRIAL, {"workload": workload.id}),
+                (statements.LATEST_TRIAL, (workload.id, "x")),
+            ):
+                plans += [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert not [step for step in plans if "SCAN latest" in step or "SCAN trials" in step]
+    assert not [step for step in plans if "SCAN t" in step or "SCAN l" in step]
+    assert not [step for step in plans if "TEMP B-TREE" in step]
+
+
+def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
+    workload = a_workload()
+    with SqliteStore(path) as store:
+        store.put_workload(workload)
+        store.append(a_trial(workload, {"n": n}) for n in range(2000))
+    before = path.stat().st_size
+    with SqliteStore(path) as store:
+        estimate = store.gc(kernel="matmul", dry_run=True).bytes_freed
+        report = store.gc(kernel="matmul")
+    freed = before - path.stat().st_size
+    assert report.bytes_freed == freed
+    assert 0.5 * freed < estimate < 2 * freed
+
+
+def test_gc_while_another_process_reads_removes_and_harms_nothing_else(path: Path) -> None:
+    old, kept = a_workload(kernel="old"), a_workload()
+    with SqliteStore(path) as store:
+        for workload in (old, kept):
+            store.put_workload(workload)
+            store.append(a_trial(workload, {"n": n}) for n in range(500))
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM trials").fetchone()[0] == 1000
+        with SqliteStore(path, busy_s=0.05) as store:
+            assert store.gc(kernel="old").trials == 500
+            assert len(store.trials(kept.id)) == 500
+        assert reader.execute("SELECT count(*) FROM trials").fetchone()[0] == 1000
+
+
+def test_a_store_put_back_to_another_journal_mode_is_taken_as_it_is(path: Path) -> None:
+    workload = a_workload()
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    with SqliteStore(path) as store:
+        store.put_workload(workload)
+        assert store.append([a_trial(workload)]) == 1
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_stores_of_different_kinds_merge(path: Path) -> None:
+    workload = a_workload()
+    memory = MemoryStore()
+    memory.put_workload(workload)
+    memory.append(a_trial(workload, {"n": n}) for n in range(3))
+    with SqliteStore(path) as store:
+        assert store.merge(memory).trials == 3
+        back = MemoryStore()
+        assert back.merge(store).trials == 3
+        assert back.trials(workload.id) == memory.trials(workload.id)
