@@ -182,10 +182,12 @@ class PlainProgress:
     def _count(self) -> None:
         tally = self._tally
         self._counted_at, self._counted = tally.elapsed, tally.done
-        goal = "" if tally.goal is None else f"/{tally.goal}"
+        count = count_text(tally.done, "trial")
+        if tally.goal is not None:
+            count = f"{tally.done}/{tally.goal} trials"
         built = f", {tally.built} built" if tally.built else ""
         detail = f": {tally.counts}" if tally.counts else ""
-        self._say(f"{tally.done}{goal} trials{built}{detail}")
+        self._say(f"{count}{built}{detail}")
 
     def _say(self, *lines: str) -> None:
         clock = f"{self._tally.elapsed:.1f}s"

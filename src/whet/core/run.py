@@ -105,6 +105,7 @@ class Result:
     source: Literal["tuned", "stored"] = "tuned"
     equals: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
+    paired_speedup: float | None = None
 
     @property
     def config(self) -> Config:
@@ -116,7 +117,12 @@ class Result:
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster the best is than the author's first config."""
+        """How many times faster the best is than the author's first config.
+
+        Measured side by side where both ran in this tuning, else the ratio of their medians.
+        """
+        if self.paired_speedup is not None:
+            return self.paired_speedup
         if self.first is None or self.first.median_ns is None or not self.best.median_ns:
             return None
         return self.first.median_ns / self.best.median_ns

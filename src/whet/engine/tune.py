@@ -277,6 +277,7 @@ class _Tuning:
             known=len(self._known.settled),
             equals=self._run.equals,
             notes=tuple(self._recorder.notes),
+            paired_speedup=winner.speedup,
         )
         self._recorder.emit(RunFinished(result))
         return result

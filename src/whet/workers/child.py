@@ -199,10 +199,13 @@ def has_children() -> bool:
 
 
 def settle(parent: int) -> None:
-    """Ties this process to its parent, and its own orphans to itself."""
+    """Ties this process to its parent, and its own orphans to itself. Its crashes stay quiet."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if sys.platform == "linux":
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")  # when memory runs out, a worker goes before the tuner
         prctl = ctypes.CDLL(None, use_errno=True).prctl
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -63,6 +63,8 @@ def _close_in_child() -> None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
     _ours.clear()
+    if kept is not None:
+        _ours.add(kept)
 
 
 os.register_at_fork(after_in_child=_close_in_child)

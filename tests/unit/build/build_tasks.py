@@ -15,7 +15,6 @@ from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.workers import stage
 
-
 _ALLOWED = Limit("memory_bytes", 65536)
 
 

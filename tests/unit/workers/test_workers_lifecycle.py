@@ -28,7 +28,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @both_modes
 def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
-    count = 500 if mode == "spawn" else 100
+    count = 500 if mode == "spawn" else 60
     with open_pool(2, mode) as pool:
         tickets = [pool.submit(Task(tasks.add, (n, n))) for n in range(count)]
         outcomes: list[Outcome] = []
@@ -109,7 +109,7 @@ def test_output_of_one_task_is_not_quoted_for_the_next() -> None:
 def test_endless_output_is_bounded(folders: Path) -> None:
     sizes: list[int] = []
     with open_pool(1, "spawn") as pool:
-        pool.submit(Task(tasks.print_endlessly, limit_s=1.5))
+        pool.submit(Task(tasks.print_endlessly, limit_s=1.0))
         while not (outcomes := pool.wait(0.02)):
             sizes += [path.stat().st_size for path in folders.glob("*/output")]
     assert any(later < earlier for earlier, later in itertools.pairwise(sizes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,24 @@ from whet.targets.native.arguments import as_ctypes
 
 @dataclass(frozen=True)
 class NativeLoader:
-    """Everything a fresh process needs to run any config of one kernel."""
+    """Everything a fresh process needs to run any config of one kernel.
 
-    function: str
+    All configs share one set of arrays, since only one runs at a time.
+    """
+
     args: Mapping[str, Any]
-    outputs: tuple[str, ...]
     expected: Mapping[str, Any] | None
     rtol: float
     atol: float
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        return {name: v.copy() for name, v in self.args.items() if isinstance(v, np.ndarray)}
+
+    def reset(self) -> None:
+        """Puts the arguments back to what the author gave."""
+        for name, array in self.arrays.items():
+            np.copyto(array, self.args[name])
 
     def load(self, config: Config, artifact: bytes) -> LoadedKernel:
         path = Path(f"{config.id}.so").resolve()
@@ -43,17 +54,12 @@ class NativeLoader:
 
 
 class LoadedKernel:
-    """One config's function, with arguments of its own that are reset before each use."""
+    """One config's function."""
 
     def __init__(self, loader: NativeLoader, library: ctypes.CDLL) -> None:
         self._loader = loader
-        self._arrays = {
-            name: value.copy()
-            for name, value in loader.args.items()
-            if isinstance(value, np.ndarray)
-        }
         self._values = [
-            as_ctypes(name, self._arrays.get(name, value)) for name, value in loader.args.items()
+            as_ctypes(name, loader.arrays.get(name, value)) for name, value in loader.args.items()
         ]
         self._repeat = library.whet_repeat
         self._repeat.restype = None
@@ -65,8 +71,7 @@ class LoadedKernel:
 
     def check(self) -> Verdict:
         """Runs once on fresh arguments and compares the outputs with the reference."""
-        for name, array in self._arrays.items():
-            np.copyto(array, self._loader.args[name])
+        self._loader.reset()
         self._refused.value = 0
         self.repeat(1)
         verdict = self._compared()
@@ -80,12 +85,11 @@ class LoadedKernel:
         expected = self._loader.expected
         if expected is None:
             return Verdict(True, "")
-        actual = {name: self._arrays[name] for name in expected}
+        actual = {name: self._loader.arrays[name] for name in expected}
         return compare(actual, expected, rtol=self._loader.rtol, atol=self._loader.atol)
 
     def close(self) -> None:
-        # The library stays mapped: a kernel may have left threads or handlers in it.
-        self._arrays.clear()
+        """The library stays mapped: a kernel may have left threads or handlers in it."""
 
 
 def _refused_counter(library: ctypes.CDLL) -> ctypes.c_uint64:

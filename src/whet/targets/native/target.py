@@ -123,9 +123,7 @@ class NativeTarget:
         return Job(compile_shared, (self._source, self.compiler_arguments(config)))
 
     def bench(self, limits: BenchLimits) -> Bench:
-        loader = NativeLoader(
-            self.function, self.args, self.outputs, self.expected, self.rtol, self.atol
-        )
+        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
             _Constant(loader),
             CpuTimer,

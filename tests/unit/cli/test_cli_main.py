@@ -1,0 +1,205 @@
+"""The entry point: help that reads well and starts fast, and one line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from whet import __version__
+from whet.cli import settings as settings_command
+
+Whet = Callable[..., Any]
+
+COMMANDS = [
+    (),
+    ("tune",),
+    ("demo",),
+    ("best",),
+    ("trials",),
+    ("settings",),
+    ("store",),
+    ("store", "ls"),
+    ("store", "gc"),
+    ("store", "merge"),
+]
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def test_the_version_is_printed(whet: Whet) -> None:
+    ran = whet("--version")
+
+    assert (ran.code, ran.out) == (0, f"whet {__version__}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_a_purpose_and_examples_and_fits_a_page(
+    whet: Whet, command: tuple[str, ...]
+) -> None:
+    ran = whet(*command, "--help")
+
+    assert ran.code == 0
+    assert ran.out.startswith("Usage: whet")
+    assert "Examples:\n" in ran.out
+    assert ran.widest <= 80
+    assert "..." not in ran.out.replace("[ARGS]...", "").replace("OTHER...", "")
+
+
+def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
+    lines = whet("--help").out.splitlines()
+    sections = lines[lines.index("Tune:") : lines.index("  Examples:")]
+    listed = [line.split()[0] for line in sections if line.startswith("  ")]
+
+    assert listed == [
+        "tune",
+        "demo",
+        "best",
+        "trials",
+        "settings",
+        "store",
+    ]
+
+
+@pytest.mark.parametrize("command", [(), ("store",)])
+def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str, ...]) -> None:
+    ran = whet(*command)
+
+    assert ran.code == 0
+    assert ran.out == whet(*command, "--help").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tun",), "whet: no such command 'tun'. Did you mean 'tune'? (see whet --help)"),
+        (
+            ("settings", "--jsn"),
+            "whet: no such option --jsn; did you mean --json? (see whet settings --help)",
+        ),
+        (("tune",), "whet: missing argument 'FILE.py:NAME' (see whet tune --help)"),
+        (("best", "a", "b"), "unexpected extra argument"),
+        (("tune", "--budget"), "whet: option '--budget' requires an argument"),
+        (("tune", "nowhere.py:x"), "whet: there is no file nowhere.py"),
+        (
+            ("settings", "--store", ""),
+            "whet: store = '' (flag --store) is not valid; use a path or sqlite:///path",
+        ),
+    ],
+)
+def test_a_mistake_in_typing_is_one_line_and_code_2(
+    whet: Whet, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = whet(*arguments)
+
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "remedy"),
+    [
+        ("--budget", "soon", "30s"),
+        ("--seed", "x", "a whole number from 0 up"),
+        ("--jobs", "0", "a whole number from 1 up"),
+    ],
+)
+def test_a_bad_value_of_a_flag_names_the_flag_and_what_would_be_valid(
+    whet: Whet, flag: str, value: str, remedy: str
+) -> None:
+    ran = whet("tune", "kernel.py:x", flag, value)
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert f"{flag.removeprefix('--')} = '{value}' (flag {flag})" in ran.err
+    assert remedy in ran.err
+
+
+def test_an_unexpected_error_is_one_line_and_its_own_code(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("the unthinkable")
+
+    monkeypatch.setattr(settings_command, "_values", fail)
+    ran = whet("settings")
+
+    assert ran.code == 70
+    assert ran.err == (
+        "whet: RuntimeError: the unthinkable (a bug; run with WHET_DEBUG=1 for the traceback)\n"
+    )
+
+
+def test_whet_debug_gives_the_traceback(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHET_DEBUG", "1")
+    ran = whet("tune", "nowhere.py:x")
+
+    assert ran.code == 2
+    assert "Traceback" in ran.err
+    assert ran.err.splitlines()[-1] == "whet: there is no file nowhere.py"
+
+
+def test_an_unknown_variable_is_noted_on_stderr_once(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_BUGDET", "3s")
+    ran = whet("store", "ls", "--json")
+
+    assert ran.code == 0
+    assert ran.err.startswith("whet: note: the variable WHET_BUGDET is not a setting")
+    assert ran.err.count("\n") == 1
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.build"]
+    code = f"import sys, whet.cli; print([name for name in {heavy} if name in sys.modules])"
+
+    assert python("-c", code).stdout == "[]\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from whet.cli import main; main(['--help']);"
+        "print([name for name in ('numpy', 'rich', 'whet.engine') if name in sys.modules])"
+    )
+
+    assert python("-c", code).stdout.endswith("\n[]\n")
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    done = python("-m", "whet", "--version")
+
+    assert (done.returncode, done.stdout) == (0, f"whet {__version__}\n")
+
+
+def test_a_reader_that_goes_away_is_not_complained_about() -> None:
+    code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w);"
+    done = python("-c", code + "from whet.cli import main; sys.exit(main(['--help']))")
+
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def test_a_terminal_without_the_letters_gets_question_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = python("-m", "whet")
+
+    assert done.returncode == 0
+    assert "whet.function(?)" in done.stdout
