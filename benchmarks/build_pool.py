@@ -16,7 +16,7 @@ from pathlib import Path
 
 from whet.workers import Kind, Task, open_pool
 
-FUNCTIONS = 24
+FUNCTIONS = 6
 
 KERNEL = """
 void kernel_{n}(const float *restrict a, const float *restrict b, float *restrict c, int size)

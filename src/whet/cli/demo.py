@@ -53,9 +53,9 @@ def demo(
     """Tune a matrix product in C on this machine."""
     from whet.cli.locate import load_module
     from whet.cli.output import print_json, print_lines
+    from whet.cli.reading import store_place
     from whet.cli.tune import INTERRUPTED, nothing_yet, run_tuning
     from whet.core.budget import Budget
-    from whet.store import open_store
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
     settings = found.settings
@@ -64,18 +64,18 @@ def demo(
     with redirect_stdout(sys.stderr):
         example = load_module(example_file())
         target: Target = example.product(n)
-    with open_store(settings.store) as opened:
-        if not json:
-            print_lines([*_opening(n, target), ""])
-        result, interrupted = run_tuning(target, settings, opened, quiet=quiet)
-        if result is None:
-            print_json(nothing_yet(target)) if json else print("interrupted, nothing measured yet")
+    if not json:
+        print_lines([*_opening(n, target), ""])
+        sys.stdout.flush()
+    result, interrupted = run_tuning(target, settings, quiet=quiet)
+    if result is None:
+        print_json(nothing_yet(target)) if json else print("interrupted, nothing measured yet")
+    else:
+        numpy_s: float = example.numpy_seconds(n)
+        if json:
+            print_json({**result.to_json(), "demo": _numbers(result, n, numpy_s)})
         else:
-            numpy_s: float = example.numpy_seconds(n)
-            if json:
-                print_json({**result.to_json(), "demo": _numbers(result, n, numpy_s)})
-            else:
-                print_lines(_closing(result, n, numpy_s, opened.location, store))
+            print_lines(_closing(result, n, numpy_s, store_place(settings.store), store))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -135,6 +135,7 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
     from whet.cli.summary import (
         equals_text,
         failures,
+        first_text,
         interruption,
         ledger,
         timing_text,
@@ -147,15 +148,15 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
     if result.equals:
         parts["equal"] = equals_text(result)
     if result.first is not None:
-        parts["first"] = [str(result.first.config), timing_text(result.first)]
+        parts["first"] = [str(result.first.config), first_text(result)]
     parts["trials"] = trials_text(result)
     parts["check"] = "passed: the best config's product is NumPy's, to rounding"
     lines = [*interruption(result), *_speeds(result, n, numpy_s, width), "", *fields(parts, width)]
     lines += failures(result.trials, width)
     lines += ["", *ledger(result, width)]
-    more = ["whet tune FILE.py:NAME        a kernel of yours; the README has examples"]
+    more = ["whet tune FILE.py:NAME      a kernel of yours; see the README"]
     if result.source == "stored":
-        more.append("whet demo --store :memory:    to see it tuned afresh")
+        more.append("whet demo --store :memory:  to see it tuned afresh")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 

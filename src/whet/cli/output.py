@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,11 +155,3 @@ def colour_wanted(stream: Any) -> bool:
     return bool(
         stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
-
-
-def strong(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if colour_wanted(sys.stdout) else text
-
-
-def faint(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if colour_wanted(sys.stdout) else text

@@ -66,6 +66,9 @@ class Tally:
             case happened.RaceAdvanced():
                 self.measuring = None
                 self.phase = f"race, round {event.round} over, {event.left} may still win"
+            case happened.DuelStarted():
+                self.measuring = None
+                self.phase = f"duel of the last {len(event.rivals)}"
             case happened.DuelEnded():
                 equal = f", equal to {len(event.equals)} more" if event.equals else ""
                 self.phase = f"duel over after {event.rounds} rounds{equal}"

@@ -72,7 +72,9 @@ def first_text(result: Result) -> str:
         return f"{median}, and no config is faster"
     if result.speedup is None:
         return median
-    return f"{median}; the best is {times_text(result.speedup)} as fast"
+    # Medians of two different moments need not have this ratio; the reader should know why.
+    how = "side by side, " if result.paired_speedup is not None else ""
+    return f"{median}; {how}the best is {times_text(result.speedup)} as fast"
 
 
 def equals_text(result: Result) -> list[str]:

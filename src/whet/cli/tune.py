@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.settings import Settings
     from whet.engine.target import Target
-    from whet.store import Store
 
 EXAMPLES = """\b
 Examples:
@@ -61,27 +60,24 @@ def tune(
     """
     from whet.cli.locate import locate
     from whet.cli.output import print_json, print_lines
+    from whet.cli.reading import store_place
     from whet.cli.summary import summary
-    from whet.store import open_store
 
     settings = resolved(budget=budget, seed=seed, jobs=jobs, store=store, search=search).settings
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = locate(tunable)
-    with open_store(settings.store) as opened:
-        result, interrupted = run_tuning(target, settings, opened, quiet=quiet)
-        if json:
-            print_json(nothing_yet(target) if result is None else result.to_json())
-        elif result is not None:
-            print_lines(summary(result, opened.location, store))
-        else:
-            print("interrupted before the first config was measured")
+    result, interrupted = run_tuning(target, settings, quiet=quiet)
+    if json:
+        print_json(nothing_yet(target) if result is None else result.to_json())
+    elif result is not None:
+        print_lines(summary(result, store_place(settings.store), store))
+    else:
+        print("interrupted before the first config was measured")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def run_tuning(
-    target: Target, settings: Settings, store: Store, *, quiet: bool
-) -> tuple[Result | None, bool]:
+def run_tuning(target: Target, settings: Settings, *, quiet: bool) -> tuple[Result | None, bool]:
     """Tunes with progress on stderr; the result, and whether Ctrl-C ended it.
 
     A result is None only when Ctrl-C came before anything was measured.
@@ -92,7 +88,7 @@ def run_tuning(
 
     try:
         with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
-            return run(target, settings=settings, store=store, on_event=on_event), False
+            return run(target, settings=settings, on_event=on_event), False
     except Interrupted as interrupted:
         return interrupted.result, True
     except KeyboardInterrupt:

@@ -26,9 +26,10 @@ Values = tuple[Value, ...]
 
 BURN_IN = 200
 STEPS_PER_DRAW = 10
-FRUITLESS_WALKS = 20_000
+FRUITLESS_WALKS = 5_000
 REMEMBERED_STATES = 50_000
-LISTING_STEPS = 200_000
+# What `at_most` tries before it gives up on a space that cannot be counted.
+VALUES_TRIED = 100_000
 
 
 class ValidChoices:
@@ -37,7 +38,8 @@ class ValidChoices:
     def __init__(self, parameters: Sequence[Parameter], constraints: Sequence[Constraint]) -> None:
         values = {parameter.name: parameter.values for parameter in parameters}
         self.names = tuple(values)
-        self.combinations = math.prod(len(offered) for offered in values.values())
+        self._sizes = [len(offered) for offered in values.values()]
+        self.combinations = math.prod(self._sizes)
         self._components = [
             Component(names, values, [one for one in constraints if one.names[0] in names])
             for names in connected(self.names, constraints)
@@ -57,8 +59,9 @@ class ValidChoices:
         if self.count is not None:
             return self.count <= limit
         try:
-            found = sum(1 for _ in itertools.islice(self._listing(LISTING_STEPS), limit + 1))
-        except _StepsSpent:
+            listing = self._listing(VALUES_TRIED + 4 * limit)
+            found = sum(1 for _ in itertools.islice(listing, limit + 1))
+        except _EffortSpent:
             return False
         return found <= limit
 
@@ -66,18 +69,18 @@ class ValidChoices:
         """In the author's order, the first parameter slowest."""
         return self._listing(math.inf)
 
-    def _listing(self, max_steps: float) -> Iterator[Values]:
+    def _listing(self, max_tried: float) -> Iterator[Values]:
         plan = self._plan()
         last = len(plan) - 1
         nodes: list[Any] = [None] * len(plan)
-        steps = 0
+        tried = 0
 
         def batches(at: int, prefix: Values) -> Iterator[tuple[Values, list[Value]]]:
-            nonlocal steps
-            steps += 1
-            if steps > max_steps:
-                raise _StepsSpent
+            nonlocal tried
             graph, depth, previous = plan[at]
+            tried += self._sizes[at]
+            if tried > max_tried:
+                raise _EffortSpent
             node = graph.root if previous is None else nodes[previous]
             values, children = graph.expand(depth, node)
             if at == last:
@@ -142,8 +145,8 @@ class ValidChoices:
         return tuple(chosen[name] for name in self.names)
 
 
-class _StepsSpent(Exception):
-    pass
+class _EffortSpent(Exception):
+    """A listing has tried more values than it was allowed."""
 
 
 def _draws(component: Component, rng: np.random.Generator) -> Iterator[dict[str, Value]]:

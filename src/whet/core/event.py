@@ -63,6 +63,11 @@ class RaceAdvanced:
 
 
 @dataclass(frozen=True)
+class DuelStarted:
+    rivals: tuple[Config, ...]
+
+
+@dataclass(frozen=True)
 class DuelEnded:
     """`equals` is empty when `winner` beat everyone."""
 
@@ -91,6 +96,7 @@ Event: TypeAlias = (
     | TrialFinished
     | BestChanged
     | RaceAdvanced
+    | DuelStarted
     | DuelEnded
     | Noted
     | RunFinished

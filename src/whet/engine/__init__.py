@@ -1,9 +1,29 @@
-"""Joins search, build, measure and store into one loop. Knows no target by name."""
+"""Joins search, build, measure and store into one loop. Knows no target by name.
 
-from whet.engine.plan import Plan
-from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
-from whet.engine.target import BenchLimits, Target
-from whet.engine.tune import Interrupted, tune
+Names are imported when first used: reading a setting must not load the measuring room.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.engine.plan import Plan
+    from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
+    from whet.engine.target import BenchLimits, Target
+    from whet.engine.tune import Interrupted, tune
+
+_HOMES = {
+    "BenchLimits": "target",
+    "Interrupted": "tune",
+    "Plan": "plan",
+    "ResolvedSettings": "settings",
+    "Settings": "settings",
+    "Target": "target",
+    "resolve_settings": "settings",
+    "tune": "tune",
+}
 
 __all__ = [
     "BenchLimits",
@@ -15,3 +35,11 @@ __all__ = [
     "resolve_settings",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'whet.engine' has no attribute '{name}'")
+    value = getattr(import_module(f"whet.engine.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

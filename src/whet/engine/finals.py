@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.core.event import DuelEnded, RaceAdvanced
+from whet.core.event import DuelEnded, DuelStarted, RaceAdvanced
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import median
 from whet.engine.recorder import Candidate
 from whet.engine.workbench import Workbench
-from whet.measure import Duel, DuelOutcome
+from whet.measure import Duel, DuelOutcome, Exit
 
 PAIRS_WITH_FIRST = 7
 
@@ -45,7 +45,7 @@ class Finals:
         if self._b.plan.fixed_samples is not None:
             return self._lowest_median()
         self._race()
-        standing = self._standing()
+        standing = self._finalists()
         if len(standing) > 1 and self._b.plan.duel is not None:
             winner = self._duel(standing)
         else:
@@ -57,14 +57,25 @@ class Finals:
         best = min(timed, key=_median_then_order, default=None)
         return None if best is None else Winner(best)
 
+    def _finalists(self) -> list[Candidate]:
+        """More than can duel are left only when time ran out: then the best placed are."""
+        standing = self._standing()
+        places = self._b.plan.race.finalists
+        for place, candidate in enumerate(standing[places:], start=places + 1):
+            reason = f"place {place} of {len(standing)} when time ran out; {places} could duel"
+            self._b.put_out((*self._b.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
+        return self._standing()
+
     def _standing(self) -> list[Candidate]:
         return [self._b.candidates[id] for id in self._b.race.live]
 
     def _race(self) -> None:
         race, rounds = self._b.race, 0
-        while self._b.seconds_left > 0 and (requests := race.plan()):
+        # Half of what is left of a time budget goes to the duel.
+        end = self._b.seconds_left / 2 if self._b.budget.seconds is not None else 0.0
+        while self._b.seconds_left > end and (requests := race.plan()):
             for request in requests:
-                if self._b.seconds_left > 0 and race.verdict(request.id) == "in":
+                if self._b.seconds_left > end and race.verdict(request.id) == "in":
                     self._b.sample(self._b.candidates[request.id], request.samples)
             rounds += 1
             self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
@@ -100,6 +111,7 @@ class Finals:
             prefer={rival.id: _preference(rival) for rival in rivals},
         )
         by_id = {rival.id: rival for rival in rivals}
+        self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         while self._b.seconds_left > 0 and (turn := duel.next_round()):
             start = time.perf_counter()
             times = self._b.duel_round([by_id[id] for id in turn])

@@ -63,7 +63,8 @@ class CpuTimer:
         self._cpu_resolution_ns = cpu_resolution_ns
 
     def warm(self, run: Runnable) -> Warm:
-        judged_from = self._judged_from_ns()
+        # In a burst shorter than a sample, reading the clocks would count as being busy.
+        judged_from = max(self._judged_from_ns(), self._min_sample_ns)
         start = self._clock()
         loops = 1
         busy: float | None = None

@@ -45,6 +45,7 @@ class Desk:
         self.folder = folder
         self.output = os.dup(1)
         self.streams = (sys.stdin, sys.stdout, sys.stderr)
+        self.owner = os.getpid()
 
     def read(self) -> bytes | None:
         """The next frame, or None when the parent has gone."""
@@ -52,6 +53,8 @@ class Desk:
         return None if header is None else self._read_exactly(HEADER.unpack(header)[0])
 
     def write(self, payload: bytes) -> None:
+        if os.getpid() != self.owner:  # the task forked, and this is the copy
+            os._exit(0)
         left = memoryview(HEADER.pack(len(payload)) + payload)
         while left:
             left = left[os.write(self.connection, left) :]

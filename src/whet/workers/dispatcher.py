@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from whet.workers import child, descriptors, process
 from whet.workers.keeper import Keeper
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
-from whet.workers.report import describe_exit, read_report, with_output
+from whet.workers.report import Report, describe_exit, read_report, with_output
 from whet.workers.task import Kind, Outcome, Task
 
 _FAILED_STARTS = 3
@@ -288,11 +288,13 @@ class Dispatcher:
         channel.flush()
         try:
             while seat in self._seats and (frame := channel.receive()) is not None:
-                if seat.ready:
-                    self._finish(seat, frame)
-                else:
+                if not seat.ready:
                     seat.ready = True
                     self._failed_starts = 0
+                elif seat.job is not None:
+                    self._finish(seat, seat.job, read_report(frame))
+                else:
+                    raise EOFError  # it answers what nobody asked
         except EOFError:
             seat.worker.await_exit()
             self._lose(seat)
@@ -300,11 +302,9 @@ class Dispatcher:
         if seat in self._seats and seat.worker.exited():
             self._lose(seat)
 
-    def _finish(self, seat: _Seat, frame: bytes) -> None:
-        report = read_report(frame)
-        assert seat.job is not None
+    def _finish(self, seat: _Seat, job: Job, report: Report) -> None:
         outcome = Outcome(
-            ticket=seat.job.ticket,
+            ticket=job.ticket,
             kind=Kind.DONE if report.ok else Kind.RAISED,
             value=report.value,
             error="" if report.ok else with_output(report.summary, seat.worker.tail()),

@@ -114,6 +114,8 @@ class Worker:
 
 def check_mode(mode: str) -> Mode:
     if mode == "spawn":
+        if not sys.executable:
+            raise UsageError("this Python does not know its own executable; use mode 'fork'")
         return "spawn"
     if mode == "fork":
         return "fork"
@@ -131,8 +133,6 @@ def pack(work: object, what: str, remedy: str = "; use mode 'fork'") -> bytes:
 
 def spawn(keeper: Keeper, for_session: bool) -> Worker:
     """Starts a fresh interpreter. It is ready for work when it has sent a frame."""
-    if not sys.executable:
-        raise UsageError("this Python does not know its own executable; use mode 'fork'")
 
     def start(far: int, token: str, folder: str, output: int) -> int:
         process = subprocess.Popen(

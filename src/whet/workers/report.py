@@ -31,10 +31,13 @@ class Report:
 
 
 def read_report(frame: bytes) -> Report:
-    """Never raises for what the work returned: a value that does not load is an error report."""
-    ok, value, exception, type_name, text, trace, seconds, stages, left_running = pickle.loads(
-        frame
-    )
+    """A value that does not load makes an error report. EOFError for what is no report at all."""
+    try:
+        (ok, value, exception, type_name, text, trace, seconds, stages, left_running) = (
+            pickle.loads(frame)
+        )
+    except Exception:
+        raise EOFError from None
     loaded, problem = _load(value) if ok else (None, None)
     raised, _ = _load(exception) if exception is not None else (None, None)
     if problem is not None:
@@ -58,7 +61,7 @@ def read_report(frame: bytes) -> Report:
 def describe_exit(returncode: int | None) -> str:
     """`-11` is "was killed by SIGSEGV", `3` is "exited with code 3"."""
     if returncode is None:
-        return "hung up without an answer"
+        return "gave no answer that makes sense"
     if returncode >= 0:
         return f"exited with code {returncode}"
     number = -returncode

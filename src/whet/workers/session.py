@@ -82,10 +82,15 @@ class _Limit:
 
 @dataclass
 class _Seat:
-    """The child of the moment. Only the keeper's thread fills and clears it."""
+    """The child of the moment. Only the keeper's thread fills and clears it.
+
+    `asked`: a request is out. Between calls that means the last one was interrupted, and an
+    answer nobody waits for must not meet the next.
+    """
 
     worker: Worker | None = None
     made: bool = False
+    asked: bool = False
     closed: bool = False
 
 
@@ -153,7 +158,6 @@ class Session:
                 limit = math.inf if limit_s is None else limit_s
                 report = self._exchange(worker, payload, memory_bytes, _Limit(limit))
             except BaseException:
-                # Also on an interrupt: an answer nobody waits for must not meet the next call.
                 self._discard()
                 raise
         if not report.ok:
@@ -174,6 +178,8 @@ class Session:
     def _worker(self) -> Worker:
         if self._seat.closed or self._keeper.foreign:
             raise RuntimeError("the session is closed, or was opened by another process")
+        if self._seat.asked:
+            self._discard()
         if self._seat.worker is None:
             self._generation += 1
             self._keeper.run(_starter(self._keeper, self._seat, self._mode, self._factory))
@@ -193,8 +199,14 @@ class Session:
         self, worker: Worker, payload: bytes, memory_bytes: int | None, limit: _Limit
     ) -> Report:
         worker.forget_output()
+        self._seat.asked = True
         worker.channel.send(pickle.dumps((memory_bytes, payload), protocol=5))
-        return read_report(self._await_frame(worker, limit))
+        frame = self._await_frame(worker, limit)
+        self._seat.asked = False
+        try:
+            return read_report(frame)
+        except EOFError:
+            raise self._died(worker) from None
 
     def _await_frame(self, worker: Worker, limit: _Limit) -> bytes:
         channel, poll = worker.channel, select.poll()
@@ -249,6 +261,7 @@ def _starter(
 
 def _empty(keeper: Keeper, seat: _Seat) -> None:
     worker, seat.worker = seat.worker, None
+    seat.asked = False
     if worker is not None:
         process.retire(keeper, [worker])
 

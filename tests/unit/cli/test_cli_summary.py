@@ -64,6 +64,12 @@ def test_best_is_set_against_first_with_its_interval() -> None:
     assert "first    BM=8 BN=8\n         4.00 µs; the best is 4.00× as fast" in said
 
 
+def test_a_speed_up_that_was_measured_side_by_side_is_said_to_be() -> None:
+    said = text(a_result(paired_speedup=3.5))
+
+    assert "4.00 µs; side by side, the best is 3.50× as fast" in said
+
+
 def test_a_first_config_that_wins_is_said_to() -> None:
     result = a_result()
 

@@ -4,6 +4,7 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError
+from whet.core.parameter import Permutation
 from whet.core.space import Space
 
 
@@ -43,8 +44,6 @@ class TestExpressions:
         assert [config["a"] for config in space] == kept
 
     def test_read_the_items_of_an_order(self) -> None:
-        from whet.core.parameter import Permutation
-
         space = Space([Permutation("loops", "mnk")], ["loops[0] == 'm'", "index(loops, 'k') == 1"])
         assert [config["loops"] for config in space] == [("m", "k", "n")]
 
@@ -123,15 +122,15 @@ class TestBadExpressions:
             "'%1000000000d' % a != ''",
             "round(a, -10 ** 9) > 1",
             "2 ** (a * 10 ** 6) > 1",
-            "lcm(a, 'x') > 1",
         ],
     )
     def test_a_result_of_hostile_size_is_an_error_and_not_computed(self, expression: str) -> None:
-        with pytest.raises(SpaceError, match="constraint .* fails for a=5"):
+        with pytest.raises(SpaceError, match=r"constraint .* fails for a=5"):
             list(Space({"a": [5]}, [expression]))
 
     @pytest.mark.parametrize(
-        "expression", ["-" * 1500 + "a", "(" * 150 + "a" + ")" * 150, "a" + "+a" * 900, "not " * 400]
+        "expression",
+        ["-" * 1500 + "a", "(" * 250 + "a" + ")" * 250, "a" + "+a" * 900, "not " * 400 + "a"],
     )
     def test_deep_nesting_is_refused(self, expression: str) -> None:
         with pytest.raises(SpaceError):

@@ -75,7 +75,7 @@ class TestPermutation:
         assert loops.columns == ("loops[m]", "loops[n]", "loops[k]")
 
     def test_more_than_eight_items_are_refused_with_a_remedy(self) -> None:
-        with pytest.raises(SpaceError, match="'loops' permutes 9 items.*Categorical"):
+        with pytest.raises(SpaceError, match=r"'loops' permutes 9 items.*Categorical"):
             Permutation("loops", range(9))
 
 
@@ -90,7 +90,7 @@ class TestInfer:
 
     @pytest.mark.parametrize("scalar", [5, "row", None, 2.5, {"x": 1}])
     def test_one_value_instead_of_a_list_is_refused(self, scalar: object) -> None:
-        with pytest.raises(SpaceError, match="parameter 'a' is .*give a list of values"):
+        with pytest.raises(SpaceError, match=r"parameter 'a' is .*give a list of values"):
             infer("a", scalar)
 
     def test_no_values_are_refused(self) -> None:

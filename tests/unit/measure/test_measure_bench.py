@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 from measure_kernels import (
@@ -13,11 +14,32 @@ from measure_kernels import (
     quick_timer,
 )
 
-from whet.core.config import Config
+from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
 from whet.core.trial import Limit
-from whet.measure import Bench, LocalBench, RemoteBench
+from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict
+from whet.testing.fakes import FakeDevice, FakeKernel
+
+
+class FakeLoaded(FakeKernel):
+    facts: ClassVar[dict[str, Value]] = {}
+
+    def check(self) -> Verdict:
+        return Verdict(True)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeLoader:
+    def __init__(self, ns: float) -> None:
+        self.device = FakeDevice()
+        self.kernel = FakeLoaded(self.device, ns, first_factor=1.0, busy=1.0)
+
+    def load(self, config: Config, artifact: object) -> FakeLoaded:
+        return self.kernel
+
 
 GOOD = Config(name="good")
 LIMIT_S = 20.0
@@ -142,6 +164,18 @@ class TestLocal:
         bench.sample(Config(name="a"), None, 1)
         bench.first(Config(name="c"), None, 1)
         assert [entry for entry in loader.log if entry.startswith("close")] == ["close b"]
+
+    @pytest.mark.parametrize(("ns", "untimed"), [(1_000_000, 1), (50_000_000, 0)])
+    def test_a_short_kernel_runs_once_untimed_after_another_may_have_run(
+        self, ns: int, untimed: int
+    ) -> None:
+        loader = FakeLoader(ns)
+        clock = loader.device.clock
+        bench = LocalBench(loader, CpuTimer(clock, clock.cpu, cpu_resolution_ns=1))
+        bench.first(GOOD, None, 2)
+        before = loader.kernel.executions
+        bench.sample(GOOD, None, 3)
+        assert loader.kernel.executions - before == 3 + untimed
 
     def test_closing_it_closes_everything_whatever_that_does(self) -> None:
         loader = KernelLoader()

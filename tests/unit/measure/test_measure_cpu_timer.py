@@ -112,12 +112,27 @@ def test_a_kernel_is_judged_by_its_own_use_of_the_cpu(busy: float) -> None:
     assert timer.measure(kernel, 1, warm).discarded == 1
 
 
+def test_reading_the_clocks_does_not_pass_for_being_busy() -> None:
+    """Every reading of the CPU clock takes 2 µs of it, which shows in bursts of a few µs."""
+    device = FakeDevice()
+
+    def costly() -> int:
+        device.clock.advance(2_000)
+        return device.clock.cpu()
+
+    timer = CpuTimer(device.clock, costly, min_sample_ns=200_000, cpu_resolution_ns=1)
+    kernel = device.kernel(5_000)
+    warm = timer.warm(kernel)
+    assert warm.busy == pytest.approx(1.0, abs=0.02)
+    assert timer.measure(kernel, 5, warm).discarded == 0
+
+
 def test_what_the_cpu_clock_cannot_resolve_is_not_judged() -> None:
     clock = FakeClock()
     timer, kernel = timer_on(clock, cpu_resolution_ns=10_000_000), Scripted(clock)
-    warm = timer.warm(kernel)
+    assert timer.warm(kernel).busy is None
     kernel.put_aside_ns = [900_000]
-    reading = timer.measure(kernel, 1, warm)
+    reading = timer.measure(kernel, 1, Warm(loops=1, estimate_ns=1e6, seconds=0, busy=1.0))
     assert reading.samples == (1.9e6,)
     assert (reading.quality, reading.discarded) == ("clean", 0)
 

@@ -137,6 +137,19 @@ class TestAnchor:
         assert race.verdict("worse") == "out"
         assert race.verdict("better") == "in"
 
+    def test_how_much_the_best_moves_between_visits_is_learned(self) -> None:
+        steady, restless = settled_race(), settled_race()
+        for k in range(8):
+            steady.record("best", [100_000, 101_000])
+            restless.record("best", [97_500, 98_500] if k % 2 else [102_500, 103_500])
+        for race in (steady, restless):
+            race.enter("new", 99)
+            race.record("new", [107_000, 108_000])
+            for request in race.plan():
+                race.record(request.id, [100_000, 101_000])
+        assert steady.verdict("new") == "out"
+        assert restless.verdict("new") == "in"
+
 
 class TestPrior:
     """Samples of an earlier run stand for a first look."""
@@ -159,6 +172,14 @@ class TestPrior:
         race.enter("new", 1)
         assert race.record("new", [103_000, 104_000]) == ()
         assert set(race.live) == {"stored", "new"}
+
+    @pytest.mark.parametrize(("rerun_noise", "verdict"), [(0.02, "in"), (0.001, "out")])
+    def test_samples_of_another_day_say_less(self, rerun_noise: float, verdict: str) -> None:
+        race = Race(RacePolicy(rerun_noise=rerun_noise))
+        race.enter("stored", 0, prior=[100_000, 100_100] * 15)
+        race.enter("new", 1)
+        race.record("new", [106_000, 106_100])
+        assert race.verdict("new") == verdict
 
     def test_a_newcomer_who_is_clearly_faster_puts_it_out(self) -> None:
         race = self.with_stored_best()
@@ -230,6 +251,30 @@ class TestRounds:
     def test_precise_samples_end_them_early(self) -> None:
         truth = {str(k): 100_000.0 for k in range(10)}
         assert finish(self.crowd(10), FakeDevice(), truth) <= 4 * 10
+
+    def run_passes(self, race: Race, times: list[dict[str, float]]) -> None:
+        for passed in times:
+            for request in race.plan():
+                race.record(request.id, [passed[request.id]])
+
+    def test_a_change_of_pace_between_passes_is_taken_out(self) -> None:
+        race = self.crowd(6, finalists=2)
+        truth = {str(k): 100_000 * (1.0 if k < 2 else 1.1) for k in range(6)}
+        paces = (1.0, 1.3, 1.0, 1.3)
+        self.run_passes(race, [{id: ns * pace for id, ns in truth.items()} for pace in paces])
+        assert race.live == ("0", "1")
+
+    @pytest.mark.parametrize(
+        ("last", "verdict"), [([1.08, 1.08, 1.08, 1.08], "out"), ([1.08, 1.3, 1.08, 1.3], "in")]
+    )
+    def test_one_who_is_noisier_than_the_others_gets_more_room(
+        self, last: list[float], verdict: str
+    ) -> None:
+        race = self.crowd(6, finalists=2, precision=0.0)
+        others = dict.fromkeys((str(k) for k in range(5)), 100_000.0)
+        odd = [1.0, 1.0, 1.0, 1.08, *last]
+        self.run_passes(race, [{**others, "5": 100_000 * factor} for factor in odd])
+        assert race.verdict("5") == verdict
 
     def test_one_who_fails_is_out_and_holds_nobody_up(self) -> None:
         race = self.crowd(6, finalists=2)

@@ -152,10 +152,11 @@ def test_a_forked_task_shares_no_buffers_handlers_or_exits_with_its_parent(tmp_p
 def test_a_process_forked_by_the_caller_leaves_the_workers_alone(tmp_path: Path) -> None:
     done = run_script(
         """
-        import os, sys
+        import os, sys, warnings
         import worker_tasks as tasks
         from whet.workers import Session, Task, open_pool
 
+        warnings.simplefilter("ignore")  # of forking beside threads
         with open_pool(1) as pool, Session(tasks.Counter) as session:
             session.call("add")
             pid = os.fork()

@@ -89,6 +89,19 @@ def test_a_worker_that_hangs_up_but_lives_is_ended(pool: Pool) -> None:
     assert after.value == 2
 
 
+def test_a_task_that_forks_and_returns_twice_has_one_outcome(pool: Pool) -> None:
+    outcome, after = tasks.run(pool, Task(tasks.fork_and_return), Task(tasks.add, (1, 1)))
+    assert outcome.kind is Kind.DONE
+    assert after.value == 2
+
+
+def test_a_garbled_answer_ends_the_worker_and_not_the_pool(pool: Pool) -> None:
+    outcome, after = tasks.run(pool, Task(tasks.babble), Task(tasks.add, (1, 1)))
+    assert outcome.kind is Kind.DIED
+    assert outcome.error == "gave no answer that makes sense"
+    assert after.value == 2
+
+
 def test_passing_the_time_limit_kills_the_whole_tree(pool: Pool, tmp_path: Path) -> None:
     for limit_s in tasks.long_enough(tmp_path):
         ticket = pool.submit(Task(tasks.hang_with_children, (tmp_path,), limit_s))

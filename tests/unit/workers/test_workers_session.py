@@ -57,6 +57,12 @@ def test_an_exit_is_an_error_with_its_code(session: Session) -> None:
     assert (caught.value.signal, caught.value.exitcode) == (None, 4)
 
 
+def test_a_garbled_answer_is_a_death(session: Session) -> None:
+    with pytest.raises(WorkerDied):
+        session.call("run", tasks.babble)
+    assert session.call("add").value == 1
+
+
 def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> None:
     session.call("add", 5)
     folder = session.tempdir

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -157,6 +159,21 @@ def long_enough(folder: Path) -> Iterator[float]:
 def leave_a_child_running() -> tuple[int, int]:
     child = subprocess.Popen(["sleep", str(FOREVER)], start_new_session=True)
     return os.getpid(), child.pid
+
+
+def fork_and_return() -> int:
+    """Both copies return; only one of them is the worker."""
+    os.fork()
+    return os.getpid()
+
+
+def babble() -> None:
+    """Writes nonsense to its connection."""
+    for descriptor in range(3, 64):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, (7).to_bytes(8, "big") + b"garbage")
+    time.sleep(FOREVER)
 
 
 def spawn_and_crash(folder: Path) -> None:
