@@ -157,7 +157,8 @@ class Component:
         return bits
 
     def _raw_bits(self, names: frozenset[str]) -> float:
-        return sum(math.log2(len(self._values[name])) for name in names)
+        # One logarithm of the exact product: a sum would depend on the order of the set.
+        return math.log2(math.prod(len(self._values[name]) for name in names))
 
 
 def _conjuncts(term: Term) -> list[Term]:

@@ -50,7 +50,7 @@ class ValidChoices:
         """None where a component is too intricate to count."""
         counted = [component.counted for component in self._components]
         known = [diagram.count for diagram in counted if diagram is not None]
-        return math.prod(known) if len(known) == len(counted) else None
+        return math.prod(known) if len(known) == len(counted) or 0 in known else None
 
     def at_most(self, limit: int) -> bool:
         """False also where that cannot be told with reasonable effort."""
@@ -74,6 +74,8 @@ class ValidChoices:
         last = len(plan) - 1
         nodes: list[Any] = [None] * len(plan)
         tried = 0
+        if any(not graph.expand(0, graph.root)[0] for graph, _, _ in plan):
+            return
 
         def batches(at: int, prefix: Values) -> Iterator[tuple[Values, list[Value]]]:
             nonlocal tried

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 Quality = Literal["clean", "contaminated", "host_bound"]
 L2 = Literal["none", "warm", "cold"]
+
+_QUALITIES: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
 
 CONFIDENCE = 0.95
 
@@ -96,15 +98,14 @@ class Timing:
             return self.foreign.low_ns, self.foreign.high_ns
         return median_interval(self.samples)
 
-    def with_samples(self, more: Sequence[float], discarded: int = 0) -> Timing:
-        return Timing(
-            (*self.samples, *more),
-            self.timer,
-            self.loops,
-            self.l2,
-            self.quality,
-            self.discarded + discarded,
-            self.foreign,
+    def extended(self, later: Timing) -> Timing:
+        """With the samples of a later reading of the same kind; as trustworthy as the worse."""
+        worse = max(self.quality, later.quality, key=_QUALITIES.index)
+        return replace(
+            self,
+            samples=(*self.samples, *later.samples),
+            quality=worse,
+            discarded=self.discarded + later.discarded,
         )
 
     def comparable(self, other: Timing) -> bool:

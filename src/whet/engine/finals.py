@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +13,12 @@ from whet.core.status import Status
 from whet.core.timing import median
 from whet.engine.recorder import Candidate
 from whet.engine.workbench import Workbench
-from whet.measure import Duel, DuelOutcome, Exit
+from whet.measure import Duel, DuelOutcome, Exit, Request
 
 PAIRS_WITH_FIRST = 7
+
+# Configs sampled in one round trip; between two of these the budget is looked at.
+BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,21 @@ class Finals:
         # Half of what is left of a time budget goes to the duel.
         end = self._b.seconds_left / 2 if self._b.budget.seconds is not None else 0.0
         while self._b.seconds_left > end and (requests := race.plan()):
-            for request in requests:
-                if self._b.seconds_left > end and race.verdict(request.id) == "in":
-                    self._b.sample(self._b.candidates[request.id], request.samples)
+            for some in _batched(requests, BATCH):
+                if self._b.seconds_left > end:
+                    self._take(some)
             rounds += 1
             self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
+
+    def _take(self, requests: Sequence[Request]) -> None:
+        """Single samples of configs at hand go in one round trip; the rest one by one."""
+        wanted = [(self._b.candidates[request.id], request.samples) for request in requests]
+        together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
+        for id, ns in self._b.round(together).items() if together else ():
+            self._b.put_out(self._b.race.record(id, (ns,)))
+        for candidate, samples in wanted:
+            if candidate not in together and self._b.race.verdict(candidate.id) == "in":
+                self._b.sample(candidate, samples)
 
     def _against_first(self, winner: Winner) -> Winner:
         """The speed-up people will quote deserves better than two samples from another minute."""
@@ -92,7 +106,7 @@ class Finals:
             if self._b.seconds_left <= 0:
                 break
             pair = (best, author) if turn % 2 else (author, best)
-            times = self._b.duel_round(pair)
+            times = self._b.round(pair)
             if len(times) == 2:
                 ratios.append(times[author.id] / times[best.id])
         return replace(winner, speedup=median(ratios)) if ratios else winner
@@ -114,7 +128,7 @@ class Finals:
         self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         while self._b.seconds_left > 0 and (turn := duel.next_round()):
             start = time.perf_counter()
-            times = self._b.duel_round([by_id[id] for id in turn])
+            times = self._b.round([by_id[id] for id in turn])
             for id in set(turn) - set(times):
                 duel.drop(id)
             if times:
@@ -134,6 +148,11 @@ class Finals:
         }
         names = {id: f"[{candidate.config}]" for id, candidate in by_id.items()}
         return Winner(winner, equals, outcome.describe(names), FrozenMap(lost))
+
+
+def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:
+    for start in range(0, len(requests), size):
+        yield requests[start : start + size]
 
 
 def _median_then_order(candidate: Candidate) -> tuple[float, int]:

@@ -118,21 +118,23 @@ class Workbench:
         self.put_out(self.race.record(candidate.id, new))
         return True
 
-    def duel_round(self, rivals: Sequence[Candidate]) -> dict[str, float]:
+    def round(self, rivals: Sequence[Candidate]) -> dict[str, float]:
         """One sample of each, in this order; who fails is out of the race and not in the answer."""
         parts: dict[str, float] = {}
         with self.ledger.measuring(parts):
-            round = self.bench.duel_round(
+            turn = self.bench.round(
                 [(rival.config, rival.artifact) for rival in rivals], limit_s=self.look_limit_s
             )
-            parts.update(round.seconds)
+            parts.update(turn.seconds)
+        share = Cost(FrozenMap({name: s / len(rivals) for name, s in turn.seconds.items()}))
         for rival in rivals:
-            reading, failure = round.readings.get(rival.id), round.failures.get(rival.id)
+            reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
             if failure is not None:
                 self.fail(rival, failure)
             elif reading is not None and rival.timing is not None:
-                rival.timing = rival.timing.with_samples(reading.samples, reading.discarded)
-        return round.times
+                rival.timing = rival.timing.extended(reading.timing())
+                rival.cost += share
+        return turn.times
 
     def fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
         """A config that was in the race broke down."""
@@ -155,7 +157,7 @@ class Workbench:
             )
             parts.update(seconds)
         candidate.cost += Cost(seconds)
-        candidate.timing = candidate.timing.with_samples(reading.samples, reading.discarded)
+        candidate.timing = candidate.timing.extended(reading.timing())
         return reading.samples
 
     def _build(self, candidate: Candidate) -> None:

@@ -84,7 +84,7 @@ class Bench(Protocol):
     ) -> tuple[Reading, FrozenMap[float]]:
         """More samples, and the seconds by phase that they took."""
 
-    def duel_round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
         """One sample of each, in this order, in one round trip."""
 
     def forget(self, config: Config) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.measure.bench import Built, FirstLook, Loader, Round
-from whet.measure.station import Station
+from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 
 
@@ -22,7 +22,7 @@ class LocalBench:
     in_process = True
 
     def __init__(
-        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = 64
+        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = CAPACITY
     ) -> None:
         self._station = Station(loader, timer, check_each, capacity)
 
@@ -36,8 +36,8 @@ class LocalBench:
     ) -> tuple[Reading, FrozenMap[float]]:
         return self._station.sample(config, artifact, samples)
 
-    def duel_round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        return self._station.duel_round(built)
+    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+        return self._station.round(built)
 
     def forget(self, config: Config) -> None:
         self._station.forget(config.id)

@@ -12,13 +12,15 @@ class RacePolicy:
 
     A config is out at once when it is `hopeless` times slower than the best. A closer call waits
     until the device's pace has been checked, which happens every `anchor_every` such calls.
-    Rounds end at `finalists` configs, at ±`precision`, or after `max_samples` each.
+    Rounds end at `finalists` configs, at ±`precision`, or after `max_samples` each; while more
+    than `crowd` are left, at most half of them survive a round.
     """
 
     first_samples: int = 2
     growth: int = 2
     max_samples: int = 32
     finalists: int = 4
+    crowd: int = 16
     confidence: float = 0.95
     precision: float = 0.01
     noise_floor: float = 0.005

@@ -13,7 +13,7 @@ from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Loader, Round
-from whet.measure.station import Station
+from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 from whet.workers.session import RemoteError, Session, WorkerDied, WorkerTimeout
 
@@ -48,7 +48,7 @@ class RemoteBench:
         mode: Literal["spawn", "fork"] = "spawn",
         memory_bytes: int | None = None,
         check_each: bool = True,
-        capacity: int = 64,
+        capacity: int = CAPACITY,
     ) -> None:
         self._memory_bytes = memory_bytes
         self._session = Session(_MakeStation(make_loader, make_timer, check_each, capacity), mode)
@@ -68,10 +68,10 @@ class RemoteBench:
         )
         return answer
 
-    def duel_round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
         whole = None if limit_s is None else limit_s * len(built)
         try:
-            turn: Round = self._call("duel_round", tuple(built), limit_s=whole)
+            turn: Round = self._call("round", tuple(built), limit_s=whole)
         except ConfigFailure:
             return self._one_by_one(built, limit_s)
         limited = {id: self._limited(failure) for id, failure in turn.failures.items()}

@@ -103,18 +103,21 @@ class Rounds:
         for index in np.flatnonzero(centres - halves > centres[best] + halves[best]).tolist():
             self._put_out(ids[index], f"{texts[index]} cannot beat {texts[best]}")
         self.done = float(halves[best]) <= policy.precision or n >= policy.max_samples
-        if self.done:
-            ranked = [ids[index] for index in np.argsort(centres, kind="stable").tolist()]
-            self._keep_finalists(ranked, dict(zip(ids, texts, strict=True)))
+        ranked = [ids[index] for index in np.argsort(centres, kind="stable").tolist()]
+        self._keep_best(ranked, dict(zip(ids, texts, strict=True)))
         self.done = self.done or len(self._live) <= policy.finalists
 
-    def _keep_finalists(self, ranked: Sequence[str], texts: Mapping[str, str]) -> None:
-        """Nobody left can be told apart by more passes: the best placed go on."""
-        kept = self._policy.finalists
+    def _keep_best(self, ranked: Sequence[str], texts: Mapping[str, str]) -> None:
+        """At the end the finalists go on. Before it, of a crowd at most the better half does: if
+        so many cannot be told apart, it matters little which one wins, and much what finding out
+        costs."""
+        policy = self._policy
+        kept = policy.finalists if self.done else max(policy.crowd, math.ceil(len(ranked) / 2))
+        onwards = f"the duel takes {kept}" if self.done else f"the better {kept} go on"
         for place, id in enumerate(ranked, start=1):
             if place > kept and id in self._live:
                 reason = f"{texts[id]} is place {place} after {len(self._passes)} passes"
-                self._put_out(id, f"{reason}, and the duel takes {kept}")
+                self._put_out(id, f"{reason}, and {onwards}")
 
     def _half_widths(self, readings: Array) -> Array:
         n = len(readings)

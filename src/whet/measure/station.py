@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config
@@ -21,10 +20,8 @@ from whet.measure.timer import Reading, Timer, Warm
 PRIMED_BELOW_NS = 5e6
 
 
-@dataclass
-class _Slot:
-    loaded: Loaded
-    warm: Warm | None = None
+# How many configs stay loaded. A race samples those that are left in turns.
+CAPACITY = 256
 
 
 class _Phases:
@@ -50,28 +47,29 @@ class Station:
     """At most `capacity` configs are loaded at once; the least recently used is closed first."""
 
     def __init__(
-        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = 64
+        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = CAPACITY
     ) -> None:
         self._loader = loader
         self._timer = timer
         self._check_each = check_each
         self._capacity = capacity
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, Loaded] = {}
+        self._warm_ups: dict[str, Warm] = {}
 
     def first(self, config: Config, artifact: Any, samples: int) -> FirstLook:
         phases = _Phases()
         self.forget(config.id)
         with self._failing(config):
-            slot = self._load(config, artifact, phases)
+            loaded = self._load(config, artifact, phases)
             if self._check_each:
                 with phases.phase("check"):
-                    verdict = slot.loaded.check()
+                    verdict = loaded.check()
                 if not verdict.ok:
                     raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
-            warm = self._warm(slot, phases)
+            warm = self._warm(config, loaded, phases)
             with phases.phase("measure"):
-                reading = self._timer.measure(slot.loaded, samples, warm)
-            facts = FrozenMap(slot.loaded.facts)
+                reading = self._timer.measure(loaded, samples, warm)
+            facts = FrozenMap(loaded.facts)
         return FirstLook(reading, facts, phases.frozen())
 
     def sample(
@@ -81,7 +79,7 @@ class Station:
         reading = self._sample(config, artifact, samples, phases)
         return reading, phases.frozen()
 
-    def duel_round(self, built: Sequence[Built]) -> Round:
+    def round(self, built: Sequence[Built]) -> Round:
         phases = _Phases()
         readings: dict[str, Reading] = {}
         failures: dict[str, ConfigFailure] = {}
@@ -99,11 +97,15 @@ class Station:
         return getattr(self, method)(*args)
 
     def forget(self, config_id: str) -> None:
-        slot = self._slots.pop(config_id, None)
-        if slot is not None:
+        self._unload(config_id)
+        self._warm_ups.pop(config_id, None)
+
+    def _unload(self, config_id: str) -> None:
+        loaded = self._slots.pop(config_id, None)
+        if loaded is not None:
             # What a kernel does when it is closed no longer matters to anybody.
             with contextlib.suppress(Exception):
-                slot.loaded.close()
+                loaded.close()
 
     def close(self) -> None:
         for config_id in tuple(self._slots):
@@ -111,31 +113,32 @@ class Station:
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
         with self._failing(config):
-            slot = self._slots.pop(config.id, None)
-            if slot is None:
-                slot = self._load(config, artifact, phases)
-            self._slots[config.id] = slot
-            fresh = slot.warm is None
-            warm = self._warm(slot, phases)
+            loaded = self._slots.pop(config.id, None)
+            if loaded is None:
+                loaded = self._load(config, artifact, phases)
+            self._slots[config.id] = loaded
+            fresh = config.id not in self._warm_ups
+            warm = self._warm(config, loaded, phases)
             if not fresh and warm.estimate_ns < PRIMED_BELOW_NS:
                 with phases.phase("warmup"):
-                    slot.loaded.repeat(1)
+                    loaded.repeat(1)
             with phases.phase("measure"):
-                return self._timer.measure(slot.loaded, samples, warm)
+                return self._timer.measure(loaded, samples, warm)
 
-    def _load(self, config: Config, artifact: Any, phases: _Phases) -> _Slot:
+    def _load(self, config: Config, artifact: Any, phases: _Phases) -> Loaded:
         while len(self._slots) >= self._capacity:
-            self.forget(next(iter(self._slots)))
+            self._unload(next(iter(self._slots)))
         with phases.phase("load"):
-            slot = _Slot(self._loader.load(config, artifact))
-        self._slots[config.id] = slot
-        return slot
+            loaded = self._loader.load(config, artifact)
+        self._slots[config.id] = loaded
+        return loaded
 
-    def _warm(self, slot: _Slot, phases: _Phases) -> Warm:
-        if slot.warm is None:
+    def _warm(self, config: Config, loaded: Loaded, phases: _Phases) -> Warm:
+        """What a warm-up taught holds for a config, however often it is loaded again."""
+        if config.id not in self._warm_ups:
             with phases.phase("warmup"):
-                slot.warm = self._timer.warm(slot.loaded)
-        return slot.warm
+                self._warm_ups[config.id] = self._timer.warm(loaded)
+        return self._warm_ups[config.id]
 
     @contextlib.contextmanager
     def _failing(self, config: Config) -> Iterator[None]:

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from whet.core.config import Config
 from whet.core.space import Space
-from whet.core.trial import Trial
+from whet.search.ordered import Ordered
 
 CHUNK = 256
 
 
-class Random:
+class Random(Ordered):
     name = "random"
 
     def __init__(self, space: Space, seed: int = 0) -> None:
+        super().__init__()
         self._space = space
         self._generator = np.random.default_rng(seed)
-        self._seen: set[Config] = set()
         self._configs = self._draw()
-
-    def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n:
-            config = next(self._configs, None)
-            if config is None:
-                break
-            if config not in self._seen:
-                self._seen.add(config)
-                asked.append(config)
-        return asked
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        self._seen.update(trial.config for trial in trials)
 
     def _draw(self) -> Iterator[Config]:
         """Draws in chunks while most of a chunk is new; then lists what is left and shuffles it,

@@ -46,6 +46,13 @@ def result_code(error: sqlite3.Error | sqlite3.Warning) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
+def unknown_workload(workload_id: str, location: str) -> StoreError:
+    return StoreError(
+        f"store {location} does not know workload {workload_id}; "
+        "put_workload or save_run comes before its trials"
+    )
+
+
 def read_only_error(path: Path) -> StoreError:
     return StoreError(
         f"store {path} is read-only, so nothing can be written to it; "

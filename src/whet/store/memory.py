@@ -15,6 +15,7 @@ from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store.faults import unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, run_end
@@ -23,7 +24,7 @@ from whet.store.rows import usable_median
 from whet.store.sweeping import Sweep
 
 
-@dataclass
+@dataclass(eq=False)
 class _Shelf:
     """All there is about one workload. `latest` is by config id, in order of first appearance."""
 
@@ -181,6 +182,7 @@ class MemoryStore(Store):
             )
 
     def merge(self, other: Store) -> MergeReport:
+        self._refuse_if_read_only()
         workloads = trials = runs = 0
         for part in contents(other):
             with self._writing():
@@ -249,16 +251,12 @@ class MemoryStore(Store):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._reading():
-            if self._read_only:
-                raise StoreError("store :memory: is read-only; open it without read_only")
+            self._refuse_if_read_only()
             yield
 
-
-def unknown_workload(workload_id: str, location: str) -> StoreError:
-    return StoreError(
-        f"store {location} does not know workload {workload_id}; "
-        "put_workload or save_run comes before its trials"
-    )
+    def _refuse_if_read_only(self) -> None:
+        if self._read_only:
+            raise StoreError("store :memory: is read-only; open it without read_only")
 
 
 def _older(shelf: _Shelf, cutoff: float | None) -> bool:

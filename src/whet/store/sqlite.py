@@ -17,10 +17,9 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import statements as sql
 from whet.store.connecting import connect
-from whet.store.faults import read_only_error, store_error
+from whet.store.faults import read_only_error, store_error, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.memory import unknown_workload
 from whet.store.merging import Contents, contents, run_end
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import (
@@ -154,6 +153,7 @@ class SqliteStore(Store):
         )
 
     def merge(self, other: Store) -> MergeReport:
+        self._refuse_if_read_only()
         workloads = trials = runs = 0
         for part in contents(other):
             rows = [trial_values(trial) for trial in part.trials]
@@ -217,10 +217,13 @@ class SqliteStore(Store):
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """IMMEDIATE: a transaction that begins by reading may be refused the lock later on."""
         with self._guarded() as db:
-            if self._read_only:
-                raise read_only_error(self._path)
+            self._refuse_if_read_only()
             with _transaction(db, "BEGIN IMMEDIATE"):
                 yield db
+
+    def _refuse_if_read_only(self) -> None:
+        if self._read_only:
+            raise read_only_error(self._path)
 
     def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
         row = (workload.id, workload.kernel, time.time(), workload_body(workload))

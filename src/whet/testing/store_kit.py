@@ -10,6 +10,7 @@ Each call of `make_store` gets a folder of its own and returns an empty store. p
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -630,12 +631,19 @@ def subfolder(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def die_if_stuck(seconds: int = 30) -> None:
+    """For forked children: a lock that is never freed shall fail a test, not hang it."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+
+
 def in_child(check: Callable[[], bool]) -> bool:
     """What `check` says in a forked child; False as well where it raises."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
+            die_if_stuck()
             code = 0 if check() else 1
         finally:
             os._exit(code)

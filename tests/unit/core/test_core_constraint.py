@@ -57,11 +57,28 @@ class TestExpressions:
     def test_division_by_zero_that_python_would_skip_is_skipped(self) -> None:
         assert valid({"b": [0, 3], "a": [4]}, "b == 0 or a % b == 1") == ["b=0 a=4", "b=3 a=4"]
 
+    def test_division_by_zero_is_skipped_though_its_operands_are_bound_first(self) -> None:
+        spec = {"a": [4], "b": [0, 3], "c": [0, 1]}
+        assert valid(spec, "c == 0 or a % b == 1") == ["a=4 b=0 c=0", "a=4 b=3 c=0", "a=4 b=3 c=1"]
+
+    def test_division_by_zero_counts_though_the_rest_would_decide(self) -> None:
+        spec = {"a": [4], "b": [0, 3], "c": [0, 1]}
+        assert valid(spec, "a % b == 9 or c >= 0") == ["a=4 b=3 c=0", "a=4 b=3 c=1"]
+
     def test_a_conjunct_is_guarded_by_those_before_it(self) -> None:
-        spec = {"tile": [None, 8, 16], "mode": ["plain", "tiled"]}
-        assert valid(spec, "mode == 'tiled' and tile != None and tile > 8") == [
-            "tile=16 mode=tiled"
+        spec = {"tile": [None, 16, 32], "mode": ["plain", "tiled"]}
+        assert valid(spec, "(tile, mode) in ((16, 'tiled'), (32, 'tiled')) and tile > 16") == [
+            "tile=32 mode=tiled"
         ]
+
+    def test_floats_are_added_in_the_order_they_are_written_in(self) -> None:
+        assert 0.3 + 0.2 + 0.1 == 0.6 != 0.1 + 0.2 + 0.3
+        spec = {"a": [0.1, 5.5], "b": [0.2, 5.5], "c": [0.3, 5.5]}
+        assert valid(spec, "c + b + a == 0.6") == ["a=0.1 b=0.2 c=0.3"]
+
+    def test_differences_of_floats_reach_their_extremes(self) -> None:
+        spec = {"a": [3.0], "b": [1.5, 3.5], "c": [0.25, 0.75]}
+        assert valid(spec, "a <= b - c") == ["a=3.0 b=3.5 c=0.25"]
 
     def test_a_constant_conjunct_counts(self) -> None:
         assert valid({"a": [1, 2]}, "1 < 2 and a > 1") == ["a=2"]

@@ -140,6 +140,21 @@ class TestWithoutValidConfigs:
         assert space.sample(np.random.default_rng(0), 3, replace=True) == []
 
 
+    def test_is_seen_at_once_though_other_parameters_are_free(self) -> None:
+        free = {f"p{at}": range(100) for at in range(12)}
+        space = Space({**free, "z": [1, 2]}, ["z > 5"])
+        assert space.count == 0
+        assert space.first is None
+
+    def test_is_known_though_the_rest_cannot_be_counted(self) -> None:
+        rest = {f"p{at}": range(32) for at in range(8)}
+
+        def unknown(p0, p1, p2, p3, p4, p5, p6, p7):  # type: ignore[no-untyped-def]
+            return True
+
+        assert Space({**rest, "z": [1, 2]}, [unknown, "z > 5"]).count == 0
+
+
 class TestSize:
     def test_is_exact_far_beyond_what_can_be_enumerated(self) -> None:
         space = Space({f"p{at}": range(100) for at in range(12)}, ["p0 < p1"])

@@ -93,14 +93,14 @@ class TestBoth:
 
     def test_a_round_has_one_sample_of_each(self, bench: Bench) -> None:
         configs = [Config(name=name) for name in "abc"]
-        turn = bench.duel_round([(config, None) for config in configs], limit_s=LIMIT_S)
+        turn = bench.round([(config, None) for config in configs], limit_s=LIMIT_S)
         assert list(turn.times) == [config.id for config in configs]
         assert all(ns > 0 for ns in turn.times.values())
         assert not turn.failures
 
     def test_one_who_fails_in_a_round_does_not_spoil_it(self, bench: Bench) -> None:
         bad = Config(name="bad", does="raise")
-        turn = bench.duel_round([(GOOD, None), (bad, None)], limit_s=LIMIT_S)
+        turn = bench.round([(GOOD, None), (bad, None)], limit_s=LIMIT_S)
         assert list(turn.times) == [GOOD.id]
         assert turn.failures[bad.id].status is Status.RUN_ERROR
 
@@ -229,7 +229,7 @@ class TestRemote:
 
     def test_one_who_crashes_in_a_round_is_found_out(self, remote: RemoteBench) -> None:
         bad = Config(name="bad", does="leave")
-        turn = remote.duel_round([(GOOD, None), (bad, None), (Config(name="c"), None)])
+        turn = remote.round([(GOOD, None), (bad, None), (Config(name="c"), None)])
         assert set(turn.times) == {GOOD.id, Config(name="c").id}
         assert turn.failures[bad.id].status is Status.RUN_ERROR
 

@@ -17,6 +17,7 @@ import pytest
 from whet.core.workload import Workload
 from whet.store import SqliteStore
 from whet.testing.samples import a_trial, a_workload
+from whet.testing.store_kit import die_if_stuck
 
 
 @pytest.fixture
@@ -34,6 +35,7 @@ def fork(work: Callable[[], None]) -> int:
     if pid == 0:
         code = 1
         try:
+            die_if_stuck()
             work()
             code = 0
         finally:
@@ -207,6 +209,24 @@ def test_a_writer_killed_at_any_moment_loses_nothing_it_had_committed(
         assert len(stored) % 5 == 0
         assert check_file(path) == "ok"
     assert committed
+
+
+def test_a_store_whose_checkpoint_was_cut_short_opens(path: Path, workload: Workload) -> None:
+    """A checkpoint writes the first page, which has the file's new length, before the rest."""
+
+    def append_and_leave_the_log() -> None:
+        store = SqliteStore(path)
+        store.put_workload(workload)
+        store.append(a_trial(workload, {"n": n}) for n in range(200))
+        os._exit(0)
+
+    assert succeeded(fork(append_and_leave_the_log))
+    with path.open("r+b") as file:
+        file.seek(28)
+        file.write((1000).to_bytes(4, "big"))
+    with SqliteStore(path) as store:
+        assert len(store.trials(workload.id)) == 200
+    assert check_file(path) == "ok"
 
 
 def test_a_writer_killed_while_another_process_has_the_store_open(

@@ -14,7 +14,7 @@ import pytest
 
 from whet.core.errors import StoreError
 from whet.core.workload import Workload
-from whet.store import SqliteStore, open_store
+from whet.store import MemoryStore, SqliteStore, open_store
 from whet.store.faults import store_error
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit import in_child, refusal
@@ -53,7 +53,9 @@ def foreign_database(path: Path) -> None:
 
 
 def claimed_database(path: Path) -> None:
-    run_sql(path, "CREATE TABLE t (x)", "PRAGMA application_id = 252006673")
+    run_sql(
+        path, "PRAGMA application_id = 252006673", "PRAGMA user_version = 2", "CREATE TABLE t (x)"
+    )
 
 
 NOT_STORES: dict[str, Callable[[Path], object]] = {
@@ -133,6 +135,7 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
     "save_run": lambda store: store.save_run(a_run(a_workload())),
     "gc": lambda store: store.gc(kernel="matmul"),
     "merge": lambda store: store.merge(store),
+    "merge of nothing": lambda store: store.merge(MemoryStore()),
 }
 
 
