@@ -115,10 +115,7 @@ class Space:
     def explain(self, config: Mapping[str, Any]) -> str | None:
         """Why a config is not in the space; None when it is."""
         config = Config(config)
-        for name in config:
-            if name not in self.names:
-                return f"unknown parameter '{name}'{did_you_mean(name, self.names)}"
-        return self._body.explain(config)
+        return self._stranger(config) or self._body.explain(config)
 
     def sample(self, rng: np.random.Generator, n: int, *, replace: bool = False) -> list[Config]:
         """`n` configs, uniformly among the valid ones and distinct unless `replace`.
@@ -136,10 +133,15 @@ class Space:
         In a list of configs: those that differ in exactly one parameter.
         """
         config = Config(config)
+        if reason := self._stranger(config):
+            raise SpaceError(reason)
+        return self._body.neighbours(config)
+
+    def _stranger(self, config: Config) -> str | None:
         for name in config:
             if name not in self.names:
-                raise SpaceError(f"unknown parameter '{name}'{did_you_mean(name, self.names)}")
-        return self._body.neighbours(config)
+                return f"unknown parameter '{name}'{did_you_mean(name, self.names)}"
+        return None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def _connect_writing(path: Path, busy_s: float) -> sqlite3.Connection:
         # Only a power cut may take the last commits, and even that damages nothing.
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA foreign_keys = ON")
-        # Fewer, larger copies from the log: trials' ids are random, so pages are hit repeatedly.
+        # Fewer, larger copies from the log to the file: a page changed often is copied once.
         db.execute("PRAGMA wal_autocheckpoint = 4000")
         db.execute("PRAGMA cache_size = -16384")
         if _version(db) != schema.SCHEMA_VERSION:

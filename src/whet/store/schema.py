@@ -11,6 +11,8 @@ APPLICATION_ID = 0x77686574
 SCHEMA_VERSION = 2
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
+# Ids of trials are random: an index of them alone would have every append touch pages all over
+# the file, while with the workload in front one workload's trials stay together.
 _WORKLOADS = """
 CREATE TABLE workloads (
   n           INTEGER PRIMARY KEY,
@@ -24,7 +26,7 @@ CREATE TABLE workloads (
 _TRIALS = """
 CREATE TABLE trials (
   n           INTEGER PRIMARY KEY,
-  id          TEXT NOT NULL UNIQUE,
+  id          TEXT NOT NULL,
   workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
   config_id   TEXT NOT NULL,
   status      TEXT NOT NULL,
@@ -37,7 +39,8 @@ CREATE TABLE trials (
   "limit"     TEXT,
   timing      TEXT,
   samples     BLOB,
-  error       TEXT NOT NULL
+  error       TEXT NOT NULL,
+  UNIQUE (workload, id)
 )"""
 
 # One row per config: which trial is its latest. Kept in the transaction that appends the trial.

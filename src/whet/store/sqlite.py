@@ -241,7 +241,8 @@ class SqliteStore(Store):
         before = self._last_trial(db)
         added = self._insert_trials(db, rows)
         db.execute(sql.FIRST_LATEST, (before,))
-        db.executemany(sql.TAKE_LATEST, [{"id": id, "before": before} for id in part.standing])
+        here = {"workload": part.workload.id, "before": before}
+        db.executemany(sql.TAKE_LATEST, [{"id": id, **here} for id in part.standing])
         return added
 
     def _best(self, db: sqlite3.Connection, workload_id: str) -> Trial | None:

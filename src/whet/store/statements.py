@@ -33,7 +33,7 @@ LAST_TRIAL = "SELECT coalesce(max(n), 0) FROM trials"
 INSERT_TRIAL = f"""
 INSERT INTO trials (id, workload, config_id, status, median_ns, created, run_id,
                     config, cost, facts, "limit", timing, samples, error)
-VALUES (?, {_OF_WORKLOAD}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+VALUES (?, {_OF_WORKLOAD}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (workload, id) DO NOTHING
 """
 ALL_TRIALS = f"SELECT {_TRIAL_COLUMNS} FROM trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n"
 LATEST_TRIALS = f"""
@@ -57,13 +57,12 @@ SUPERSEDE_LATEST = f"""{_FRESH} DO UPDATE SET
 FIRST_LATEST = f"{_FRESH} DO NOTHING"
 # A merged trial that stands for its config elsewhere stands for it here as well, if the config
 # is new here or the trial is newer than the one that stands here.
-TAKE_LATEST = """
-UPDATE latest SET (trial, ok, median_ns) =
-  (SELECT n, status = 'ok', median_ns FROM trials WHERE id = :id)
-WHERE (workload, config_id) =
-  (SELECT workload, config_id FROM trials WHERE id = :id AND n > :before)
-AND (first > :before OR (SELECT created FROM trials WHERE n = latest.trial)
-                      < (SELECT created FROM trials WHERE id = :id))
+_TAKEN = "FROM trials WHERE workload = (SELECT n FROM workloads WHERE id = :workload) AND id = :id"
+TAKE_LATEST = f"""
+UPDATE latest SET (trial, ok, median_ns) = (SELECT n, status = 'ok', median_ns {_TAKEN})
+WHERE (workload, config_id) = (SELECT workload, config_id {_TAKEN} AND n > :before)
+AND (first > :before
+     OR (SELECT created FROM trials WHERE n = latest.trial) < (SELECT created {_TAKEN}))
 """
 
 BEST_TRIAL = f"""

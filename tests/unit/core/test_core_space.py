@@ -139,7 +139,6 @@ class TestWithoutValidConfigs:
         assert space.sample(np.random.default_rng(0), 3) == []
         assert space.sample(np.random.default_rng(0), 3, replace=True) == []
 
-
     def test_is_seen_at_once_though_other_parameters_are_free(self) -> None:
         free = {f"p{at}": range(100) for at in range(12)}
         space = Space({**free, "z": [1, 2]}, ["z > 5"])

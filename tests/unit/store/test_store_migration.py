@@ -28,11 +28,12 @@ CREATE TABLE workloads (
 );
 CREATE INDEX workloads_by_kernel ON workloads(kernel);
 CREATE TABLE trials (
-  n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  n INTEGER PRIMARY KEY, id TEXT NOT NULL,
   workload INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
   config_id TEXT NOT NULL, status TEXT NOT NULL, median_ns REAL, created REAL NOT NULL,
   run_id TEXT NOT NULL, config TEXT NOT NULL, cost TEXT NOT NULL, facts TEXT NOT NULL,
-  "limit" TEXT, timing TEXT, samples BLOB, error TEXT NOT NULL
+  "limit" TEXT, timing TEXT, samples BLOB, error TEXT NOT NULL,
+  UNIQUE (workload, id)
 );
 CREATE INDEX trials_by_workload ON trials(workload);
 CREATE TABLE runs (

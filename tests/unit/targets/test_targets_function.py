@@ -1,0 +1,71 @@
+"""Python callables as targets."""
+
+import os
+
+import numpy as np
+import pytest
+
+import whet
+from whet.core.errors import UsageError
+from whet.core.status import Status
+from whet.store.memory import MemoryStore
+
+
+def test_a_misspelt_parameter_is_named_before_anything_runs():
+    def f(block):
+        return block
+
+    with pytest.raises(UsageError, match=r"f\(\) takes no parameter 'blok'; did you mean 'block'"):
+        whet.function(f, {"blok": [1]})
+
+
+def test_a_parameter_cannot_be_tuned_and_fixed():
+    with pytest.raises(UsageError, match="both tuned and given"):
+        whet.function(lambda a: a, {"a": [1]}, kwargs={"a": 2})
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(UsageError, match="needs a callable, not int"):
+        whet.function(3, {"a": [1]})
+
+
+def test_arguments_are_passed_on():
+    def f(x, scale, *, power):
+        return (x * scale) ** power
+
+    x = np.arange(4.0)
+    target = whet.function(
+        f, {"power": [2]}, args=[x], kwargs={"scale": 3.0}, reference=(3 * x) ** 2
+    )
+    assert whet.tune(target, store=MemoryStore()).best.status is Status.OK
+    assert dict(target.key) == {"0": "float64[4]", "scale": 3.0}
+
+
+def test_a_check_may_say_what_is_wrong():
+    def check(result, config):
+        return f"{result} is odd" if result % 2 else True
+
+    target = whet.function(lambda a: a, {"a": [1, 2]}, check=check)
+    result = whet.tune(target, store=MemoryStore())
+    (wrong,) = [trial for trial in result.trials if trial.status is Status.WRONG_RESULT]
+    assert wrong.error == "1 is odd"
+    assert result.config == whet.Config(a=2)
+
+
+def test_it_runs_in_a_child_unless_told_otherwise():
+    seen = []
+
+    def f(a):
+        seen.append(os.getpid())
+
+    whet.tune(whet.function(f, {"a": [1, 2]}), store=MemoryStore())
+    assert seen == []
+    whet.tune(whet.function(f, {"a": [1, 2]}, isolate=False), store=MemoryStore())
+    assert set(seen) == {os.getpid()}
+
+
+def test_constraints_may_be_given_beside_a_dict():
+    target = whet.function(lambda a: a, {"a": [1, 2, 3]}, constraints=["a != 2"])
+    assert [config["a"] for config in target.space] == [1, 3]
+    with pytest.raises(UsageError, match="give the constraints to the Space"):
+        whet.function(lambda a: a, whet.Space({"a": [1]}), constraints=["a > 0"])
