@@ -27,9 +27,8 @@ if TYPE_CHECKING:
         UsageError,
         WhetError,
     )
-    from whet.core.parameter import Categorical, Ordered, Permutation
     from whet.core.run import Choice, Result
-    from whet.core.space import Space
+    from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
     from whet.engine.policy import choose
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Budget": "whet.core.budget",
     "BudgetError": "whet.core.errors",
-    "Categorical": "whet.core.parameter",
+    "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
     "Interrupted": "whet.engine.tune",
-    "Ordered": "whet.core.parameter",
-    "Permutation": "whet.core.parameter",
+    "Ordered": "whet.core.space",
+    "Permutation": "whet.core.space",
     "Result": "whet.core.run",
     "Space": "whet.core.space",
     "SpaceError": "whet.core.errors",

@@ -11,8 +11,8 @@ from whet.autotuner.errors import ArgumentError
 from whet.build import Job
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
-from whet.core.parameter import value_key
 from whet.core.space import Space
+from whet.core.space.parameter import value_key
 from whet.core.workload import Workload
 from whet.engine import BenchLimits
 from whet.measure import Bench, LocalBench, Timer, Verdict

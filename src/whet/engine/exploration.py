@@ -10,6 +10,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.recorder import Candidate
 from whet.engine.workbench import OutOfTime, Workbench
+from whet.measure import Exit
 from whet.search import Strategy
 
 # Builds per core in one batch, where building must pause for measuring: enough to keep every core
@@ -116,12 +117,15 @@ class Exploration:
         except ConfigFailure as failure:
             self._fail(candidate, failure)
             return
-        trial = self._b.recorder.measured(candidate, Status.OK)
-        self._b.recorder.consider_best(trial)
+        exits: tuple[Exit, ...] = ()
         if self._b.plan.fixed_samples is None:
             self._b.race.enter(candidate.id, candidate.order)
-            self._b.put_out(self._b.race.record(candidate.id, samples))
-        self._tell(candidate.trial or trial)
+            exits = self._b.race.record(candidate.id, samples)
+        if candidate.id not in {exit.id for exit in exits}:
+            self._b.recorder.consider_best(self._b.recorder.measured(candidate, Status.OK))
+        self._b.put_out(exits)
+        assert candidate.trial is not None
+        self._tell(candidate.trial)
 
     def _recheck_the_best(self) -> None:
         """The race may want the best sampled again, to know whether the device changed pace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,19 +79,24 @@ class Recorder:
             self.emit(Noted(text))
 
     def failed(self, candidate: Candidate, failure: ConfigFailure) -> Trial:
-        return self._write(
+        trial = self._trial(
             candidate, failure.status, error=failure.message, limit=failure.limit, timing=None
         )
+        self._keep([(candidate, trial)])
+        return trial
 
     def measured(self, candidate: Candidate, status: Status, reason: str = "") -> Trial:
         """Writes a new row only when something about the config has changed."""
-        last = candidate.trial or candidate.stored
-        unchanged = last is not None and last.status is status and last.timing == candidate.timing
-        if last is not None and (unchanged or candidate.timing is None):
-            trial = self._with_status(candidate, last, status, reason)
-        else:
-            trial = self._write(candidate, status, error=reason, timing=candidate.timing)
-        return trial
+        return self.measured_all([(candidate, status, reason)])[0]
+
+    def measured_all(self, outcomes: Sequence[tuple[Candidate, Status, str]]) -> list[Trial]:
+        """The same for many, in one transaction."""
+        news = [
+            (candidate, self._outcome(candidate, status, reason))
+            for candidate, status, reason in outcomes
+        ]
+        self._keep([(c, trial) for c, trial in news if trial is not (c.trial or c.stored)])
+        return [trial for _, trial in news]
 
     def consider_best(self, trial: Trial) -> None:
         new, old = trial.median_ns, self.best.median_ns if self.best else None
@@ -99,34 +104,36 @@ class Recorder:
             self.best = trial
             self.emit(BestChanged(trial))
 
-    def _with_status(self, candidate: Candidate, last: Trial, status: Status, reason: str) -> Trial:
+    def _outcome(self, candidate: Candidate, status: Status, reason: str) -> Trial:
+        """What the config already had, where that still holds."""
+        last = candidate.trial or candidate.stored
+        if last is None or (candidate.timing is not None and last.timing != candidate.timing):
+            return self._trial(candidate, status, error=reason, timing=candidate.timing)
         if last.status is status:
             return last
-        trial = last.superseded_by(
+        return last.superseded_by(
             status=status, error=reason, run_id=self._run.id, created=time.time()
         )
-        return self._keep(candidate, trial)
 
-    def _write(self, candidate: Candidate, status: Status, **outcome: Any) -> Trial:
-        return self._keep(
-            candidate,
-            Trial(
-                workload_id=self._run.workload.id,
-                config=candidate.config,
-                status=status,
-                cost=candidate.cost,
-                facts=candidate.facts,
-                run_id=self._run.id,
-                created=time.time(),
-                **outcome,
-            ),
+    def _trial(self, candidate: Candidate, status: Status, **outcome: Any) -> Trial:
+        return Trial(
+            workload_id=self._run.workload.id,
+            config=candidate.config,
+            status=status,
+            cost=candidate.cost,
+            facts=candidate.facts,
+            run_id=self._run.id,
+            created=time.time(),
+            **outcome,
         )
 
-    def _keep(self, candidate: Candidate, trial: Trial) -> Trial:
+    def _keep(self, news: Sequence[tuple[Candidate, Trial]]) -> None:
+        if not news:
+            return
         with self._shield.held():
-            self._store.append([trial])
-            candidate.trial = trial
-            if candidate.stored is None or candidate.timing is not None or trial.status.failed:
-                self._trials[trial.config.id] = trial
-            self.emit(TrialFinished(trial))
-        return trial
+            self._store.append([trial for _, trial in news])
+            for candidate, trial in news:
+                candidate.trial = trial
+                if candidate.stored is None or candidate.timing is not None or trial.status.failed:
+                    self._trials[trial.config.id] = trial
+                self.emit(TrialFinished(trial))

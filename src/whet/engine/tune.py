@@ -258,13 +258,17 @@ class _Tuning:
         if self._plan.fixed_samples is not None:
             return
         kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
+        outcomes = []
         for candidate in self._bench.candidates.values():
             last = candidate.trial or candidate.stored
             if last is None or not last.status.measured:
                 continue
-            status = Status.OK if candidate.id in kept else Status.OUTRACED
-            reason = "" if candidate.id in kept else winner.lost.get(candidate.id, last.error)
-            self._recorder.measured(candidate, status, reason)
+            if candidate.id in kept:
+                outcomes.append((candidate, Status.OK, ""))
+            else:
+                reason = winner.lost.get(candidate.id, last.error)
+                outcomes.append((candidate, Status.OUTRACED, reason))
+        self._recorder.measured_all(outcomes)
 
     def _result(self, best: Trial, trials: tuple[Trial, ...], winner: Winner) -> Result:
         if winner.said:

@@ -143,10 +143,10 @@ class Workbench:
 
     def put_out(self, exits: tuple[Exit, ...]) -> None:
         """Writes down who has just lost the race, and lets go of what it holds."""
-        for exit in exits:
-            candidate = self.candidates[exit.id]
-            self.recorder.measured(candidate, Status.OUTRACED, exit.reason)
-            self.bench.forget(candidate.config)
+        losers = [(self.candidates[exit.id], Status.OUTRACED, exit.reason) for exit in exits]
+        self.recorder.measured_all(losers)
+        for loser, _, _ in losers:
+            self.bench.forget(loser.config)
 
     def _more(self, candidate: Candidate, samples: int) -> tuple[float, ...]:
         assert candidate.timing is not None

@@ -4,8 +4,8 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.parameter import Permutation
 from whet.core.space import Space
+from whet.core.space.parameter import Permutation
 
 
 def valid(spec: object, *constraints: object) -> list[str]:

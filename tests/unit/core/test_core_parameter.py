@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from whet.core.errors import SpaceError
-from whet.core.parameter import Categorical, Ordered, Permutation, infer
+from whet.core.space.parameter import Categorical, Ordered, Permutation, infer
 
 
 class TestOrdered:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from whet.core import component
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.space import Space
+from whet.core.space import Space, component
 
 # With fixed seeds a right sampler passes once and for all; a wrong one is off by far more.
 SIGNIFICANCE = 1e-3

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from whet.core.config import Config
-from whet.core.constraint import Constraint, Predicate, as_constraints, compile_constraints
-from whet.core.counting import ValidChoices, Values
 from whet.core.errors import SpaceError, did_you_mean
-from whet.core.listing import Listing, read_parameters
-from whet.core.parameter import Parameter, infer
+from whet.core.space.constraint import Constraint, Predicate, as_constraints, compile_constraints
+from whet.core.space.counting import ValidChoices, Values
+from whet.core.space.listing import Listing, read_parameters
+from whet.core.space.parameter import Parameter, infer
 
 SpaceSpec: TypeAlias = "Mapping[str, Any] | Iterable[Parameter | Mapping[str, Any]]"
 

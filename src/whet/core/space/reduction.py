@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from whet.core.expression import Term
-from whet.core.interval import Facts, Number
+from whet.core.space.expression import Term
+from whet.core.space.interval import Facts, Number
 
 UNKNOWN = ("True", "False")
 

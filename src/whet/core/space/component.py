@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from whet.core.config import Value
-from whet.core.constraint import Constraint
-from whet.core.diagram import Diagram, Levels, SortedRows
-from whet.core.expression import Term
-from whet.core.interval import Facts
-from whet.core.parameter import value_key
-from whet.core.reduction import Reducer
+from whet.core.space.constraint import Constraint
+from whet.core.space.diagram import Diagram, Levels, SortedRows
+from whet.core.space.expression import Term
+from whet.core.space.interval import Facts
+from whet.core.space.parameter import value_key
+from whet.core.space.reduction import Reducer
 
 
 @dataclass(frozen=True)

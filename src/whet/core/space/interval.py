@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whet.core.config import Value
-from whet.core.expression import MAX_BITS, Term
+from whet.core.space.expression import MAX_BITS, Term
 
 COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
 

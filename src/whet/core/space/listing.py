@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from whet.core.config import Config, Value
-from whet.core.constraint import Constraint
-from whet.core.parameter import Parameter, infer, value_key
+from whet.core.space.constraint import Constraint
+from whet.core.space.parameter import Parameter, infer, value_key
 
 _ABSENT = -1
 _UNLISTED = -2

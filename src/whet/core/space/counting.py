@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from whet.core.component import Component, connected
 from whet.core.config import Value
-from whet.core.constraint import Constraint
-from whet.core.diagram import Levels, State
 from whet.core.errors import SpaceError
-from whet.core.parameter import Parameter, value_key
+from whet.core.space.component import Component, connected
+from whet.core.space.constraint import Constraint
+from whet.core.space.diagram import Levels, State
+from whet.core.space.parameter import Parameter, value_key
 
 Values = tuple[Value, ...]
 

@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import Any
 
 from whet.core.config import Value
-from whet.core.expression import ENVIRONMENT, Term, render
-from whet.core.parameter import value_key
-from whet.core.reduction import Bounds, Reducer
+from whet.core.space.expression import ENVIRONMENT, Term, render
+from whet.core.space.parameter import value_key
+from whet.core.space.reduction import Bounds, Reducer
 
 State = tuple[Any, ...]
 Node = tuple[list[Value], list[int]]
