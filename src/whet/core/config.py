@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from whet.core.errors import SpaceError
+from whet.core.frozen import FrozenMap
 
 # What a parameter may be: JSON's scalars, and tuples of them (an order, a tile shape).
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
@@ -33,6 +34,11 @@ def freeze_value(value: Any, where: str = "value") -> Value:
         f"{where} is {value!r} of type {type(value).__name__}; "
         "use None, bool, int, float, str, or a list of these"
     )
+
+
+def frozen_values(data: Mapping[str, Any]) -> FrozenMap[Any]:
+    """A map of plain values as JSON gives it, with its lists turned back into tuples."""
+    return FrozenMap({name: freeze_value(value, f"'{name}'") for name, value in data.items()})
 
 
 class Config(Mapping[str, Value]):

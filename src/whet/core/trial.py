@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from whet.core.config import Config, Value
+from whet.core.config import Config, Value, frozen_values
 from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
@@ -82,7 +82,7 @@ class Trial:
             status=Status(data["status"]),
             timing=None if timing is None else Timing.from_json(timing),
             cost=Cost.from_json(data["cost"]),
-            facts=FrozenMap(data["facts"]),
+            facts=frozen_values(data["facts"]),
             error=data["error"],
             limit=None if limit is None else Limit(**limit),
             run_id=data["run"],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from whet.core.config import frozen_values
 from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 
@@ -61,6 +62,6 @@ class Workload:
             kernel=data["kernel"],
             fingerprint=data["fingerprint"],
             device=Device.from_json(data["device"]),
-            key=FrozenMap(data["key"]),
+            key=frozen_values(data["key"]),
             toolchain=FrozenMap(data["toolchain"]),
         )

@@ -26,17 +26,26 @@ from whet.store.sweeping import Sweep
 
 @dataclass(eq=False)
 class _Shelf:
-    """All there is about one workload. `latest` is by config id, in order of first appearance."""
+    """All there is about one workload. `trials` and `runs` are by their ids, `latest` by config
+    id, each in order of first appearance."""
 
     workload: Workload
     added: float
     active: float | None = None
-    trials: list[Trial] = field(default_factory=list)
+    trials: dict[str, Trial] = field(default_factory=dict)
     latest: dict[str, Trial] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
 
     def touch(self, moment: float) -> None:
         self.active = moment if self.active is None else max(self.active, moment)
+
+    def add(self, trial: Trial) -> bool:
+        """False for a trial that is there already."""
+        if trial.id in self.trials:
+            return False
+        self.trials[trial.id] = trial
+        self.touch(trial.created)
+        return True
 
     def last_active(self) -> float:
         return self.added if self.active is None else self.active
@@ -59,7 +68,7 @@ class _Shelf:
 
     def superseded(self) -> list[Trial]:
         standing = {trial.id for trial in self.latest.values()}
-        return [trial for trial in self.trials if trial.id not in standing]
+        return [trial for id, trial in self.trials.items() if id not in standing]
 
     def summary(self) -> WorkloadSummary:
         return WorkloadSummary(
@@ -79,7 +88,6 @@ class MemoryStore(Store):
         self._read_only = read_only
         self._closed = False
         self._shelves: dict[str, _Shelf] = {}
-        self._trial_ids: set[str] = set()
 
     @property
     def location(self) -> str:
@@ -102,7 +110,7 @@ class MemoryStore(Store):
             added = 0
             for trial in batch:
                 shelf = self._shelves[trial.workload_id]
-                if self._add(shelf, trial):
+                if shelf.add(trial):
                     shelf.latest[trial.config.id] = trial
                     added += 1
             return added
@@ -112,7 +120,7 @@ class MemoryStore(Store):
             shelf = self._shelves.get(workload_id)
             if shelf is None:
                 return []
-            return list(shelf.trials if all else shelf.latest.values())
+            return list((shelf.trials if all else shelf.latest).values())
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         with self._reading():
@@ -167,12 +175,12 @@ class MemoryStore(Store):
         with self._reading() if dry_run else self._writing():
             mine = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
             whole = [s for s in mine if sweep.workloads and _older(s, sweep.cutoff)]
-            trials = [trial for shelf in whole for trial in shelf.trials]
+            trials = [trial for shelf in whole for trial in shelf.trials.values()]
             if superseded:
                 kept = [shelf for shelf in mine if shelf not in whole]
                 trials += [trial for shelf in kept for trial in shelf.superseded()]
             if not dry_run:
-                self._remove(whole, trials)
+                self._remove(trials, whole)
             return GcReport(
                 trials=len(trials),
                 runs=sum(len(shelf.runs) for shelf in whole),
@@ -188,7 +196,7 @@ class MemoryStore(Store):
             with self._writing():
                 workloads += part.workload.id not in self._shelves
                 shelf = self._shelf(part.workload)
-                trials += self._take_trials(shelf, part)
+                trials += _take_trials(shelf, part)
                 runs += sum(run.id not in shelf.runs for run in part.runs)
                 for run in part.runs:
                     mine = shelf.runs.get(run.id)
@@ -214,32 +222,11 @@ class MemoryStore(Store):
     def _shelf(self, workload: Workload) -> _Shelf:
         return self._shelves.setdefault(workload.id, _Shelf(workload, added=time.time()))
 
-    def _add(self, shelf: _Shelf, trial: Trial) -> bool:
-        if trial.id in self._trial_ids:
-            return False
-        self._trial_ids.add(trial.id)
-        shelf.trials.append(trial)
-        shelf.touch(trial.created)
-        return True
-
-    def _take_trials(self, shelf: _Shelf, part: Contents) -> int:
-        before = dict(shelf.latest)
-        fresh = {trial.id: trial for trial in part.trials if self._add(shelf, trial)}
-        for trial in fresh.values():
-            shelf.latest.setdefault(trial.config.id, trial)
-        for trial in (fresh[id] for id in part.standing if id in fresh):
-            mine = before.get(trial.config.id)
-            if mine is None or mine.created < trial.created:
-                shelf.latest[trial.config.id] = trial
-        return len(fresh)
-
-    def _remove(self, shelves: list[_Shelf], trials: list[Trial]) -> None:
-        going = {trial.id for trial in trials}
-        self._trial_ids -= going
+    def _remove(self, trials: list[Trial], shelves: list[_Shelf]) -> None:
+        for trial in trials:
+            del self._shelves[trial.workload_id].trials[trial.id]
         for shelf in shelves:
             del self._shelves[shelf.workload.id]
-        for shelf in self._shelves.values():
-            shelf.trials = [trial for trial in shelf.trials if trial.id not in going]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -261,3 +248,15 @@ class MemoryStore(Store):
 
 def _older(shelf: _Shelf, cutoff: float | None) -> bool:
     return cutoff is None or shelf.last_active() < cutoff
+
+
+def _take_trials(shelf: _Shelf, part: Contents) -> int:
+    before = dict(shelf.latest)
+    fresh = {trial.id: trial for trial in part.trials if shelf.add(trial)}
+    for trial in fresh.values():
+        shelf.latest.setdefault(trial.config.id, trial)
+    for trial in (fresh[id] for id in part.standing if id in fresh):
+        mine = before.get(trial.config.id)
+        if mine is None or mine.created < trial.created:
+            shelf.latest[trial.config.id] = trial
+    return len(fresh)

@@ -17,7 +17,7 @@ import pytest
 from whet.core.workload import Workload
 from whet.store import SqliteStore
 from whet.testing.samples import a_trial, a_workload
-from whet.testing.store_kit import die_if_stuck
+from whet.testing.store_kit_base import die_if_stuck
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from whet.core.workload import Workload
 from whet.store import MemoryStore, SqliteStore, open_store
 from whet.store.faults import store_error
 from whet.testing.samples import a_run, a_trial, a_workload
-from whet.testing.store_kit import in_child, refusal
+from whet.testing.store_kit_base import in_child, refusal
 
 NOBODY = 65534
 
