@@ -1,6 +1,6 @@
 """How fast the store takes trials in, and how long `best` takes when it is full.
 
-    python benchmarks/store.py                       # a million trials, about a minute and 1 GB
+    python benchmarks/store.py                       # a million trials, two minutes, 1 GB
     python benchmarks/store.py --trials 50000 --json
 
 The time to make up the trials is not counted. `best` is asked through a connection that has seen

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whet.core.status import Status
     from whet.core.trial import Trial
     from whet.engine.policy import choose
-    from whet.engine.tune import Interrupted, tune
+    from whet.engine.tuning import Interrupted, tune
     from whet.store import open_store
     from whet.targets.function import function
     from whet.targets.native.target import native
@@ -43,7 +43,7 @@ _HOMES = {
     "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
-    "Interrupted": "whet.engine.tune",
+    "Interrupted": "whet.engine.tuning",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
     "Result": "whet.core.run",
@@ -59,7 +59,7 @@ _HOMES = {
     "function": "whet.targets.function",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
-    "tune": "whet.engine.tune",
+    "tune": "whet.engine.tuning",
 }
 
 __all__ = [

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from whet.engine.plan import Plan
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
-    from whet.engine.tune import Interrupted, tune
+    from whet.engine.tuning import Interrupted, tune
 
 _HOMES = {
     "BenchLimits": "target",
-    "Interrupted": "tune",
+    "Interrupted": "tuning",
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",
     "Target": "target",
     "resolve_settings": "settings",
-    "tune": "tune",
+    "tune": "tuning",
 }
 
 __all__ = [

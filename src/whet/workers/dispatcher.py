@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from whet.workers import child, descriptors, process
 from whet.workers.keeper import Keeper
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
-from whet.workers.report import Report, describe_exit, read_report, with_output
+from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
 from whet.workers.task import Kind, Outcome, Task
 
 _FAILED_STARTS = 3
@@ -294,7 +294,10 @@ class Dispatcher:
                 elif seat.job is not None:
                     self._finish(seat, seat.job, read_report(frame))
                 else:
-                    raise EOFError  # it answers what nobody asked
+                    raise Garbled  # it answers what nobody asked
+        except Garbled:
+            self._lose(seat)
+            return
         except EOFError:
             seat.worker.await_exit()
             self._lose(seat)

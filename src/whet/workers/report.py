@@ -10,6 +10,10 @@ from typing import Any
 from whet.core.frozen import FrozenMap
 
 
+class Garbled(Exception):
+    """The worker sent what is no report: there is no talking to it any more."""
+
+
 @dataclass(frozen=True)
 class Report:
     """A worker's answer. `left_running`: the work left processes behind."""
@@ -31,13 +35,13 @@ class Report:
 
 
 def read_report(frame: bytes) -> Report:
-    """A value that does not load makes an error report. EOFError for what is no report at all."""
+    """A value that does not load makes an error report. `Garbled` for what is no report at all."""
     try:
         (ok, value, exception, type_name, text, trace, seconds, stages, left_running) = (
             pickle.loads(frame)
         )
     except Exception:
-        raise EOFError from None
+        raise Garbled from None
     loaded, problem = _load(value) if ok else (None, None)
     raised, _ = _load(exception) if exception is not None else (None, None)
     if problem is not None:

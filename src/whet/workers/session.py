@@ -18,7 +18,7 @@ from whet.core.frozen import FrozenMap
 from whet.workers import child, process
 from whet.workers.keeper import Keeper, close_at_exit, lease
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
-from whet.workers.report import Report, describe_exit, read_report, with_output
+from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
 
 
 class WorkerDied(errors.WhetError):
@@ -205,7 +205,7 @@ class Session:
         self._seat.asked = False
         try:
             return read_report(frame)
-        except EOFError:
+        except Garbled:
             raise self._died(worker) from None
 
     def _await_frame(self, worker: Worker, limit: _Limit) -> bytes:
@@ -224,6 +224,7 @@ class Session:
             except EOFError:
                 gone = True
             if gone:
+                worker.await_exit()
                 raise self._died(worker)
             if limit.left <= 0:
                 raise WorkerTimeout(limit.seconds)
@@ -231,7 +232,6 @@ class Session:
                 worker.bound_output()
 
     def _died(self, worker: Worker) -> WorkerDied:
-        worker.await_exit()
         self._discard()
         code = worker.returncode
         if code is not None and code < 0:
