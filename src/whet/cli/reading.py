@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from pathlib import Path
 
 from whet.cli.options import resolved
 from whet.cli.output import Column, ns_text, table
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.workload import Workload
-from whet.store import Store, WorkloadSummary, open_store
+from whet.store import Store, WorkloadSummary, open_store, store_path
 
 SHORT_ID = 8
 
@@ -25,14 +24,8 @@ class NothingKnownError(WhetError):
 
 def store_place(where: str | None) -> str:
     """What `open_store` would open, without opening it: an absolute path, or `:memory:`."""
-    if where is None:
-        data = os.environ.get("XDG_DATA_HOME", "")
-        folder = Path(data) if os.path.isabs(data) else Path("~/.local/share").expanduser()
-        return str(folder / "whet" / "store.db")
-    path = where.removeprefix("sqlite:///").removeprefix("sqlite://")
-    if path in ("", ":memory:"):
-        return ":memory:"
-    return str(Path(path).expanduser().absolute())
+    path = store_path(where)
+    return ":memory:" if path is None else str(path.absolute())
 
 
 def open_known(store: str | None, *, read_only: bool = True) -> Store:

@@ -1,7 +1,7 @@
 """What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
 
 from whet.store.memory import MemoryStore
-from whet.store.opening import open_store
+from whet.store.opening import open_store, store_path
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.sqlite import SqliteStore
 
@@ -14,4 +14,5 @@ __all__ = [
     "Store",
     "WorkloadSummary",
     "open_store",
+    "store_path",
 ]

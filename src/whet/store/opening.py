@@ -28,12 +28,21 @@ def open_store(
     None stands for `WHET_STORE`, and without that for `whet/store.db` in the XDG data folder.
     What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves.
     """
+    path = store_path(where, environ)
+    if path is None:
+        return MemoryStore(read_only=read_only)
+    return SqliteStore(path, read_only=read_only)
+
+
+def store_path(
+    where: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Path | None:
+    """The file that `open_store` would open or make, None where it would be in memory."""
     if where is None:
         where = environ.get("WHET_STORE") or _default_path(environ)
     if str(where) in _MEMORY:
-        return MemoryStore(read_only=read_only)
-    path = where if isinstance(where, Path) else _path_of(where)
-    return SqliteStore(_expanded(path), read_only=read_only)
+        return None
+    return _expanded(where if isinstance(where, Path) else _path_of(where))
 
 
 def _path_of(where: str) -> Path:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from whet.core.config import Config
+from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
-from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timing import Timing
@@ -44,7 +42,7 @@ def trial_values(trial: Trial) -> Row:
         usable_median(trial),
         trial.created,
         trial.run_id,
-        trial.config.json,
+        _dump(dict(trial.config)),  # in the author's order, unlike the canonical form
         _dump(trial.cost.to_json()),
         _dump(dict(trial.facts)),
         None if limit is None else _dump(limit.to_json()),
@@ -67,7 +65,7 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
             cost=Cost.from_json(json.loads(cost)),
-            facts=_frozen_map(json.loads(facts)),
+            facts=frozen_values(json.loads(facts)),
             error=error,
             limit=None if limit is None else Limit(**json.loads(limit)),
             run_id=run_id,
@@ -82,7 +80,7 @@ def workload_of(row: Row, location: str) -> Workload:
     n, body = row
     try:
         data = json.loads(body)
-        return Workload.from_json({**data, "key": _frozen_map(data["key"])})
+        return Workload.from_json(data)
     except _UNREADABLE as reason:
         raise _bad_row("workload", n, location, reason) from reason
 
@@ -117,15 +115,6 @@ def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError
 
 def _timing(meta: str, samples: bytes) -> Timing:
     return Timing.from_json(json.loads(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
-
-
-def _frozen_map(data: Mapping[str, Any]) -> FrozenMap[Any]:
-    return FrozenMap({name: _frozen(value) for name, value in data.items()})
-
-
-def _frozen(value: Any) -> Any:
-    """JSON has no tuples, and nouns have no lists."""
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
 def _storable(text: str) -> str:
