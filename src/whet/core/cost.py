@@ -50,9 +50,10 @@ class Cost:
 
 
 def _added(one: Mapping[str, float], two: Mapping[str, float]) -> FrozenMap[float]:
-    if not two:
-        return FrozenMap(one)
-    return FrozenMap({k: one.get(k, 0.0) + two.get(k, 0.0) for k in (*one, *two)})
+    sums = dict(one)
+    for phase, seconds in two.items():
+        sums[phase] = sums.get(phase, 0.0) + seconds
+    return FrozenMap(sums)
 
 
 def _rounded(ledger: Mapping[str, float]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar
 
 V = TypeVar("V")
@@ -25,6 +25,17 @@ class FrozenMap(Mapping[str, V]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    # The mixins of Mapping go through __getitem__ for every item, and there are many such maps.
+
+    def keys(self) -> KeysView[str]:
+        return self._items.keys()
+
+    def values(self) -> ValuesView[V]:
+        return self._items.values()
+
+    def items(self) -> ItemsView[str, V]:
+        return self._items.items()
 
     def __hash__(self) -> int:
         if self._hash is None:

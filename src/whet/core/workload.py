@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from whet.core.config import frozen_values
@@ -28,7 +29,7 @@ class Workload:
     key: FrozenMap[Any] = field(default_factory=FrozenMap)
     toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
 
-    @property
+    @cached_property
     def id(self) -> str:
         # Limits are left out: free memory or a driver's report of them may change between runs.
         identity = [

@@ -143,6 +143,8 @@ class Workbench:
 
     def put_out(self, exits: tuple[Exit, ...]) -> None:
         """Writes down who has just lost the race, and lets go of what it holds."""
+        if not exits:
+            return
         losers = [(self.candidates[exit.id], Status.OUTRACED, exit.reason) for exit in exits]
         self.recorder.measured_all(losers)
         for loser, _, _ in losers:

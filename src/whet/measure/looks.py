@@ -72,7 +72,7 @@ class Looks:
         self._level = 0.0
         self._incumbent: _Entry | None = None
         self._reference: _Entry | None = None
-        self._unsettled: list[_Entry] = []
+        self._unsettled: dict[str, _Entry] = {}
         self._waiting: dict[str, _Entry] = {}
 
     @property
@@ -106,7 +106,7 @@ class Looks:
         if is_first:
             self._reference = entry
         else:
-            self._unsettled.append(entry)
+            self._unsettled[entry.id] = entry
         self._arrived(entry)
 
     def remove(self, id: str) -> None:
@@ -151,11 +151,11 @@ class Looks:
         self._reference = self._best(measured=True)
 
     def _settle_between(self, low: float, high: float) -> None:
-        for entry in self._unsettled:
+        for entry in self._unsettled.values():
             look = entry.looks[-1]
             look.low, look.high, look.settled = low, high, True
             entry.summarise()
-        self._unsettled = []
+        self._unsettled = {}
 
     def _judge_all(self) -> None:
         best = self._incumbent
@@ -183,8 +183,7 @@ class Looks:
 
     def _gone(self, entry: _Entry) -> None:
         self._waiting.pop(entry.id, None)
-        if entry in self._unsettled:
-            self._unsettled.remove(entry)
+        self._unsettled.pop(entry.id, None)
         if entry is self._incumbent:
             self._incumbent = self._best()
         if entry is self._reference:
