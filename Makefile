@@ -30,7 +30,7 @@ format: $(VENV)/.development ## rewrite the sources in the house style
 	$(BIN)/ruff format
 
 bench: $(VENV)/.development ## run every benchmark behind the README's claims
-	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done
+	@$(BIN)/python benchmarks/record.py
 
 clean: ## remove .venv and everything the tools have left
 	rm -rf $(VENV) dist build/out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

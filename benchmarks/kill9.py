@@ -96,10 +96,11 @@ def one_kill(kernel: Path, store: Path, scratch: Path, moment: float, tally: Tal
         [*TUNE, f"{kernel}:scale", "--store", str(store)],
         env={**os.environ, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
-        answer, _ = run.communicate(timeout=moment)
+        answer, said = run.communicate(timeout=moment)
     except subprocess.TimeoutExpired:
         seen = {id for id, _ in rows(store)}
         run.send_signal(signal.SIGKILL)
@@ -114,6 +115,8 @@ def one_kill(kernel: Path, store: Path, scratch: Path, moment: float, tally: Tal
             time.sleep(0.05)
         tally.leftovers += survivors(scratch)
         return False
+    if run.returncode:
+        sys.exit(f"whet tune failed: {said}")
     tally.finished_runs += 1
     tally.forgotten += len(before) - json.loads(answer)["known"]
     return True
@@ -135,7 +138,7 @@ def main() -> None:
             store = Path(folder) / f"store{generation}.db"
             scratch = Path(folder) / "scratch"
             scratch.mkdir(exist_ok=True)
-            if one_kill(kernel, store, scratch, rng.uniform(0.05, 2.5), tally):
+            if one_kill(kernel, store, scratch, rng.uniform(0.05, 3.0), tally):
                 generation += 1
     if asked.json:
         print(json.dumps(asdict(tally)))

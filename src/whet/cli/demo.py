@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,17 +68,34 @@ def demo(
     if not json:
         print_lines([*_opening(n, target), ""])
         sys.stdout.flush()
+    before: float = example.numpy_seconds(n)
     result, interrupted = run_tuning(target, settings, quiet=quiet)
     if result is None:
         print_json(nothing_yet(target)) if json else print("interrupted, nothing measured yet")
     else:
-        numpy_s: float = example.numpy_seconds(n)
+        # On a busy machine NumPy gets the better of two occasions: the claim is ours to prove.
+        others = Others(min(before, example.numpy_seconds(n)), _plain_seconds(example.plain(n)))
         if json:
-            print_json({**result.to_json(), "demo": _numbers(result, n, numpy_s)})
+            print_json({**result.to_json(), "demo": _numbers(result, n, others)})
         else:
-            print_lines(_closing(result, n, numpy_s, store_place(settings.store), store))
+            print_lines(_closing(result, n, others, store_place(settings.store), store))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Others:
+    """Seconds of what the tuned kernel is held against: NumPy, and the plain loop in C."""
+
+    numpy_s: float
+    plain_s: float
+
+
+def _plain_seconds(target: Target) -> float:
+    from whet.engine import Plan, tune
+
+    result = tune(target, store=":memory:", plan=Plan.fixed(7), jobs=1)
+    return (result.best.median_ns or math.inf) / 1e9
 
 
 def example_file() -> Path:
@@ -94,15 +112,15 @@ def _gflops(n: int, seconds: float) -> float:
     return 2 * n**3 / seconds / 1e9
 
 
-def _numbers(result: Result, n: int, numpy_s: float) -> dict[str, float | int | None]:
+def _numbers(result: Result, n: int, others: Others) -> dict[str, float | int | None]:
     best, first = result.best.median_ns, result.first.median_ns if result.first else None
     return {
         "n": n,
         "best_gflops": None if best is None else _gflops(n, best / 1e9),
         "first_gflops": None if first is None else _gflops(n, first / 1e9),
-        "numpy_gflops": _gflops(n, numpy_s),
-        "numpy_seconds": numpy_s,
-        "percent_of_numpy": None if best is None else 100e9 * numpy_s / best,
+        "plain_gflops": _gflops(n, others.plain_s),
+        "numpy_gflops": _gflops(n, others.numpy_s),
+        "percent_of_numpy": None if best is None else 100e9 * others.numpy_s / best,
     }
 
 
@@ -130,7 +148,7 @@ def _space_lines(space: Space) -> list[str]:
     return [title, *(f"  {line}" for line in fields(rows, page() - 2, margin))]
 
 
-def _closing(result: Result, n: int, numpy_s: float, location: str, store: str | None) -> list[str]:
+def _closing(result: Result, n: int, others: Others, location: str, store: str | None) -> list[str]:
     from whet.cli.output import fields, page
     from whet.cli.summary import (
         equals_text,
@@ -151,7 +169,7 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
         parts["first"] = [str(result.first.config), first_text(result)]
     parts["trials"] = trials_text(result)
     parts["check"] = "passed: the best config's product is NumPy's, to rounding"
-    lines = [*interruption(result), *_speeds(result, n, numpy_s, width), "", *fields(parts, width)]
+    lines = [*interruption(result), *_speeds(result, n, others, width), "", *fields(parts, width)]
     lines += failures(result.trials, width)
     lines += ["", *ledger(result, width)]
     more = ["whet tune FILE.py:NAME      a kernel of yours; see the README"]
@@ -160,13 +178,14 @@ def _closing(result: Result, n: int, numpy_s: float, location: str, store: str |
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 
-def _speeds(result: Result, n: int, numpy_s: float, width: int) -> list[str]:
-    """Bars of speed: the author's first config, the best one, and NumPy on one thread."""
+def _speeds(result: Result, n: int, others: Others, width: int) -> list[str]:
+    """Bars of speed: the plain loop, the author's first config, the best one, and NumPy."""
     from whet.cli.output import bar_text, shorten, three_digits, times_text
 
-    numbers = _numbers(result, n, numpy_s)
+    numbers = _numbers(result, n, others)
     against_first = "" if result.speedup is None else f"{times_text(result.speedup)} the first, "
     rows = [
+        ("plain", numbers["plain_gflops"], "three loops, same compiler flags"),
         ("first", numbers["first_gflops"], "the author's own"),
         (
             "best",

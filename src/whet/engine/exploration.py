@@ -13,9 +13,9 @@ from whet.engine.workbench import OutOfTime, Workbench
 from whet.measure import Exit
 from whet.search import Strategy
 
-# Builds per core in one batch, where building must pause for measuring: enough to keep every core
-# busy to the end of the batch, few enough that the best so far improves before one's eyes.
-BATCH = 12
+# Builds per core in one batch, where building must pause for measuring. It starts small, so that
+# there is a best soon, and doubles, so that every core is busy to the end of most batches.
+FIRST_BATCH, LARGEST_BATCH = 2, 12
 
 
 class Exploration:
@@ -27,6 +27,7 @@ class Exploration:
         self._reserve_s = reserve_s
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
+        self._batch = FIRST_BATCH
         self._asked = 0
         self._exhausted = False
         self._cut_short = False
@@ -65,7 +66,7 @@ class Exploration:
     def _top_up(self) -> None:
         waiting = self._b.builder.pending + len(self._built)
         if self._b.target.shares_host:
-            wanted = BATCH * self._b.jobs if waiting == 0 else 0
+            wanted = self._batch * self._b.jobs if waiting == 0 else 0
         else:
             wanted = 4 * self._b.jobs - waiting
         wanted = min(wanted, self._room)
@@ -74,6 +75,7 @@ class Exploration:
         with self._b.ledger.phase("search"):
             configs = self._strategy.ask(wanted)
         self._exhausted = not configs
+        self._batch = min(2 * self._batch, LARGEST_BATCH)
         for config in configs:
             self._start(config)
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,10 +23,10 @@ ALLOCATORS = ("malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign")
 
 @dataclass(frozen=True)
 class Source:
-    """A C text, where its local headers are looked for, and the compiled shim to link it with."""
+    """A C text, the shim to link it with, and where its local headers are looked for."""
 
     text: str
-    shim: bytes
+    shim: str
     folder: str | None = None
     include: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -37,11 +36,11 @@ class Source:
 def compile_shared(source: Source, arguments: Sequence[str]) -> Built:
     """Compiles and links `source` with the compiler arguments of one config."""
     Path("kernel.c").write_text(source.text)
-    Path("shim.o").write_bytes(source.shim)
     include = [f"-I{path}" for path in (source.folder, *source.include) if path]
     with stage("compile"):
         _run([source.compiler, *arguments, "-fPIC", *include, "-c", "kernel.c", "-o", "kernel.o"])
     with stage("link"):
+        Path("shim.o").write_bytes(_shim_object(source.compiler, source.shim))
         wrap = [f"-Wl,--wrap={name}" for name in ALLOCATORS] if sys.platform == "linux" else []
         libraries = [f"-l{name}" for name in source.libraries]
         command = [source.compiler, "-shared", "shim.o", "kernel.o", *wrap]
@@ -55,13 +54,12 @@ def compile_shared(source: Source, arguments: Sequence[str]) -> Built:
     )
 
 
-def compile_shim(compiler: str, function: str, signature: Sequence[str]) -> bytes:
-    """The object file of the shim: the same for every config, so it is compiled once."""
-    with tempfile.TemporaryDirectory(prefix="whet-") as folder:
-        source, target = Path(folder, "shim.c"), Path(folder, "shim.o")
-        source.write_text(shim(function, signature))
-        _run([compiler, "-O1", "-fPIC", "-c", str(source), "-o", str(target)])
-        return target.read_bytes()
+@cache
+def _shim_object(compiler: str, text: str) -> bytes:
+    """The same for every config, so each worker compiles it once."""
+    Path("shim.c").write_text(text)
+    _run([compiler, "-O1", "-fPIC", "-c", "shim.c", "-o", "shim.o"])
+    return Path("shim.o").read_bytes()
 
 
 def shim(function: str, signature: Sequence[str]) -> str:

@@ -28,8 +28,8 @@ from whet.targets.native.arguments import c_type, checked
 from whet.targets.native.compile import (
     Source,
     compile_shared,
-    compile_shim,
     compiler_version,
+    shim,
 )
 from whet.targets.native.loader import NativeLoader
 
@@ -145,7 +145,7 @@ class NativeTarget:
         signature = [c_type(name, value) for name, value in self.args.items()]
         return Source(
             text=self.text,
-            shim=compile_shim(self.compiler, self.function, signature),
+            shim=shim(self.function, signature),
             folder=self.folder,
             include=self.include,
             libraries=self.libraries,
