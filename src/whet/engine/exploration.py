@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
@@ -16,6 +17,10 @@ from whet.search import Strategy
 # Builds per core in one batch, where building must pause for measuring. It starts small, so that
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.
 FIRST_BATCH, LARGEST_BATCH = 2, 12
+
+# Short kernels are looked at together, as many as fit into this: a message to the measuring process
+# costs more than looking at a kernel of a microsecond does.
+MOMENT_S = 0.03
 
 
 class Exploration:
@@ -46,7 +51,7 @@ class Exploration:
                 self._b.builder.cancel_all()
                 break
             if self._may_measure:
-                self._look_at(heapq.heappop(self._built)[1])
+                self._look_at(self._next())
                 self._recheck_the_best()
             elif not self._b.builder.pending and (self._exhausted or self._room == 0):
                 break
@@ -110,24 +115,44 @@ class Exploration:
     def _push(self, candidate: Candidate) -> None:
         heapq.heappush(self._built, (candidate.order, candidate))
 
-    def _look_at(self, candidate: Candidate) -> None:
-        try:
-            samples = self._b.look(candidate)
-        except OutOfTime:
-            self._cut_short = True
-            return
-        except ConfigFailure as failure:
-            self._fail(candidate, failure)
-            return
-        exits: tuple[Exit, ...] = ()
-        if self._b.plan.fixed_samples is None:
-            self._b.race.enter(candidate.id, candidate.order)
-            exits = self._b.race.record(candidate.id, samples)
-        if candidate.id not in {exit.id for exit in exits}:
-            self._b.recorder.consider_best(self._b.recorder.measured(candidate, Status.OK))
-        self._b.put_out(exits)
-        assert candidate.trial is not None
-        self._tell(candidate.trial)
+    def _next(self) -> list[Candidate]:
+        """The next to look at: one, or of very short kernels as many as a moment allows."""
+        quickest = self._b.quickest_look_s
+        many = 1 if quickest is None else int(MOMENT_S / quickest)
+        if self._b.seconds_left < 10.0:  # then every look is watched by the clock
+            many = 1
+        return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
+
+    def _look_at(self, candidates: Sequence[Candidate]) -> None:
+        failures: dict[str, ConfigFailure] = {}
+        if len(candidates) > 1:
+            failures = self._b.looks(candidates)
+        else:
+            try:
+                self._b.look(candidates[0])
+            except OutOfTime:
+                self._cut_short = True
+                return
+            except ConfigFailure as failure:
+                failures[candidates[0].id] = failure
+        for candidate in candidates:
+            if candidate.id in failures:
+                self._fail(candidate, failures[candidate.id])
+        self._enter_race([c for c in candidates if c.id not in failures])
+
+    def _enter_race(self, candidates: Sequence[Candidate]) -> None:
+        race, recorder = self._b.race, self._b.recorder
+        exits: list[Exit] = []
+        for candidate in candidates:
+            if self._b.plan.fixed_samples is None and candidate.timing is not None:
+                exits += race.enter(candidate.id, candidate.order)
+                exits += race.record(candidate.id, candidate.timing.samples)
+        out = {exit.id for exit in exits}
+        still_in = [candidate for candidate in candidates if candidate.id not in out]
+        for trial in recorder.measured_all([(c, Status.OK, "") for c in still_in]):
+            recorder.consider_best(trial)
+        self._b.put_out(tuple(exits))
+        self._tell([c.trial for c in candidates if c.trial is not None])
 
     def _recheck_the_best(self) -> None:
         """The race may want the best sampled again, to know whether the device changed pace."""
@@ -137,8 +162,8 @@ class Exploration:
             self._b.sample(self._b.candidates[request.id], request.samples)
 
     def _fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
-        self._tell(self._b.recorder.failed(candidate, failure))
+        self._tell([self._b.recorder.failed(candidate, failure)])
 
-    def _tell(self, trial: Trial) -> None:
+    def _tell(self, trials: Sequence[Trial]) -> None:
         with self._b.ledger.phase("search"):
-            self._strategy.tell([trial])
+            self._strategy.tell(trials)

@@ -18,7 +18,7 @@ from whet.measure import Duel, DuelOutcome, Exit, Request
 PAIRS_WITH_FIRST = 7
 
 # Configs sampled in one round trip; between two of these the budget is looked at.
-BATCH = 16
+BATCH = 32
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
-from whet.measure import Bench, Exit, Race
+from whet.measure import Bench, Exit, FirstLook, Race
 
 
 class OutOfTime(Exception):
@@ -92,12 +92,37 @@ class Workbench:
                     raise OutOfTime from None
                 raise self._cut(failure, limit) from None
             parts.update(look.seconds)
-        took = time.perf_counter() - start
+        self._looked(candidate, look, time.perf_counter() - start)
+        return look.reading.samples
+
+    def looks(self, candidates: Sequence[Candidate]) -> dict[str, ConfigFailure]:
+        """The same for many short kernels at once. Who fails is in the answer."""
+        limit = self.look_limit_s
+        parts: dict[str, float] = {}
+        with self.ledger.measuring(parts):
+            taken = self.bench.looks(
+                [(candidate.config, candidate.artifact) for candidate in candidates],
+                self.plan.first_samples,
+                limit_s=limit,
+            )
+            parts.update(
+                sum((Cost(o.seconds) for o in taken if isinstance(o, FirstLook)), Cost()).work
+            )
+        failures: dict[str, ConfigFailure] = {}
+        for candidate, one in zip(candidates, taken, strict=True):
+            if isinstance(one, FirstLook):
+                self._looked(candidate, one, sum(one.seconds.values()))
+            elif one.status is Status.RUN_TIMEOUT:
+                failures[candidate.id] = self._cut(one, limit)
+            else:
+                failures[candidate.id] = one
+        return failures
+
+    def _looked(self, candidate: Candidate, look: FirstLook, took: float) -> None:
         self.quickest_look_s = min(took, self.quickest_look_s or took)
         candidate.cost += Cost(look.seconds)
         candidate.timing = look.reading.timing()
         candidate.facts = FrozenMap({**candidate.facts, **look.facts})
-        return look.reading.samples
 
     def sample(self, candidate: Candidate, samples: int) -> bool:
         """Takes further samples, of a stored config after building and checking it again.

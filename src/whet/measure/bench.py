@@ -79,6 +79,11 @@ class Bench(Protocol):
     ) -> FirstLook:
         """Loads, checks, warms up and takes the first samples, in one round trip."""
 
+    def looks(
+        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+    ) -> list[FirstLook | ConfigFailure]:
+        """The same for many short kernels, in one round trip; who fails has a failure instead."""
+
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
     ) -> tuple[Reading, FrozenMap[float]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from whet.core.config import Config
+from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench import Built, FirstLook, Loader, Round
 from whet.measure.station import CAPACITY, Station
@@ -30,6 +31,11 @@ class LocalBench:
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
     ) -> FirstLook:
         return self._station.first(config, artifact, samples)
+
+    def looks(
+        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+    ) -> list[FirstLook | ConfigFailure]:
+        return self._station.looks(built, samples)
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None

@@ -60,6 +60,23 @@ class RemoteBench:
         look: FirstLook = self._call("first", config, artifact, samples, limit_s=limit_s)
         return look
 
+    def looks(
+        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+    ) -> list[FirstLook | ConfigFailure]:
+        taken: list[FirstLook | ConfigFailure]
+        try:
+            taken = self._call("looks", tuple(built), samples, limit_s=limit_s)
+        except ConfigFailure:
+            # One of them ended the process that ran them all, or took all of the time.
+            taken = []
+            for config, artifact in built:
+                try:
+                    taken.append(self.first(config, artifact, samples, limit_s=limit_s))
+                except ConfigFailure as failure:
+                    taken.append(failure)
+            return taken
+        return [self._limited(one) if isinstance(one, ConfigFailure) else one for one in taken]
+
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
     ) -> tuple[Reading, FrozenMap[float]]:

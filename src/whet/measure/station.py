@@ -72,6 +72,15 @@ class Station:
             facts = FrozenMap(loaded.facts)
         return FirstLook(reading, facts, phases.frozen())
 
+    def looks(self, built: Sequence[Built], samples: int) -> list[FirstLook | ConfigFailure]:
+        taken: list[FirstLook | ConfigFailure] = []
+        for config, artifact in built:
+            try:
+                taken.append(self.first(config, artifact, samples))
+            except ConfigFailure as failure:
+                taken.append(failure)
+        return taken
+
     def sample(
         self, config: Config, artifact: Any, samples: int
     ) -> tuple[Reading, FrozenMap[float]]:
