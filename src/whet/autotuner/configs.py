@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from whet.autotuner.errors import ArgumentError
+from whet.autotuner.errors import ArgumentError, EmptySpaceError
 from whet.core.errors import did_you_mean
 
 # One row at a time, bound by memory: long blocks, few stages.
@@ -126,7 +126,7 @@ def check_config_space(config_space: object) -> None:
             "give a dict from parameter names to lists of values"
         )
     if not config_space:
-        raise ArgumentError('config_space is empty; give it parameters, such as {"BLOCK": [64]}')
+        raise EmptySpaceError('config_space is empty; give it parameters, such as {"BLOCK": [64]}')
     for name, values in config_space.items():
         if not isinstance(name, str):
             raise ArgumentError(f"config_space has the name {name!r}; names are strings")
@@ -135,7 +135,7 @@ def check_config_space(config_space: object) -> None:
                 f"config_space['{name}'] is {values!r}; give a list of values, such as [{values!r}]"
             )
         if not values:
-            raise ArgumentError(f"config_space['{name}'] has no values; list at least one")
+            raise EmptySpaceError(f"config_space['{name}'] has no values; list at least one")
 
 
 def _bound(floor: int, **dimensions: int | None) -> int | None:

@@ -81,10 +81,7 @@ def tune(
     )
     ledger = WallLedger()
     if target.space.first is None:
-        raise TuningFailedError(
-            f"the space of '{target.name}' has no valid config: its constraints "
-            f"({'; '.join(target.space.constraints)}) rule out every combination"
-        )
+        raise TuningFailedError(f"the space of '{target.name}' {_why_empty(target.space)}")
     strategy = make_strategy(search or settings.search, target.space, settings.seed)
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
@@ -331,6 +328,16 @@ class _Tuning:
         return (
             f"no config of '{self._target.name}' works{where}: {counts or 'none was tried'}{first}"
         )
+
+
+def _why_empty(space: Space) -> str:
+    without = [parameter.name for parameter in space.parameters if not parameter.values]
+    if without:
+        return f"is empty: parameter '{without[0]}' has no values"
+    if not space.parameters:
+        return "is empty: it has no parameters"
+    texts = "; ".join(space.constraints)
+    return f"has no valid config: its constraints ({texts}) rule out every combination"
 
 
 def _effective_budget(budget: Budget, space: Space) -> Budget:

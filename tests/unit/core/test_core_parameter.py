@@ -93,9 +93,11 @@ class TestInfer:
         with pytest.raises(SpaceError, match=r"parameter 'a' is .*give a list of values"):
             infer("a", scalar)
 
-    def test_no_values_are_refused(self) -> None:
-        with pytest.raises(SpaceError, match="parameter 'a' has no values"):
-            infer("a", [])
+    @pytest.mark.parametrize("kind", [infer, Ordered, Categorical])
+    def test_no_values_make_a_parameter_that_offers_nothing(self, kind: Any) -> None:
+        parameter = kind("a", [])
+        assert parameter.values == ()
+        assert not parameter.offers(1)
 
     def test_a_set_is_refused_for_it_has_no_order(self) -> None:
         with pytest.raises(SpaceError, match="parameter 'a' is a set"):

@@ -97,11 +97,6 @@ class TestForms:
     def test_a_predicate_on_whole_configs_applies_to_all_of_a_list(self) -> None:
         assert texts(Space([{"a": 1}, {"b": 1}], lambda config: "a" in config)) == ["a=1"]
 
-    @pytest.mark.parametrize("spec", [{}, [], (), iter([])])
-    def test_an_empty_one_is_refused(self, spec: Any) -> None:
-        with pytest.raises(SpaceError, match="space is empty; give a dict of lists"):
-            Space(spec)
-
     @pytest.mark.parametrize("spec", [5, "a", None, Ordered("a", [1])])
     def test_what_is_no_space_is_refused(self, spec: Any) -> None:
         with pytest.raises(SpaceError, match="is no space; give a dict of lists"):
@@ -129,6 +124,16 @@ class TestForms:
 
 
 class TestWithoutValidConfigs:
+    @pytest.mark.parametrize("spec", [{}, [], iter([]), {"a": []}, {"a": [1], "b": []}])
+    def test_nothing_to_choose_from_is_legal_and_empty(self, spec: Any) -> None:
+        space = Space(spec)
+        assert space.first is None
+        assert space.count == len(space) == 0
+        assert list(space) == space.sample(np.random.default_rng(0), 3) == []
+        assert Config(a=1) not in space
+        assert space.is_small(0)
+        assert space.id == pickle.loads(pickle.dumps(space)).id
+
     @pytest.mark.parametrize("spec", [{"a": [1, 2]}, [{"a": 1}, {"a": 2}]])
     def test_is_legal_and_empty(self, spec: Any) -> None:
         space = Space(spec, ["a > 5"])

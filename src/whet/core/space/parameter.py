@@ -218,7 +218,7 @@ class Permutation(Parameter):
 def infer(name: str, values: Any) -> Parameter:
     """Numbers give `Ordered`; booleans, strings, None, tuples or a mixture give `Categorical`."""
     listed = _listed(name, values)
-    numeric = all(_is_number(value) for value in listed)
+    numeric = bool(listed) and all(_is_number(value) for value in listed)
     return Ordered(name, listed) if numeric else Categorical(name, listed)
 
 
@@ -235,8 +235,6 @@ def _listed(name: str, values: Any) -> tuple[Value, ...]:
     if isinstance(values, str | bytes | Mapping) or not _iterable(values):
         raise SpaceError(f"parameter '{name}' is {values!r}; give a list of values: [{values!r}]")
     listed = tuple(freeze_value(value, f"parameter '{name}'") for value in values)
-    if not listed:
-        raise SpaceError(f"parameter '{name}' has no values; give at least one")
     _refuse_duplicates(name, listed)
     return listed
 

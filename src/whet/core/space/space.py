@@ -54,9 +54,10 @@ class Space:
             self._given, {parameter.name: parameter.values for parameter in self.parameters}
         )
         self.constraints = tuple(constraint.text for constraint in compiled)
+        nothing = not all(parameter.values for parameter in self.parameters)
         self._body: _Grid | Listing = (
             Listing(configs, self.parameters, compiled)
-            if configs
+            if configs or nothing or not self.parameters
             else _Grid(self.parameters, compiled)
         )
 
@@ -274,8 +275,6 @@ def _read(spec: Any) -> tuple[tuple[Parameter, ...], tuple[Config, ...]]:
         items = tuple(spec)
     else:
         raise SpaceError(f"{spec!r} is no space; {_FORMS}")
-    if not items:
-        raise SpaceError(f"the space is empty; {_FORMS}")
     if all(isinstance(item, Parameter) for item in items):
         _refuse_namesakes(items)
         return items, ()
