@@ -3,6 +3,7 @@
     whet.Space(…)          what may be chosen
     whet.function(…)       a Python callable, made tunable
     whet.native(…)         a C function, made tunable
+    whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from whet.store import open_store
     from whet.targets.function import function
     from whet.targets.native.target import native
+    from whet.targets.triton.autotuner import autotune
+    from whet.targets.triton.install import install, uninstall
 
 _HOMES = {
     "Budget": "whet.core.budget",
@@ -55,11 +58,14 @@ _HOMES = {
     "TuningFailedError": "whet.core.errors",
     "UsageError": "whet.core.errors",
     "WhetError": "whet.core.errors",
+    "autotune": "whet.targets.triton.autotuner",
     "choose": "whet.engine.policy",
     "function": "whet.targets.function",
+    "install": "whet.targets.triton.install",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
     "tune": "whet.engine.tuning",
+    "uninstall": "whet.targets.triton.install",
 }
 
 __all__ = [
@@ -81,11 +87,14 @@ __all__ = [
     "UsageError",
     "WhetError",
     "__version__",
+    "autotune",
     "choose",
     "function",
+    "install",
     "native",
     "open_store",
     "tune",
+    "uninstall",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from whet.measure.bench import Bench, Built, FirstLook, Loaded, Loader, Round
 from whet.measure.cpu import CpuTimer
+from whet.measure.cuda import CudaTimer
 from whet.measure.duel import Duel, DuelOutcome
 from whet.measure.gate import Verdict, compare
 from whet.measure.local import LocalBench
@@ -15,6 +16,7 @@ __all__ = [
     "Bench",
     "Built",
     "CpuTimer",
+    "CudaTimer",
     "Duel",
     "DuelOutcome",
     "DuelPolicy",

@@ -13,7 +13,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.measure.bench import Built, FirstLook, Loaded, Loader, Round
 from whet.measure.failures import from_exception
-from whet.measure.timer import Reading, Timer, Warm
+from whet.measure.timer import Reading, Timer, Warm, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -130,7 +130,7 @@ class Station:
             warm = self._warm(config, loaded, phases)
             if not fresh and warm.estimate_ns < PRIMED_BELOW_NS:
                 with phases.phase("warmup"):
-                    loaded.repeat(1)
+                    run_once(loaded)
             with phases.phase("measure"):
                 return self._timer.measure(loaded, samples, warm)
 

@@ -15,6 +15,20 @@ class Runnable(Protocol):
         """Runs it `n` times back to back, and returns when the last has ended."""
 
 
+def run_once(run: Runnable) -> None:
+    """One execution with what belongs around it.
+
+    A runnable may have `before()` and `after()`: hooks and restores that every single execution
+    needs and no timing includes.
+    """
+    before, after = getattr(run, "before", None), getattr(run, "after", None)
+    if before is not None:
+        before()
+    run.repeat(1)
+    if after is not None:
+        after()
+
+
 @dataclass(frozen=True)
 class Warm:
     """What warm-up taught: how one sample of this kernel is to be taken.

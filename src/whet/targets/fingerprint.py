@@ -115,15 +115,19 @@ def _text(fn: FunctionType) -> str:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     except (OSError, TypeError, SyntaxError, IndentationError):
-        return _code_text(fn.__code__)
+        return code_text(fn.__code__)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
 
 
-def _code_text(code: CodeType) -> str:
+def code_text(code: CodeType) -> str:
+    """The byte code with its names and constants, whatever line it stands on."""
     constants = [
-        _code_text(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts
+        code_text(item)
+        if isinstance(item, CodeType)
+        else repr(sorted(map(repr, item)) if isinstance(item, frozenset) else item)
+        for item in code.co_consts
     ]
     return f"{code.co_code.hex()} {code.co_names} {constants}"

@@ -1,0 +1,1 @@
+"""Triton kernels: the drop-in for `@triton.autotune`, and the target behind it."""

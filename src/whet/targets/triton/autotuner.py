@@ -1,0 +1,414 @@
+"""`whet.autotune`: Triton's decorator, with whet behind it."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from triton import knobs
+from triton.runtime import autotuner as stock
+
+from whet.core.errors import TuningFailedError, WhetError
+from whet.core.status import Status
+from whet.core.timing import Timing
+from whet.core.trial import Trial
+from whet.engine.policy import choose
+from whet.engine.settings import Settings, resolve_settings
+from whet.engine.tuning import tune
+from whet.measure import Timer
+from whet.store import MemoryStore, Store, open_store, store_path
+from whet.targets.triton import device
+from whet.targets.triton.call import Call
+from whet.targets.triton.capture import jit_function
+from whet.targets.triton.configs import plain_config
+from whet.targets.triton.dispatch import Cache, Plan, shape_of
+from whet.targets.triton.foreign import benchmark_with
+from whet.targets.triton.gate import Check
+from whet.targets.triton.locks import file_lock
+from whet.targets.triton.target import TritonTarget
+
+# How long a process waits for another one that is tuning the same thing.
+WAIT_S = 300.0
+
+
+class Autotuner(stock.Autotuner):  # type: ignore[misc]
+    """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
+    whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
+
+    def __init__(
+        self,
+        *args: Any,
+        whet_search: Any = None,
+        whet_budget: Any = None,
+        whet_inputs: Callable[..., Any] | None = None,
+        whet_check: Check | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.cache: Any = Cache()
+        super().__init__(*args, **keywords)
+        self.whet_search = whet_search
+        self.whet_budget = whet_budget
+        self.whet_inputs = whet_inputs
+        self.whet_check = whet_check
+        self.cache = Cache()
+        self._tuning = threading.RLock()
+        self._own_benchmark = self._do_bench is None
+
+    @property
+    def configs(self) -> Any:
+        """People assign these: what was chosen among the old ones is then no longer looked up."""
+        return self._configs
+
+    @configs.setter
+    def configs(self, configs: Any) -> None:
+        self._configs = configs
+        if type(self.cache) is Cache:
+            self.cache.plans.clear()
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            try:
+                plan = self.cache.plans[shape_of(args, kwargs)]
+                config, keywords = plan.known[plan.key(args, kwargs)]
+            except (KeyError, AttributeError):  # not known yet, or a plain dict put in its place
+                return self.run(*args, grid=grid, warmup=False, **kwargs)
+            self.best_config = config
+            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
+
+        return launch
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        if len(self.configs) < 2:
+            return self._launch(self.configs[0], args, kwargs)
+        with self._tuning:
+            self.nargs: dict[str, Any] | None = dict(zip(self.arg_names, args, strict=False))
+            try:
+                config, lasting = self._chosen(args, kwargs)
+            finally:
+                self.nargs = None
+        if lasting:
+            self._remember(config, args, kwargs)
+        return self._launch(config, args, kwargs)
+
+    def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """For the next call of this kind, unless the config has a hook that must be run."""
+        cache = self.cache
+        if type(cache) is not Cache or config.pre_hook:
+            return
+        own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
+        with contextlib.suppress(TypeError):  # a key that cannot be hashed
+            plan = cache.plans.setdefault(
+                shape_of(args, own),
+                Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
+            )
+            plan.known[plan.key(args, own)] = (config, _needed_keywords(config))
+
+    def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self.best_config = config
+        if config.pre_hook is not None:
+            nargs = dict(zip(self.arg_names, args, strict=False))
+            config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
+        return self.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+        """The config for this call, known or found now; and whether that will hold, or is only a
+        stopgap for a moment in which nothing can be tuned."""
+        named = {**(self.nargs or {}), **kwargs}
+        passed = {name: value for name, value in named.items() if name in self.arg_names}
+        key = [passed[name] for name in self.keys if name in passed]
+        key += [str(value.dtype) for value in passed.values() if hasattr(value, "dtype")]
+        index = None if knobs.runtime.interpret else device.current_index()
+        # Device 0 keeps Triton's own key, which people look up; others must not share it.
+        full_key = tuple(key) if not index else (*key, f"device:{index}")
+        if full_key in self.cache:
+            return self.cache[full_key], True
+        pruned = self.prune_configs(kwargs)
+        if len(pruned) == 1 or knobs.runtime.interpret:
+            self.cache[full_key] = pruned[0]
+            return pruned[0], True
+        _refuse_conflicts(kwargs, pruned)
+        if _capturing():
+            return self._stopgap(args, kwargs, passed, pruned), False
+        from_disk = True
+
+        def benchmark() -> None:
+            nonlocal from_disk
+            from_disk = not self._benchmark(full_key, passed, args, kwargs, pruned)
+
+        if self.cache_results:
+            self.check_disk_cache(full_key, pruned, benchmark)
+        else:
+            benchmark()
+        if full_key not in self.cache:
+            return self._stopgap(args, kwargs, passed, pruned), False
+        self._report(full_key, from_disk)
+        return self.cache[full_key], True
+
+    def _stopgap(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: Mapping[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
+        call = Call(self, args, kwargs)
+        key = _workload_key(self.keys, passed)
+        target = TritonTarget(call, configs, key, self.whet_timer, _temporary())
+        choice = choose(target)
+        _say_once(
+            f"{self.base_fn.__name__} cannot be tuned here (CUDA graph capture, or another process "
+            f"is at it), so [{choice.config}] is used: {choice.reason}"
+        )
+        return target.menu.triton(choice.config)
+
+    def _benchmark(
+        self,
+        key: tuple[Any, ...],
+        passed: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        configs: Sequence[Any],
+    ) -> bool:
+        """Fills the cache; False when nothing had to be measured for that."""
+        start = time.time()
+        call = Call(self, args, kwargs, self.whet_check)
+        measured = True
+        if self._own_benchmark:
+            found = self._tuned(call, _workload_key(self.keys, passed), configs)
+            if found is None:
+                return False
+            best, timings, measured = found
+        else:
+            timings = benchmark_with(self, call, configs)
+            best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
+        self.bench_time = time.time() - start
+        self.cache[key] = best
+        self.configs_timings = timings
+        if measured:
+            self.pre_hook({**call.full(best)}, reset_only=True)
+        return measured
+
+    def _tuned(
+        self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
+    ) -> tuple[Any, dict[Any, list[float]], bool] | None:
+        """The best config, the timings of all, and whether anything was measured for it.
+
+        None when another process has been tuning the same for too long.
+        """
+        settings = resolve_settings().settings
+        path = store_path(settings.store)
+        locks = (path.parent if path else _temporary()) / "locks"
+        target = TritonTarget(call, configs, key, self.whet_timer, locks)
+        with _opened(settings) as store:
+            workload_id = target.workload().id
+            with file_lock(locks / f"{workload_id}.lock", WAIT_S) as had:
+                if not had:
+                    return None
+                try:
+                    result = tune(
+                        target,
+                        store=store,
+                        settings=settings,
+                        search=self.whet_search,
+                        budget=self.whet_budget,
+                    )
+                    best, measured = target.menu.triton(result.config), result.source == "tuned"
+                    fresh = {trial.config.id for trial in result.trials}
+                except TuningFailedError:
+                    # Triton's own way to fail: the first config's launch says what is wrong.
+                    best, fresh, measured = configs[0], set(), True
+                finally:
+                    call.restore()
+            trials = {trial.config.id: trial for trial in store.trials(workload_id)}
+        self._tell_refused(call, configs, {id: trials[id] for id in fresh if id in trials})
+        for note in call.notes:
+            _say_once(note)
+        timings = {c: _quantiles(trials.get(plain_config(c).id)) for c in configs}
+        return best, timings, measured
+
+    def whet_timer(self) -> Timer:
+        """What times the kernels; a subclass may choose another."""
+        from whet.measure.cuda import CudaTimer
+
+        return CudaTimer()
+
+    def _tell_refused(
+        self, call: Call, configs: Sequence[Any], trials: Mapping[str, Trial]
+    ) -> None:
+        for config in configs:
+            trial = trials.get(plain_config(config).id)
+            if trial is not None and trial.status is Status.RESOURCES:
+                call.refused(config, trial.error)
+
+    def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
+        listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
+        if listener is not None:
+            listener(
+                fn=jit_function(self.fn),
+                key=key,
+                best_config=self.cache[key],
+                configs_timings=getattr(self, "configs_timings", None),
+                duration=None if from_disk else self.bench_time,
+                cache_hit=from_disk,
+            )
+        if knobs.autotuning.print and not from_disk:
+            print(
+                f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {key},\n"
+                f"finished after {self.bench_time:.2f}s,\n"
+                f"best config selected: {self.cache[key]};"
+            )
+
+
+def autotune(
+    configs: Any = None,
+    key: Any = None,
+    prune_configs_by: Any = None,
+    reset_to_zero: Any = None,
+    restore_value: Any = None,
+    pre_hook: Any = None,
+    post_hook: Any = None,
+    warmup: Any = None,
+    rep: Any = None,
+    use_cuda_graph: bool = False,
+    do_bench: Any = None,
+    cache_results: bool = False,
+    *,
+    search: Any = None,
+    budget: Any = None,
+    check: Check | None = None,
+    inputs: Callable[..., Any] | None = None,
+    space: Any = None,
+) -> Callable[[Any], Autotuner]:
+    """`triton.autotune`, with the same arguments in the same order.
+
+    `space` takes a `whet.Space` in place of the list of configs: its parameters `num_warps`,
+    `num_stages`, `num_ctas` and `maxnreg` are Triton's, the others the kernel's. `search` and
+    `budget` are those of `whet.tune`; `inputs` makes arguments from a key, for `whet tune`.
+    `check` is a function from the arguments by name to the expected outputs by name, or "agree":
+    what the first config writes. A config that differs is `wrong_result` and cannot win.
+    """
+    listed = configs if space is None else configs_of(space)
+
+    def decorator(fn: Any) -> Autotuner:
+        return Autotuner(
+            fn,
+            fn.arg_names,
+            listed,
+            key or [],
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+            whet_search=search,
+            whet_budget=budget,
+            whet_inputs=inputs,
+            whet_check=check,
+        )
+
+    return decorator
+
+
+_TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+def configs_of(space: Any) -> list[Any]:
+    """Every valid config of a `whet.Space` as a `triton.Config`."""
+    return [
+        stock.Config(
+            {name: value for name, value in config.items() if name not in _TRITONS_OWN},
+            **{name: config[name] for name in _TRITONS_OWN if name in config},
+        )
+        for config in space
+    ]
+
+
+def _needed_keywords(config: Any) -> dict[str, Any]:
+    """Without options that are the compiler's defaults: each costs the launch a microsecond."""
+    if knobs.runtime.interpret:
+        return dict(config.all_kwargs())
+    defaults = device.default_options()
+    return {
+        name: value
+        for name, value in config.all_kwargs().items()
+        if name in config.kwargs or getattr(defaults, name, None) != value
+    }
+
+
+def _workload_key(keys: Sequence[str], passed: Mapping[str, Any]) -> dict[str, Any]:
+    key = {name: _plain(passed[name]) for name in keys if name in passed}
+    for name, value in passed.items():
+        if hasattr(value, "dtype"):
+            key[f"{name}.dtype"] = str(value.dtype)
+    return key
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _quantiles(trial: Trial | None) -> list[float]:
+    """Milliseconds at the median, the fifth and the fourth fifth, as Triton keeps them."""
+    timing: Timing | None = None if trial is None else trial.timing
+    if timing is None:
+        return [math.inf] * 3
+    if timing.foreign is not None:
+        return [timing.median_ns / 1e6, timing.foreign.low_ns / 1e6, timing.foreign.high_ns / 1e6]
+    ordered = sorted(timing.samples)
+    last = len(ordered) - 1
+    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
+
+
+def _refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None:
+    for config in configs:
+        conflicts = kwargs.keys() & config.kwargs.keys()
+        if conflicts:
+            raise ValueError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}."
+                " Make sure that you don't re-define auto-tuned symbols."
+            )
+
+
+def _capturing() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _opened(settings: Settings) -> Store:
+    """A store that cannot be used must not stop a kernel from running."""
+    try:
+        return open_store(settings.store)
+    except WhetError as error:
+        _say_once(f"whet does not remember: {error}")
+        return MemoryStore()
+
+
+def _temporary() -> Any:
+    import tempfile
+    from pathlib import Path
+
+    return Path(tempfile.gettempdir()) / "whet"
+
+
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)

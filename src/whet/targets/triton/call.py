@@ -1,0 +1,191 @@
+"""One call of a kernel that is to be tuned: its arguments, its hooks, and what must be put back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.core.config import Value
+from whet.core.errors import ConfigFailure
+from whet.core.status import Status
+from whet.measure import Verdict
+from whet.targets.triton.capture import compile_request
+from whet.targets.triton.compile import DeviceLimits, Request
+from whet.targets.triton.effects import effects
+from whet.targets.triton.gate import Check, OutputGate
+
+_REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
+
+
+class Call:
+    """`tuner` is the decorated kernel; `keywords` include Triton's own `grid` and `warmup`."""
+
+    def __init__(
+        self,
+        tuner: Any,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        check: Check | None = None,
+    ) -> None:
+        self.tuner = tuner
+        self.gate = None if check is None else OutputGate(check)
+        self.args = args
+        self.keywords = {**keywords, "warmup": False}
+        self.named = {**dict(zip(tuner.arg_names, args, strict=False)), **keywords}
+        self.notes: list[str] = []
+        self._saved: dict[str, Any] | None = None
+
+    def current(self, config: Any) -> dict[str, Any]:
+        return {**self.keywords, **config.all_kwargs()}
+
+    def full(self, config: Any) -> dict[str, Any]:
+        """What hooks get: every argument by name."""
+        nargs = dict(zip(self.tuner.arg_names, self.args, strict=False))
+        keywords = {k: v for k, v in self.keywords.items() if k not in ("grid", "warmup")}
+        return {**nargs, **keywords, **config.all_kwargs()}
+
+    def request(self, config: Any, limits: DeviceLimits) -> Request | None:
+        return compile_request(self.tuner.fn, self.args, self.current(config), limits)
+
+    @property
+    def has_hooks(self) -> bool:
+        tuner = self.tuner
+        return bool(
+            tuner.user_defined_pre_hook
+            or tuner.user_defined_post_hook
+            or tuner.reset_to_zero
+            or tuner.restore_value
+        )
+
+    def enter(self, config: Any) -> None:
+        full = self.full(config)
+        if config.pre_hook is not None:
+            config.pre_hook(full)
+        self.tuner.pre_hook(full)
+
+    def leave(self, config: Any, exception: Exception | None) -> None:
+        self.tuner.post_hook(self.full(config), exception=exception)
+
+    def refused(self, config: Any, text: str) -> None:
+        """What the hooks see of a config that was refused before it could be launched."""
+        from triton.runtime.errors import OutOfResources
+
+        found = _REFUSAL.search(text)
+        if found is None:
+            return
+        name, required, limit = found[1], int(found[2]), int(found[3])
+        self.enter(config)
+        self.leave(config, OutOfResources(required, limit, name))
+
+    def protect(self, kernel: Any) -> None:
+        """Saves, once, the tensors that the kernel updates and the author did not declare."""
+        if self._saved is not None:
+            return
+        self._saved = {}
+        declared = {*self.tuner.reset_to_zero, *self.tuner.restore_value}
+        for name in touched(kernel).updated:
+            tensor: Any = self.named.get(name)
+            if name in declared or not hasattr(tensor, "clone"):
+                continue
+            try:
+                self._saved[name] = tensor.clone()
+            except Exception as error:  # torch's out-of-memory error has had many names
+                self.notes.append(
+                    f"there is no memory to save '{name}' ({type(error).__name__}), which the "
+                    "kernel updates; tuning leaves it changed, declare it in restore_value"
+                )
+
+    def restore(self) -> None:
+        for name, copy in (self._saved or {}).items():
+            self.named[name].copy_(copy)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Names of pointer arguments: those one launch updates, and those it writes at all."""
+
+    updated: tuple[str, ...]
+    written: tuple[str, ...]
+
+
+def touched(kernel: Any) -> Touched:
+    ttir = kernel.asm.get("ttir")
+    signature: Mapping[str, Any] = getattr(kernel.src, "signature", {})
+    # What is specialised to a constant has no place among the compiled function's parameters.
+    names = tuple(name for name, kind in signature.items() if kind != "constexpr")
+    # A tuple or a descriptor has several places there, and ours can no longer be told apart.
+    plain = all(isinstance(signature[name], str) for name in names)
+    if ttir is None or not plain or any("tensordesc" in signature[name] for name in names):
+        return Touched(names, names)
+    found = effects(ttir)
+    if found.unknown:
+        return Touched(names, names)
+
+    def named(places: frozenset[int]) -> tuple[str, ...]:
+        return tuple(names[place] for place in sorted(places) if place < len(names))
+
+    return Touched(named(found.updated), named(found.writes | found.atomics))
+
+
+class LoadedTriton:
+    """One config, compiled and loaded: what a bench runs."""
+
+    def __init__(self, call: Call, config: Any) -> None:
+        from triton.runtime.errors import OutOfResources
+
+        self._call = call
+        self.config = config
+        self._run = call.tuner.fn.run
+        self._current = call.current(config)
+        self._hooked = call.has_hooks or config.pre_hook is not None
+        try:
+            kernel = self._run(*call.args, **{**self._current, "warmup": True})
+            kernel = kernel.result() if hasattr(kernel, "result") else kernel
+            kernel._init_handles()
+        except OutOfResources as error:
+            raise ConfigFailure(Status.RESOURCES, str(error)) from None
+        self.facts: Mapping[str, Value] = {
+            "registers": kernel.n_regs,
+            "spills": kernel.n_spills,
+            "shared_bytes": kernel.metadata.shared,
+        }
+        call.protect(kernel)
+        self._written = touched(kernel).written if call.gate is not None else ()
+
+    def before(self) -> None:
+        if self._hooked:
+            self._call.enter(self.config)
+
+    def repeat(self, n: int) -> None:
+        args, current, run = self._call.args, self._current, self._run
+        try:
+            for _ in range(n):
+                run(*args, **current)
+        except Exception as error:
+            if self._hooked:
+                self._call.leave(self.config, error)
+            raise
+
+    def after(self) -> None:
+        if self._hooked:
+            self._call.leave(self.config, None)
+
+    def check(self) -> Verdict:
+        """Runs once from the state the caller left, and compares what it wrote."""
+        call = self._call
+        if call.gate is None:
+            return Verdict(True, "")
+        call.restore()
+        call.gate.prepare(call.named)
+        # Declared tensors are put back by the hooks, so they are looked at before these.
+        self.before()
+        self.repeat(1)
+        verdict = call.gate.judge(call.named, self._written)
+        self.after()
+        call.restore()
+        return verdict
+
+    def close(self) -> None:
+        pass

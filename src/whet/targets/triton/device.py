@@ -1,0 +1,115 @@
+"""The GPU at hand, as a `Device` and as limits for the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whet.core.device import Device, Limits
+from whet.core.errors import UsageError
+from whet.targets.triton.compile import DeviceLimits
+
+
+def current_index() -> int:
+    from triton.runtime.driver import driver
+
+    try:
+        index: int = driver.active.get_current_device()
+    except Exception as error:
+        raise UsageError(
+            f"Triton finds no GPU driver to tune on ({error}); run on a machine with a GPU that "
+            "torch can use, or set TRITON_INTERPRET=1"
+        ) from None
+    return index
+
+
+def count() -> int:
+    torch = _torch()
+    return int(torch.cuda.device_count()) if torch is not None else 1
+
+
+def default_options() -> Any:
+    """What the compiler uses where a launch says nothing."""
+    from triton.compiler import make_backend
+
+    return make_backend(_target()).parse_options({})
+
+
+@cache
+def describe(index: int) -> Device:
+    target = _target()
+    properties = _properties(index)
+    name, driver_version = _name(index, target)
+    return Device(
+        name=name,
+        vendor="nvidia" if target.backend == "cuda" else "amd",
+        architecture=f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch),
+        driver=driver_version,
+        limits=Limits(
+            shared_memory_bytes=properties.get("max_shared_mem"),
+            registers=properties.get("max_num_regs"),
+            threads=1024,
+            multiprocessors=properties.get("multiprocessor_count"),
+            l2_bytes=_l2_bytes(index),
+        ),
+    )
+
+
+def limits(index: int) -> DeviceLimits:
+    device = describe(index)
+    blackwell = device.vendor == "nvidia" and device.architecture.startswith("sm_10")
+    return DeviceLimits(
+        shared_bytes=device.limits.shared_memory_bytes,
+        threads=device.limits.threads,
+        tensor_memory=512 if blackwell else None,
+    )
+
+
+def timing_lock_path(index: int, folder: Path) -> Path:
+    """One file for each physical GPU, however processes number them."""
+    identity = describe(index).name
+    torch = _torch()
+    if torch is not None and torch.cuda.is_available():
+        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        identity = f"{identity}-{uuid}-{index if uuid is None else ''}"
+    return folder / f"gpu-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}.lock"
+
+
+def _target() -> Any:
+    from triton.runtime.driver import driver
+
+    return driver.active.get_current_target()
+
+
+def _properties(index: int) -> dict[str, Any]:
+    from triton.runtime.driver import driver
+
+    properties: dict[str, Any] = driver.active.utils.get_device_properties(index)
+    return properties
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def _name(index: int, target: Any) -> tuple[str, str]:
+    torch = _torch()
+    if torch is None or not torch.cuda.is_available():
+        return f"{target.backend} {target.arch}", ""
+    return str(torch.cuda.get_device_name(index)), str(
+        torch.version.cuda or torch.version.hip or ""
+    )
+
+
+def _l2_bytes(index: int) -> int | None:
+    torch = _torch()
+    if torch is None or not torch.cuda.is_available():
+        return None
+    size = getattr(torch.cuda.get_device_properties(index), "L2_cache_size", None)
+    return None if size is None else int(size)

@@ -1,0 +1,84 @@
+"""The way of a call whose config is known: a look at the arguments, a look-up, a launch.
+
+No dictionary is made, no store asked and no lock taken on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Known = tuple[Any, dict[str, Any]]
+Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+class Plan:
+    """How to tell calls of one shape apart: those with the same types in the same places.
+
+    `key(args, kwargs)` is the values Triton's own key is made of, with the device where there is
+    more than one. `known` has the config and its keywords for each key.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        arg_names: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        with_device: bool,
+    ) -> None:
+        places = {name: place for place, name in enumerate(arg_names) if place < len(args)}
+        tensors = [place for place, value in enumerate(args) if hasattr(value, "dtype")]
+        parts = [f"args[{places[name]}]" for name in keys if name in places]
+        parts += [f"kwargs[{name!r}]" for name in keys if name in kwargs]
+        parts += [f"args[{place}].dtype" for place in tensors]
+        parts += [f"kwargs[{n!r}].dtype" for n, v in kwargs.items() if hasattr(v, "dtype")]
+        if with_device and tensors:
+            parts.append(f"args[{tensors[0]}].device")
+        # One expression made for this shape of call is several times as quick as any loop over
+        # the arguments. It holds nothing but places and names of parameters.
+        self.key: Key = eval(f"lambda args, kwargs: ({', '.join(parts)}{',' * bool(parts)})")
+        self.known: dict[Any, Known] = {}
+
+
+class Cache(dict[Any, Any]):
+    """Triton's `cache` of configs by key, as people know and clear it.
+
+    `plans` lead to the same configs more quickly; they are forgotten whenever the cache is changed
+    by hand.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: dict[Any, Plan] = {}
+
+    def clear(self) -> None:
+        super().clear()
+        self.plans.clear()
+
+    def __setitem__(self, key: Any, config: Any) -> None:
+        if key in self:
+            self.plans.clear()
+        super().__setitem__(key, config)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self.plans.clear()
+
+    def pop(self, *args: Any) -> Any:
+        self.plans.clear()
+        return super().pop(*args)
+
+    def popitem(self) -> tuple[Any, Any]:
+        self.plans.clear()
+        return super().popitem()
+
+
+def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a `Plan` is kept under: the types of the arguments, and the names of the keywords.
+
+    Of keywords the types count too: None may stand where a tensor did.
+    """
+    if not kwargs:
+        return tuple(map(type, args))
+    return (*map(type, args), *kwargs, *map(type, kwargs.values()))

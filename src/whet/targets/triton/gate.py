@@ -1,0 +1,54 @@
+"""Whether a config computes what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from whet.measure import Verdict
+
+# A function from the arguments by name to the expected outputs by name, or "agree": whatever the
+# first config that ran has written.
+Check = Literal["agree"] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+_RELATIVE = {"float64": 1e-8, "float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
+
+
+class OutputGate:
+    """Compares what a config wrote with a reference, within what its dtype can hold."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._expected: dict[str, Any] | None = None
+
+    def prepare(self, named: Mapping[str, Any]) -> None:
+        """Asks the reference once, before any config has touched the arguments."""
+        if self._expected is None and callable(self._check):
+            self._expected = dict(self._check(dict(named)))
+
+    def judge(self, named: Mapping[str, Any], written: Sequence[str]) -> Verdict:
+        if self._expected is None:
+            outputs = [name for name in written if hasattr(named.get(name), "clone")]
+            self._expected = {name: named[name].clone() for name in outputs}
+            return Verdict(True, "")
+        for name, expected in self._expected.items():
+            wrong = _difference(name, named[name], expected)
+            if wrong:
+                return Verdict(False, wrong)
+        return Verdict(True, "")
+
+
+def _difference(name: str, actual: Any, expected: Any) -> str:
+    dtype = str(actual.dtype).removeprefix("torch.")
+    relative = _RELATIVE.get(dtype, 0.25 if dtype.startswith("float8") else 0.0)
+    one, two = actual.double(), expected.to(actual.device).double()
+    allowed = relative * (two.abs() + (two.abs().mean() if two.numel() else 0.0))
+    wrong = ~((one - two).abs() <= allowed) & ~(one.isnan() & two.isnan()) & (one != two)
+    count = int(wrong.sum())
+    if count == 0:
+        return ""
+    first = int(wrong.flatten().nonzero()[0])
+    return (
+        f"output '{name}': {count} of {one.numel()} elements differ, the first at {first}: "
+        f"got {one.flatten()[first].item():.6g}, expected {two.flatten()[first].item():.6g}"
+    )

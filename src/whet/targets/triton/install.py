@@ -1,0 +1,32 @@
+"""Puts whet in the place of `triton.autotune`, and takes it out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_replaced: dict[str, Any] = {}
+
+
+def install() -> None:
+    """From now on `@triton.autotune` is `@whet.autotune`: call it before kernels are decorated.
+
+    `triton.runtime.autotuner.autotune` stays Triton's own: Dynamo wraps kernels again through it.
+    """
+    import triton
+
+    from whet.targets.triton.autotuner import autotune
+
+    if not _replaced:
+        _replaced.update(triton=triton.autotune, runtime=triton.runtime.autotune)
+        triton.autotune = autotune
+        triton.runtime.autotune = autotune
+
+
+def uninstall() -> None:
+    """Puts Triton's own back. Kernels decorated meanwhile stay whet's."""
+    import triton
+
+    if _replaced:
+        triton.autotune = _replaced["triton"]
+        triton.runtime.autotune = _replaced["runtime"]
+        _replaced.clear()

@@ -1,0 +1,60 @@
+"""Locks between processes. The system releases them when their holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from whet.measure.timer import Reading, Runnable, Timer, Warm
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
+    """Yields whether the lock was had within `wait_s` seconds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield _acquire(descriptor, wait_s)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    pause = 0.001
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause)
+            pause = min(0.05, 2 * pause)
+        else:
+            return True
+
+
+class OneAtATime:
+    """A timer that holds its GPU's lock while it measures: two processes that time on one device
+    at once time each other."""
+
+    def __init__(self, timer: Timer, path: Path, wait_s: float = 60.0) -> None:
+        self._timer = timer
+        self._path = path
+        self._wait_s = wait_s
+
+    @property
+    def name(self) -> str:
+        return self._timer.name
+
+    def warm(self, run: Runnable) -> Warm:
+        with file_lock(self._path, self._wait_s):
+            return self._timer.warm(run)
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        with file_lock(self._path, self._wait_s):
+            return self._timer.measure(run, samples, warm)

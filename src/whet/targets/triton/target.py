@@ -1,0 +1,83 @@
+"""A call of a Triton kernel, as a target of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.build import Job
+from whet.core.config import Config
+from whet.core.frozen import FrozenMap
+from whet.core.space import Space
+from whet.core.workload import Workload
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, LocalBench, Timer
+from whet.targets.triton import device
+from whet.targets.triton.call import Call, LoadedTriton
+from whet.targets.triton.capture import ready_to_fork
+from whet.targets.triton.compile import compile_kernel
+from whet.targets.triton.configs import Menu
+from whet.targets.triton.locks import OneAtATime
+from whet.targets.triton.source import fingerprint
+
+
+class TritonTarget:
+    """Compiled in forks of this process, since a kernel may live in `__main__`, in a notebook or in
+    a closure; timed in this process, where its arguments are."""
+
+    shares_host = False
+    build_mode = "fork"
+
+    def __init__(
+        self,
+        call: Call,
+        configs: Sequence[Any],
+        key: Mapping[str, Any],
+        make_timer: Callable[[], Timer],
+        locks: Path,
+    ) -> None:
+        self.call = call
+        self.menu = Menu(configs)
+        self.name = str(call.tuner.base_fn.__name__)
+        self._key = FrozenMap(key)
+        self._make_timer = make_timer
+        self._locks = locks
+        self._index = device.current_index()
+
+    @property
+    def space(self) -> Space:
+        return self.menu.space
+
+    def workload(self) -> Workload:
+        import triton
+
+        return Workload(
+            kernel=self.name,
+            fingerprint=fingerprint(self.call.tuner.fn),
+            device=device.describe(self._index),
+            key=self._key,
+            toolchain=FrozenMap({"triton": triton.__version__}),
+        )
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        request = self.call.request(self.menu.triton(config), device.limits(self._index))
+        if request is None:
+            return None
+        ready_to_fork()
+        return Job(compile_kernel, (request,))
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        lock = device.timing_lock_path(self._index, self._locks)
+        return LocalBench(
+            self, OneAtATime(self._make_timer(), lock), check_each=self.call.gate is not None
+        )
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def load(self, config: Config, artifact: Any) -> LoadedTriton:
+        return LoadedTriton(self.call, self.menu.triton(config))

@@ -1,0 +1,422 @@
+"""The CUDA timer, on a simulated stream where all takes a known time, on the host as well."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from whet.core.timing import Quality
+from whet.measure import CudaTimer, Reading, Runnable, Timer, Warm
+from whet.measure.cuda import (
+    BATCH_NS,
+    BATCH_SLEEP_NS,
+    MAX_RETRIES,
+    QUEUED_OPERATIONS,
+    SLEEP_FLOOR_NS,
+    SLOW_NS,
+    CudaWarm,
+)
+from whet.testing.timer_kit import ExactTimerContract
+
+US = 1_000
+MS = 1_000_000
+
+
+class Stream:
+    """A `CudaApi`: what is queued runs in order, and none before the host has queued it."""
+
+    clock_khz = 2_000_000
+
+    def __init__(self, host_ns: float = 2 * US, flush_ns: float = 20 * US) -> None:
+        self.l2_bytes = 1 << 20
+        self.host_ns = host_ns
+        self.flush_ns = flush_ns
+        self.flushes: list[int] = []
+        self.sleeps: list[float] = []
+        self.most_queued = 0
+        self._now = 0.0
+        self._ends: list[float] = []
+
+    def current(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def clock(self) -> int:
+        return round(self._now)
+
+    def event(self) -> Event:
+        return Event(self)
+
+    def sleep(self, cycles: int) -> None:
+        self.sleeps.append(cycles / self.clock_khz * 1e6)
+        self.queue(self.sleeps[-1])
+
+    def flush(self, size: int) -> None:
+        self.flushes.append(size)
+        self.queue(self.flush_ns)
+
+    def synchronize(self) -> None:
+        self._now = max([self._now, *self._ends[-1:]])
+
+    def on_host(self, ns: float) -> None:
+        """The host is busy for `ns` and queues nothing."""
+        self._now += ns
+
+    def queue(self, ns: float) -> float:
+        """One operation of `ns` on the device; returns when it ends there."""
+        self.on_host(self.host_ns)
+        self._ends = [end for end in self._ends if end > self._now]
+        self._ends.append(max([self._now, *self._ends[-1:]]) + ns)
+        self.most_queued = max(self.most_queued, len(self._ends))
+        return self._ends[-1]
+
+    def has_reached(self, moment: float) -> bool:
+        return moment <= self._now
+
+
+class Event:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._moment = 0.0
+
+    def record(self) -> None:
+        self._moment = self._stream.queue(0)
+
+    def query(self) -> bool:
+        return self._stream.has_reached(self._moment)
+
+    def elapsed_ms(self, end: Event) -> float:
+        assert self.query(), "not completed yet"
+        assert end.query(), "not completed yet"
+        return (end._moment - self._moment) / MS
+
+
+class Kernel:
+    """Takes `ns` on the device, after `launch_ns` on the host; its first launches as told."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        ns: float,
+        launch_ns: float = 30 * US,
+        first_launches_ns: tuple[float, ...] = (),
+    ) -> None:
+        self.stream = stream
+        self.ns = ns
+        self.launch_ns = launch_ns
+        self.launches = 0
+        self._first_launches_ns = list(first_launches_ns)
+
+    def repeat(self, n: int) -> None:
+        for _ in range(n):
+            self.launches += 1
+            slow = self._first_launches_ns.pop(0) if self._first_launches_ns else 0.0
+            self.stream.on_host(max(slow, self.launch_ns))
+            self.stream.queue(self.ns)
+
+
+class Hooked(Kernel):
+    """Keeps a record of what ran in which order."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        ns: float,
+        before: Callable[[], object] = lambda: None,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(stream, ns)
+        self.order: list[str] = []
+        self._hooks = {"before": before, "after": after}
+
+    def before(self) -> None:
+        self.order.append("before")
+        self._hooks["before"]()
+
+    def repeat(self, n: int) -> None:
+        self.order.append("launch")
+        super().repeat(n)
+
+    def after(self) -> None:
+        self.order.append("after")
+        self._hooks["after"]()
+
+
+class Cached(Kernel):
+    """Twice as slow where the L2 was flushed since the last launch."""
+
+    def repeat(self, n: int) -> None:
+        warm_ns = self.ns
+        self.ns *= 2 if self.stream.flushes else 1
+        super().repeat(n)
+        self.ns = warm_ns
+        self.stream.flushes.clear()
+
+
+class TestCudaTimerOnASimulatedStream(ExactTimerContract):
+    @pytest.fixture(autouse=True)
+    def _stream(self) -> None:
+        self.stream = Stream()
+
+    def make(self) -> Timer:
+        return CudaTimer(self.stream)
+
+    def kernel(self, ns: float) -> Runnable:
+        return Kernel(self.stream, ns)
+
+
+def read(timer: Timer, kernel: Kernel, samples: int) -> Reading:
+    return timer.measure(kernel, samples, timer.warm(kernel))
+
+
+def kept(reading: Reading) -> tuple[Quality, int]:
+    return reading.quality, reading.discarded
+
+
+def test_events_around_a_lone_launch_time_the_host() -> None:
+    """The simulation has the fault that the timer is there for."""
+    stream = Stream(host_ns=0)
+    start, end = stream.event(), stream.event()
+    start.record()
+    Kernel(stream, 5 * US, launch_ns=30 * US).repeat(1)
+    end.record()
+    stream.synchronize()
+    assert start.elapsed_ms(end) * MS == pytest.approx(35 * US)
+
+
+@pytest.mark.parametrize("samples", [1, 3, 100])
+def test_a_kernel_shorter_than_its_launch_reads_as_itself(samples: int) -> None:
+    stream = Stream()
+    reading = read(CudaTimer(stream), Kernel(stream, 5 * US), samples)
+    assert reading.samples == pytest.approx((5 * US,) * samples)
+    assert kept(reading) == ("clean", 0)
+    assert (reading.timer, reading.loops) == ("cuda", 1)
+
+
+def test_a_queue_that_ran_dry_is_thrown_away_and_filled_again_behind_a_longer_sleep() -> None:
+    stream = Stream()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    stream.sleeps.clear()
+    kernel.launch_ns = 200 * US
+    reading = timer.measure(kernel, 4, warm)
+    first, second, third = stream.sleeps
+    assert (second, third) == pytest.approx((2 * first, 4 * first))
+    assert reading.samples == pytest.approx((5 * US,) * 4)
+    assert kept(reading) == ("clean", 8)
+
+
+def test_a_single_stall_of_the_host_costs_one_batch() -> None:
+    stream = Stream()
+    timer = CudaTimer(stream)
+    warm = timer.warm(Kernel(stream, 5 * US))
+    kernel = Kernel(stream, 5 * US, first_launches_ns=(0, 0, 50 * MS))
+    reading = timer.measure(kernel, 4, warm)
+    assert reading.samples == pytest.approx((5 * US,) * 4)
+    assert kept(reading) == ("clean", 4)
+
+
+def test_a_hopeless_host_is_given_three_more_chances_and_then_marked() -> None:
+    stream = Stream()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    kernel.launch_ns, kernel.launches = 50 * MS, 0
+    reading = timer.measure(kernel, 2, warm)
+    assert kept(reading) == ("host_bound", 2 * (1 + MAX_RETRIES))
+    assert kernel.launches == 2 * (1 + MAX_RETRIES) + 2
+    assert len(reading.samples) == 2
+    assert min(reading.samples) > 5 * US
+
+
+def test_hooks_run_around_every_execution_in_order() -> None:
+    stream = Stream()
+    kernel = Hooked(stream, 5 * US)
+    timer = CudaTimer(stream)
+    warm = timer.warm(kernel)
+    assert kernel.order == ["before", "launch", "after"] * kernel.launches
+    kernel.order.clear()
+    timer.measure(kernel, 3, warm)
+    assert kernel.order == ["before", "launch", "after"] * 3
+
+
+def test_what_hooks_do_is_not_timed() -> None:
+    stream = Stream()
+
+    def restore() -> None:
+        stream.on_host(100 * US)
+        stream.queue(300 * US)
+
+    reading = read(CudaTimer(stream), Hooked(stream, 5 * US, restore, restore), 5)
+    assert reading.samples == pytest.approx((5 * US,) * 5)
+    assert kept(reading) == ("clean", 0)
+
+
+@pytest.mark.parametrize("hook", ["before", "after"])
+def test_a_hook_that_waits_for_the_device_makes_the_reading_host_bound(hook: str) -> None:
+    stream = Stream()
+    kernel = Hooked(stream, 5 * US, **{hook: stream.synchronize})
+    timer = CudaTimer(stream)
+    warm = timer.warm(kernel)
+    reading = timer.measure(kernel, 3, warm)
+    assert kept(reading) == ("host_bound", 3), "warm-up has tried already: one chance is enough"
+    assert timer.measure(kernel, 3, Warm(1, 5 * US, 0.0)).quality == "host_bound"
+
+
+def test_a_host_too_slow_for_any_sleep_is_not_tried() -> None:
+    stream = Stream()
+    kernel = Kernel(stream, 5 * US, launch_ns=500 * MS)
+    reading = read(CudaTimer(stream), kernel, 2)
+    assert kept(reading) == ("host_bound", 0)
+    assert stream.sleeps == []
+
+
+def test_a_host_bound_kernel_that_queues_after_all_is_clean() -> None:
+    stream = Stream()
+    warm = CudaWarm(1, 5 * US, 0.0, queues=False)
+    reading = CudaTimer(stream).measure(Kernel(stream, 5 * US), 3, warm)
+    assert kept(reading) == ("clean", 0)
+
+
+def test_a_slow_kernel_is_launched_once_in_warm_up_and_once_a_sample() -> None:
+    stream = Stream()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 2 * SLOW_NS)
+    warm = timer.warm(kernel)
+    assert kernel.launches == 1
+    assert warm.estimate_ns == pytest.approx(2 * SLOW_NS, rel=0.01)
+    reading = timer.measure(kernel, 3, warm)
+    assert kernel.launches == 4
+    assert kept(reading) == ("clean", 0)
+
+
+def test_slow_kernels_are_not_queued_together_lest_a_stall_should_cost_many() -> None:
+    stream = Stream()
+    timer = CudaTimer(stream)
+    warm = timer.warm(Kernel(stream, BATCH_NS / 3))
+    kernel = Kernel(stream, BATCH_NS / 3, first_launches_ns=(500 * MS,))
+    reading = timer.measure(kernel, 12, warm)
+    assert len(reading.samples) == 12
+    assert kept(reading)[0] == "clean"
+    assert 0 < reading.discarded <= 3
+
+
+def test_a_slow_first_launch_does_not_make_a_kernel_slow() -> None:
+    stream = Stream()
+    kernel = Kernel(stream, 50 * US, first_launches_ns=(80 * MS,))
+    warm = CudaTimer(stream).warm(kernel)
+    assert warm.estimate_ns == pytest.approx(50 * US)
+    assert sum(stream.sleeps) < 5 * MS
+
+
+def test_loading_a_slow_kernel_counts_neither_as_the_kernel_nor_as_its_launch() -> None:
+    stream = Stream()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 100 * MS, first_launches_ns=(300 * MS,))
+    warm = timer.warm(kernel)
+    assert kernel.launches == 1
+    assert warm.estimate_ns == pytest.approx(100 * MS, rel=0.01)
+    assert kept(timer.measure(kernel, 2, warm)) == ("clean", 0)
+    assert max(stream.sleeps) < 10 * MS
+
+
+def test_a_stall_in_warm_up_does_not_make_later_sleeps_longer() -> None:
+    stream = Stream()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 50 * US, first_launches_ns=(0, 10 * MS))
+    warm = timer.warm(kernel)
+    stream.sleeps.clear()
+    timer.measure(kernel, 1, warm)
+    assert sum(stream.sleeps) < 1 * MS
+
+
+def test_warm_up_ends_early_once_it_is_steady() -> None:
+    stream = Stream()
+    warm = CudaTimer(stream, warmup_ns=1000 * MS).warm(Kernel(stream, 50 * US))
+    assert warm.loops == 1
+    assert warm.seconds < 0.005
+
+
+def test_warm_up_of_a_kernel_that_never_gets_steady_is_bounded() -> None:
+    class Slowing(Kernel):
+        def repeat(self, n: int) -> None:
+            self.ns *= 1.1
+            super().repeat(n)
+
+    stream = Stream()
+    warm = CudaTimer(stream, warmup_ns=3 * MS).warm(Slowing(stream, 10 * US))
+    assert 0.003 <= warm.seconds < 0.006
+
+
+def test_the_l2_is_cold_by_default() -> None:
+    stream = Stream()
+    reading = read(CudaTimer(stream), Cached(stream, 5 * US), 3)
+    assert reading.l2 == "cold"
+    assert reading.samples == pytest.approx((10 * US,) * 3)
+
+
+def test_the_l2_stays_warm_when_asked_to() -> None:
+    stream = Stream()
+    reading = read(CudaTimer(stream, l2_bytes=0), Cached(stream, 5 * US), 3)
+    assert reading.l2 == "warm"
+    assert reading.samples == pytest.approx((5 * US,) * 3)
+
+
+@pytest.mark.parametrize(("asked", "read_bytes"), [(None, 1 << 20), (4096, 4096)])
+def test_a_flush_reads_as_much_as_the_l2_holds_or_as_was_asked(
+    asked: int | None, read_bytes: int
+) -> None:
+    stream = Stream()
+    kernel = Kernel(stream, 5 * US)
+    read(CudaTimer(stream, l2_bytes=asked), kernel, 2)
+    assert stream.flushes == [read_bytes] * kernel.launches
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_no_more_is_queued_at_once_than_the_launch_queue_holds(hooked: bool) -> None:
+    stream = Stream()
+
+    def restore() -> None:
+        for _ in range(4):
+            stream.queue(1 * US)
+
+    kernel = Hooked(stream, 5 * US, restore, restore) if hooked else Kernel(stream, 5 * US)
+    reading = read(CudaTimer(stream), kernel, 500)
+    assert kept(reading) == ("clean", 0)
+    assert 20 < stream.most_queued <= QUEUED_OPERATIONS
+
+
+def test_the_device_never_sleeps_long_for_hooks_that_are_slow_on_the_host() -> None:
+    stream = Stream()
+    kernel = Hooked(stream, 5 * US, before=lambda: stream.on_host(2 * MS))
+    reading = read(CudaTimer(stream), kernel, 20)
+    assert kept(reading) == ("clean", 0)
+    assert max(stream.sleeps) <= BATCH_SLEEP_NS + SLEEP_FLOOR_NS
+
+
+def test_what_an_event_pair_costs_is_subtracted_but_never_most_of_a_sample() -> None:
+    stream = Stream()
+    timer = CudaTimer(stream, overhead_ns=2 * US)
+    assert read(timer, Kernel(stream, 5 * US), 1).samples == pytest.approx((3 * US,))
+    assert read(timer, Kernel(stream, 2 * US), 1).samples == pytest.approx((0.2 * US,))
+
+
+def test_events_are_made_once_and_used_again() -> None:
+    class Counting(Stream):
+        made = 0
+
+        def event(self) -> Event:
+            self.made += 1
+            return super().event()
+
+    stream = Counting()
+    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    timer.measure(kernel, 200, warm)
+    made = stream.made
+    timer.measure(kernel, 200, warm)
+    assert stream.made == made < QUEUED_OPERATIONS
+
+
+def test_importing_the_timer_does_not_import_torch() -> None:
+    code = "import sys; from whet.measure import CudaTimer; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

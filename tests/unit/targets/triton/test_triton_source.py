@@ -1,0 +1,258 @@
+"""A kernel's fingerprint follows what it does and what it calls, not where it stands."""
+
+import linecache
+import os
+import subprocess
+import sys
+import textwrap
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("triton")
+
+from whet.targets.triton.source import fingerprint
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+BLOCK = tl.constexpr(64)
+
+@triton.jit
+def twice(x):
+    return x * 2
+
+@triton.jit
+def kernel(x_ptr, n, STEP: tl.constexpr = 4):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, twice(tl.load(x_ptr + offsets)) + STEP)
+"""
+
+cells = iter(range(10**6))
+
+
+def cell(source, name="kernel", **names):
+    """Run as a notebook does: the source lies in `linecache`, under a name that is no file."""
+    text = textwrap.dedent(source)
+    filename = f"<cell {next(cells)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    space = {"__name__": "__main__", **names}
+    exec(compile(text, filename, "exec"), space)
+    return space[name]
+
+
+def edited(before, after, source=KERNEL, **names):
+    assert before in source
+    return fingerprint(cell(source.replace(before, after), **names))
+
+
+@pytest.fixture
+def original():
+    return fingerprint(cell(KERNEL))
+
+
+def test_place_and_comments_do_not_count(original):
+    moved = "# A licence.\n\n\n" + KERNEL.replace("BLOCK)\n", "BLOCK)  # in one go\n\n")
+    assert fingerprint(cell(moved)) == original
+
+
+def test_docstrings_do_not_count(original):
+    for text in ("Doubles.", "Doubles each."):
+        assert edited("    offsets =", f'    """{text}"""\n    offsets =') == original
+        assert edited("    return x * 2", f'    "{text}"\n    return x * 2') == original
+
+
+def test_formatting_does_not_count(original):
+    assert (
+        edited("tl.arange(0, BLOCK)", "tl.arange(\n        0,\n        BLOCK,\n    )") == original
+    )
+
+
+def test_the_body_counts(original):
+    assert edited("+ STEP", "- STEP") != original
+
+
+def test_a_called_kernel_counts(original):
+    assert edited("x * 2", "x * 3") != original
+
+
+def test_a_kernel_called_by_a_called_kernel_counts():
+    deeper = KERNEL.replace("x * 2", "thrice(x)")
+    helper = "@triton.jit\ndef thrice(x):\n    return x * {}\n"
+    one, other = (fingerprint(cell(deeper + helper.format(factor))) for factor in (3, 4))
+    assert one != other
+
+
+def test_kernels_that_call_each_other_have_a_fingerprint(original):
+    assert edited("x * 2", "kernel(x, x)") not in ("", original)
+
+
+def test_a_used_global_counts(original):
+    assert edited("constexpr(64)", "constexpr(128)") != original
+
+
+def test_an_unused_global_does_not_count(original):
+    assert edited("BLOCK =", "OTHER = tl.constexpr(1)\nBLOCK =") == original
+
+
+def test_a_global_that_shares_its_name_with_a_local_does_not_count(original):
+    assert edited("BLOCK =", "offsets, n = 3, 4\nBLOCK =") == original
+
+
+def test_a_default_counts_by_its_value():
+    source = KERNEL.replace("constexpr = 4", "constexpr = FOUR")
+    assert fingerprint(cell(source, FOUR=4)) != fingerprint(cell(source, FOUR=5))
+
+
+def test_what_the_decorator_tells_the_compiler_counts(original):
+    assert edited("jit\ndef twice", "jit(noinline=True)\ndef twice") != original
+    assert edited("jit\ndef kernel", "jit(do_not_specialize=['n'])\ndef kernel") != original
+
+
+def test_the_module_does_not_count(original, tmp_path, monkeypatch):
+    (tmp_path / "some_kernels.py").write_text(KERNEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    import some_kernels
+
+    assert fingerprint(some_kernels.kernel) == original
+
+
+def test_helpers_and_values_of_a_module_count():
+    source = KERNEL.replace("twice(tl", "helpers.f(tl").replace("STEP)", "helpers.STEP)")
+
+    def with_helpers(body, step):
+        helpers = ModuleType("helpers")
+        helper = f"import triton\n@triton.jit\ndef f(x):\n    return {body}\n"
+        helpers.f, helpers.STEP = cell(helper, "f"), step
+        return fingerprint(cell(source, helpers=helpers))
+
+    assert with_helpers("x", 1) == with_helpers("x", 1)
+    assert with_helpers("x", 1) != with_helpers("x + 1", 1)
+    assert with_helpers("x", 1) != with_helpers("x", 2)
+
+
+CLOSURE = """
+import triton
+import triton.language as tl
+
+def made(block, factor):
+    FACTOR = tl.constexpr(factor)
+
+    @triton.jit
+    def scaled(x):
+        return x * FACTOR
+
+    @triton.jit
+    def kernel(x_ptr):
+        offsets = tl.arange(0, block)
+        tl.store(x_ptr + offsets, scaled(tl.load(x_ptr + offsets)))
+
+    return kernel
+"""
+
+
+def test_captured_values_and_helpers_count():
+    made = cell(CLOSURE, "made")
+    same, again, other_value, other_helper = (
+        fingerprint(made(*values)) for values in ((64, 2), (64, 2), (32, 2), (64, 3))
+    )
+    assert same == again
+    assert len({same, other_value, other_helper}) == 3
+
+
+def test_a_name_that_is_captured_later_does_not_hurt():
+    source = """
+    import triton
+    def made():
+        @triton.jit
+        def kernel(x_ptr):
+            helper(x_ptr)
+        before = fingerprint(kernel)
+        @triton.jit
+        def helper(x_ptr):
+            pass
+        return before, fingerprint(kernel)
+    """
+    before, after = cell(source, "made", fingerprint=fingerprint)()
+    assert before != after
+
+
+def test_compile_time_functions_count():
+    source = KERNEL.replace("BLOCK)", "rounded(60))") + (
+        "\n@triton.constexpr_function\ndef rounded(n):\n    return plain(n)\n"
+        "def plain(n):\n    return n + 4\n"
+    )
+    assert edited("n + 4", "n + 5 - 1", source) != fingerprint(cell(source))
+
+
+def test_aggregates_count_with_their_methods():
+    source = (
+        KERNEL.replace("+ STEP", "+ Pair(1, 2).total()")
+        + """
+from triton.language.core import _aggregate as aggregate
+@aggregate
+class Pair:
+    a: tl.constexpr
+    b: tl.constexpr
+
+    def __init__(self, a, b):
+        self.a = tl.constexpr(a)
+        self.b = tl.constexpr(b)
+
+    @triton.jit
+    def total(self):
+        return self.a + self.b
+"""
+    )
+    before = fingerprint(cell(source))
+    assert before == fingerprint(cell("\n" + source))
+    assert edited("self.a + self.b", "self.a - self.b", source) != before
+    assert edited("tl.constexpr(b)", "tl.constexpr(b + 1)", source) != before
+
+
+TUNED = KERNEL.replace(
+    "@triton.jit\ndef kernel",
+    '@triton.autotune([triton.Config({"STEP": 4})], key=["n"])\n'
+    '@triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})\n'
+    "@triton.jit\ndef kernel",
+)
+
+
+@pytest.fixture
+def without_driver(monkeypatch):
+    """Triton's autotuner asks the driver for a benchmark when it is made."""
+    from triton.runtime import driver
+
+    class Driver:
+        def get_benchmarker(self):
+            return None
+
+    monkeypatch.setattr(driver, "_active", Driver(), raising=False)
+
+
+@pytest.mark.usefixtures("without_driver")
+def test_the_configs_of_an_autotuner_do_not_count():
+    assert edited('{"STEP": 4}', '{"STEP": 8}', TUNED) == fingerprint(cell(TUNED))
+
+
+@pytest.mark.usefixtures("without_driver")
+def test_heuristics_count():
+    assert edited("% 2", "% 4", TUNED) != fingerprint(cell(TUNED))
+    assert edited("BLOCK =", "\n\nBLOCK =", TUNED) == fingerprint(cell(TUNED))
+
+
+def test_a_kernel_of_a_script_has_the_same_fingerprint_in_every_process(tmp_path, original):
+    script = tmp_path / "script.py"
+    asks = "from whet.targets.triton.source import fingerprint\nprint(fingerprint(kernel))\n"
+    script.write_text(KERNEL + asks)
+    for seed in ("1", "2"):
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        run = subprocess.run(
+            [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == original
