@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,9 @@ class CallableTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         return LocalBench(self, self.timer)
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return None
 
     def features(self, config: Config) -> Mapping[str, float]:
         return {}

@@ -13,14 +13,15 @@ from typing import Annotated, Any, cast
 import typer
 
 from whet._version import __version__
-from whet.cli import best, demo, settings, store, trials, tune
+from whet.cli import best, demo, run, settings, store, trials, tune
 from whet.cli.help import OrderedGroup, PlainCommand
 from whet.core.errors import WhetError
 
 _ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.
 
 A tunable is a Python object in a file of yours, made with whet.function(…) or
-whet.native(…). Results are kept, so that nothing is built or measured twice.
+whet.native(…), or a Triton kernel decorated with whet.autotune(…). Results are
+kept, so that nothing is built or measured twice.
 """
 
 _EXAMPLES = """\b
@@ -28,6 +29,7 @@ Examples:
   whet demo                             tune a matrix product on this machine
   whet tune kernel.py:blur              tune the object 'blur' of kernel.py
   whet tune kernel.py:blur --budget 30s stop after half a minute
+  whet run train.py                     a script, its Triton kernels by whet
   whet best blur                        what was found, at once
 """
 
@@ -84,12 +86,25 @@ def _help_without_command(context: typer.Context) -> None:
         print(context.get_help())
 
 
-def _add(group: typer.Typer, panel: str | None, command: Any, examples: str, name: str) -> None:
-    panel = panel or "Commands"
-    group.command(name, cls=PlainCommand, epilog=examples, rich_help_panel=panel)(command)
+def _add(
+    group: typer.Typer,
+    panel: str | None,
+    command: Any,
+    examples: str,
+    name: str,
+    context_settings: dict[str, Any] | None = None,
+) -> None:
+    group.command(
+        name,
+        cls=PlainCommand,
+        epilog=examples,
+        rich_help_panel=panel or "Commands",
+        context_settings=context_settings,
+    )(command)
 
 
 _add(app, "Tune", tune.tune, tune.EXAMPLES, "tune")
+_add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
@@ -101,7 +116,10 @@ _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; nothing a user does ends in a traceback."""
+    """Runs one command line and returns its exit code; nothing a user does ends in a traceback.
+
+    Only what a script raises under `whet run` comes out as the script raised it.
+    """
     _never_fail_to_encode()
     try:
         code = typer.main.get_command(app).main(
@@ -124,6 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = f"{type(error).__name__}: {error}".rstrip(": ")
         hint = "" if _debugging() else " (a bug; run with WHET_DEBUG=1 for the traceback)"
         return _say(f"{text}{hint}", _OUR_FAULT, error)
+    if isinstance(code, run.Script):
+        code.run()
+        return 0
     return code if isinstance(code, int) else 0
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -25,20 +25,64 @@ from whet.core.errors import WhetError
 if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.core.space import Space
-    from whet.engine.target import Target
+    from whet.engine.settings import Settings
 
 EXAMPLES = """\b
 Examples:
-  whet demo                    768 × 768, under a minute
+  whet demo                    under a minute
+  whet demo --cpu              the product in C, also where there is a GPU
   whet demo --n 256            a smaller product, quicker
   whet demo --store :memory:   afresh, and leaves nothing behind
 """
 
 DEFAULT_BUDGET = "45s"
 
+Flags = Mapping[str, str | None]
+
+
+class Product(Protocol):
+    """A matrix product to tune, n × n × n, and what its speed is held against.
+
+    `unit` is that of its speeds, in FLOP/s. `plain_seconds` is None where there is no textbook
+    version of it.
+    """
+
+    n: int
+    unit: float
+    rival: str
+    rival_remark: str
+    checked_against: str
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def space(self) -> Space: ...
+
+    def rival_seconds(self) -> float: ...
+
+    def plain_seconds(self) -> float | None: ...
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        """The result, and whether Ctrl-C ended it; None where that came before any measurement."""
+
+    def nothing_yet(self) -> dict[str, Any]: ...
+
 
 def demo(
-    n: Annotated[int, typer.Option("--n", metavar="N", min=16, help="Rows and columns.")] = 768,
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            metavar="N",
+            min=16,
+            help="Rows and columns (default: 768 in C, 4096 on a GPU).",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="The product in C, also where there is a GPU.")
+    ] = False,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -51,104 +95,230 @@ def demo(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Tune a matrix product in C on this machine."""
-    from whet.cli.locate import load_module
+    """Tune a matrix product on this machine: in Triton on a GPU, else in C."""
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
-    from whet.cli.tune import INTERRUPTED, nothing_yet, run_tuning
+    from whet.cli.tune import INTERRUPTED
     from whet.core.budget import Budget
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
     settings = found.settings
     if found.sources["budget"].kind == "default":
-        settings = replace(settings, budget=Budget.parse(DEFAULT_BUDGET))
+        budget = DEFAULT_BUDGET
+        settings = replace(settings, budget=Budget.parse(budget))
     with redirect_stdout(sys.stderr):
-        example = load_module(example_file())
-        target: Target = example.product(n)
+        product: Product = (
+            CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
+        )
     if not json:
-        print_lines([*_opening(n, target), ""])
+        print_lines([*_opening(product), ""])
         sys.stdout.flush()
-    before: float = example.numpy_seconds(n)
-    result, interrupted = run_tuning(target, settings, quiet=quiet)
+    before = product.rival_seconds()
+    flags = {"budget": budget, "seed": seed, "jobs": jobs, "store": store}
+    result, interrupted = product.tune(settings, flags, quiet)
     if result is None:
-        print_json(nothing_yet(target)) if json else print("interrupted, nothing measured yet")
+        print_json(product.nothing_yet()) if json else print("interrupted, nothing measured yet")
     else:
-        # On a busy machine NumPy gets the better of two occasions: the claim is ours to prove.
-        others = Others(min(before, example.numpy_seconds(n)), _plain_seconds(example.plain(n)))
+        # On a busy machine the rival gets the better of two occasions: the claim is ours to prove.
+        speeds = _numbers(
+            result, product, min(before, product.rival_seconds()), product.plain_seconds()
+        )
         if json:
-            print_json({**result.to_json(), "demo": _numbers(result, n, others)})
+            print_json({**result.to_json(), "demo": speeds})
         else:
-            print_lines(_closing(result, n, others, store_place(settings.store), store))
+            print_lines(_closing(result, product, speeds, store_place(settings.store), store))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-@dataclass(frozen=True)
-class Others:
-    """Seconds of what the tuned kernel is held against: NumPy, and the plain loop in C."""
-
-    numpy_s: float
-    plain_s: float
-
-
-def _plain_seconds(target: Target) -> float:
-    from whet.engine import Plan, tune
-
-    result = tune(target, store=":memory:", plan=Plan.fixed(7), jobs=1)
-    return (result.best.median_ns or math.inf) / 1e9
+def gpu_ready() -> bool:
+    """Whether Triton is installed and torch sees a device."""
+    try:
+        import torch
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
 
 
-def example_file() -> Path:
+class CProduct:
+    """`matmul.c`, against NumPy on one thread."""
+
+    unit = 1e9
+    rival = "NumPy"
+    rival_remark = "one thread"
+    checked_against = "NumPy's"
+
+    def __init__(self, n: int) -> None:
+        from whet.cli.locate import load_module
+
+        self.n = n
+        self._example = load_module(example_file("matmul.py"))
+        self._target = self._example.product(n)
+
+    @property
+    def title(self) -> str:
+        return f"A blocked matrix product in C, on {self._target.workload().device.name}"
+
+    @property
+    def space(self) -> Space:
+        space: Space = self._target.space
+        return space
+
+    def rival_seconds(self) -> float:
+        return float(self._example.numpy_seconds(self.n))
+
+    def plain_seconds(self) -> float:
+        from whet.engine import Plan, tune
+
+        result = tune(self._example.plain(self.n), store=":memory:", plan=Plan.fixed(7), jobs=1)
+        return (result.best.median_ns or math.inf) / 1e9
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        from whet.cli.tune import run_tuning
+
+        return run_tuning(self._target, settings, quiet=quiet)
+
+    def nothing_yet(self) -> dict[str, Any]:
+        from whet.cli.tune import nothing_yet
+
+        return nothing_yet(self._target)
+
+
+class TritonProduct:
+    """`matmul_triton.py`, against torch's product by the same timer."""
+
+    unit = 1e12
+    rival = "torch"
+    rival_remark = "torch.matmul, the vendor's library"
+    checked_against = "torch's"
+
+    def __init__(self, n: int) -> None:
+        from whet.cli.locate import load_module
+        from whet.targets.triton.offline import Kernel
+
+        self.n = n
+        self._path = example_file("matmul_triton.py")
+        self._example = load_module(self._path)
+        kernel = self._example.matmul_fp16
+        self._kernel = Kernel(kernel, kernel)
+
+    @property
+    def title(self) -> str:
+        from whet.targets.triton import device
+
+        return (
+            f"An fp16 matrix product in Triton, on {device.describe(device.current_index()).name}"
+        )
+
+    @property
+    def space(self) -> Space:
+        from whet.targets.triton.configs import Menu
+
+        return Menu(self._kernel.tuner.configs).space
+
+    def rival_seconds(self) -> float:
+        import numpy as np
+
+        from whet.measure.cuda import CudaTimer
+
+        timer, run = CudaTimer(), _Repeated(self._example.torch_product(self.n))
+        return float(np.median(timer.measure(run, 51, timer.warm(run)).samples)) / 1e9
+
+    def plain_seconds(self) -> None:
+        return None
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        from whet.cli.keys import raise_for_failures, tune_keys
+
+        keys = [dict.fromkeys("MNK", self.n)]
+        done, interrupted = tune_keys(
+            self._kernel, keys, flags, store=settings.store, path=self._path, quiet=quiet
+        )
+        raise_for_failures(done)
+        return (done[0].result if done else None), interrupted
+
+    def nothing_yet(self) -> dict[str, Any]:
+        return {"v": 1, "kernel": self._kernel.name, "outcome": "interrupted", "best": None}
+
+
+class _Repeated:
+    """A call as something that a timer runs."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def repeat(self, n: int) -> None:
+        for _ in range(n):
+            self._call()
+
+
+def example_file(name: str) -> Path:
     """The example as it was installed with the package, or as it lies in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for root in (package, package.parents[1]):
-        path = root / "examples" / "matmul" / "matmul.py"
+        path = root / "examples" / "matmul" / name
         if path.is_file():
             return path
-    raise WhetError("the example examples/matmul/matmul.py is missing; reinstall whet")
+    raise WhetError(f"the example examples/matmul/{name} is missing; reinstall whet")
 
 
-def _gflops(n: int, seconds: float) -> float:
-    return 2 * n**3 / seconds / 1e9
+def _unit_text(product: Product) -> str:
+    return {1e9: "GFLOP/s", 1e12: "TFLOP/s"}[product.unit]
 
 
-def _numbers(result: Result, n: int, others: Others) -> dict[str, float | int | None]:
+def _numbers(
+    result: Result, product: Product, rival_s: float, plain_s: float | None
+) -> dict[str, float | int | None]:
+    """`{"n": 768, "best_gflops": …, "numpy_gflops": …, "percent_of_numpy": …}`."""
     best, first = result.best.median_ns, result.first.median_ns if result.first else None
-    return {
-        "n": n,
-        "best_gflops": None if best is None else _gflops(n, best / 1e9),
-        "first_gflops": None if first is None else _gflops(n, first / 1e9),
-        "plain_gflops": _gflops(n, others.plain_s),
-        "numpy_gflops": _gflops(n, others.numpy_s),
-        "percent_of_numpy": None if best is None else 100e9 * others.numpy_s / best,
+    suffix = _unit_text(product)[0].lower() + "flops"
+    rival = product.rival.lower()
+
+    def speed(seconds: float) -> float:
+        return 2 * product.n**3 / seconds / product.unit
+
+    numbers: dict[str, float | int | None] = {
+        "n": product.n,
+        f"best_{suffix}": None if best is None else speed(best / 1e9),
+        f"first_{suffix}": None if first is None else speed(first / 1e9),
+        f"{rival}_{suffix}": speed(rival_s),
+        f"percent_of_{rival}": None if best is None else 100e9 * rival_s / best,
     }
+    return numbers if plain_s is None else {**numbers, f"plain_{suffix}": speed(plain_s)}
 
 
-def _opening(n: int, target: Target) -> list[str]:
+def _opening(product: Product) -> list[str]:
     from whet.cli.output import page, wrap
 
-    device = target.workload().device.name
-    title = f"A blocked matrix product in C, {n} × {n} × {n}, on {device}"
-    return [*wrap(title, page(), indent=2), "", *_space_lines(target.space)]
+    what, _, where = product.title.rpartition(", on ")
+    n = product.n
+    title = f"{what}, {n} × {n} × {n}, on {where}"
+    return [*wrap(title, page(), indent=2), "", *_space_lines(product.space)]
 
 
 def _space_lines(space: Space) -> list[str]:
     from whet.cli.output import fields, page
 
-    combinations = 1
-    for parameter in space.parameters:
-        combinations *= len(parameter.values)
+    varied = [parameter for parameter in space.parameters if len(parameter.values) > 1]
     rows = {
         parameter.name: ", ".join(str(value) or "''" for value in parameter.values)
-        for parameter in space.parameters
+        for parameter in varied
     }
     valid = "?" if space.count is None else f"{space.count:,}"
+    combinations = math.prod(len(parameter.values) for parameter in varied)
     title = f"space    {valid} valid configs out of {combinations:,} combinations"
     margin = max(7, *(len(name) + 2 for name in rows))
     return [title, *(f"  {line}" for line in fields(rows, page() - 2, margin))]
 
 
-def _closing(result: Result, n: int, others: Others, location: str, store: str | None) -> list[str]:
+def _closing(
+    result: Result,
+    product: Product,
+    numbers: Mapping[str, float | int | None],
+    location: str,
+    store: str | None,
+) -> list[str]:
     from whet.cli.output import fields, page
     from whet.cli.summary import (
         equals_text,
@@ -168,8 +338,9 @@ def _closing(result: Result, n: int, others: Others, location: str, store: str |
     if result.first is not None:
         parts["first"] = [str(result.first.config), first_text(result)]
     parts["trials"] = trials_text(result)
-    parts["check"] = "passed: the best config's product is NumPy's, to rounding"
-    lines = [*interruption(result), *_speeds(result, n, others, width), "", *fields(parts, width)]
+    parts["check"] = f"passed: the best config's product is {product.checked_against}, to rounding"
+    lines = [*interruption(result), *_speeds(result, product, numbers, width), ""]
+    lines += fields(parts, width)
     lines += failures(result.trials, width)
     lines += ["", *ledger(result, width)]
     more = ["whet tune FILE.py:NAME      a kernel of yours; see the README"]
@@ -178,28 +349,28 @@ def _closing(result: Result, n: int, others: Others, location: str, store: str |
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 
-def _speeds(result: Result, n: int, others: Others, width: int) -> list[str]:
-    """Bars of speed: the plain loop, the author's first config, the best one, and NumPy."""
+def _speeds(
+    result: Result, product: Product, numbers: Mapping[str, float | int | None], width: int
+) -> list[str]:
+    """Bars of speed: the plain loop, the author's first config, the best one, and the rival."""
     from whet.cli.output import bar_text, shorten, three_digits, times_text
 
-    numbers = _numbers(result, n, others)
+    unit = _unit_text(product)
+    rival, suffix = product.rival.lower(), unit[0].lower() + "flops"
     against_first = "" if result.speedup is None else f"{times_text(result.speedup)} the first, "
+    against_rival = f"{numbers[f'percent_of_{rival}']:.0f} % of {product.rival}"
     rows = [
-        ("plain", numbers["plain_gflops"], "three loops, same compiler flags"),
-        ("first", numbers["first_gflops"], "the author's own"),
-        (
-            "best",
-            numbers["best_gflops"],
-            f"{against_first}{numbers['percent_of_numpy']:.0f} % of NumPy",
-        ),
-        ("NumPy", numbers["numpy_gflops"], "one thread"),
+        ("plain", numbers.get(f"plain_{suffix}"), "three loops, same compiler flags"),
+        ("first", numbers[f"first_{suffix}"], "the author's own"),
+        ("best", numbers[f"best_{suffix}"], against_first + against_rival),
+        (product.rival, numbers[f"{rival}_{suffix}"], product.rival_remark),
     ]
     top = max(speed for _, speed, _ in rows if speed is not None)
     cells = max(4, width - 26 - max(len(remark) for _, _, remark in rows))
     return [
         shorten(
             f"{name:<9}{bar_text(speed / top, cells):<{cells}}"
-            f"{three_digits(speed):>6} GFLOP/s  {remark}",
+            f"{three_digits(speed):>6} {unit}  {remark}",
             width,
         )
         for name, speed, remark in rows

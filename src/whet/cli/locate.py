@@ -11,17 +11,20 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.engine.target import Target
 
+if TYPE_CHECKING:
+    from whet.targets.triton.offline import Kernel
 
-def locate(text: str) -> Target:
+
+def locate(text: str) -> Target | Kernel:
     """Runs the file and returns its tunable; whatever is wrong with either is a `UsageError`.
 
-    NAME is a target or a function without arguments that returns one, and may be left out where
-    the file has only one of them.
+    NAME is a target, a kernel decorated with `whet.autotune`, or a function without arguments that
+    returns a target, and may be left out where the file has only one of them.
     """
     path, name = _split(text)
     module = load_module(path)
@@ -34,7 +37,12 @@ def locate(text: str) -> Target:
         raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
     else:
         value = getattr(module, name)
-    return _target(path, name, value, found)
+    return _kernel(value) or _target(path, name, value, found)
+
+
+def file_of(text: str) -> Path:
+    """The file in `FILE.py:NAME`."""
+    return _split(text)[0]
 
 
 def _split(text: str) -> tuple[Path, str | None]:
@@ -63,7 +71,10 @@ def _near(path: Path) -> str:
 
 def _which(path: Path, found: dict[str, Any]) -> str:
     if not found:
-        return f"{path} has nothing to tune; make it with whet.function(…) or whet.native(…)"
+        return (
+            f"{path} has nothing to tune; make it with whet.function(…), whet.native(…) or, "
+            "of a Triton kernel, with whet.autotune(…)"
+        )
     names = ", ".join(found)
     return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
 
@@ -96,14 +107,14 @@ def load_module(path: Path) -> ModuleType:
     linecache.checkcache(str(real))
     loader = spec.loader
     try:
-        _guarded(path, lambda: loader.exec_module(module))
+        guarded(path, lambda: loader.exec_module(module))
     except BaseException:
         sys.modules.pop(name, None)
         raise
     return module
 
 
-def _guarded(path: Path, step: Callable[[], Any]) -> Any:
+def guarded(path: Path, step: Callable[[], Any]) -> Any:
     """Runs code of the user's; what it raises becomes one line that points into the file."""
     try:
         return step()
@@ -137,7 +148,7 @@ def _tunables(module: ModuleType) -> dict[str, Any]:
     targets: dict[str, Any] = {}
     for name, value in public.items():
         known = any(value is other for other in targets.values())
-        if not known and isinstance(value, Target) and not isinstance(value, type):
+        if not known and (_is_target(value) or _kernel(value) is not None):
             targets[name] = value
     makers = {
         name: value
@@ -148,6 +159,24 @@ def _tunables(module: ModuleType) -> dict[str, Any]:
         and _may_return_target(value)
     }
     return targets or makers
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, Target) and not isinstance(value, type)
+
+
+def _kernel(value: Any) -> Kernel | None:
+    """Triton is not imported to find out: a file with a decorated kernel has done so."""
+    if "whet.targets.triton.autotuner" not in sys.modules:
+        return None
+    from whet.targets.triton.offline import kernel_of
+
+    return kernel_of(value)
+
+
+def _is_plain_kernel(value: Any) -> bool:
+    jit = sys.modules.get("triton.runtime.jit")
+    return jit is not None and isinstance(value, jit.KernelInterface)
 
 
 def _may_return_target(maker: Callable[..., Any]) -> bool:
@@ -172,6 +201,11 @@ def _required(maker: Callable[..., Any]) -> list[str]:
 def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
     if isinstance(value, Target) and not isinstance(value, type):
         return value
+    if _is_plain_kernel(value):
+        raise UsageError(
+            f"{path}:{name} is a Triton kernel that whet does not tune; decorate it with "
+            "whet.autotune(…, inputs=…)"
+        )
     if not callable(value):
         kind = type(value).__name__
         raise UsageError(
@@ -183,7 +217,7 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
             f"{path}:{name} needs arguments ({', '.join(needed)}); "
             "wrap it in whet.function(…), or in a function without arguments that returns a target"
         )
-    made = _guarded(path, value)
+    made = guarded(path, value)
     if not isinstance(made, Target):
         raise UsageError(
             f"{path}:{name} returned {type(made).__name__}, not something to tune; "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,11 +20,13 @@ from whet.cli.options import (
     StoreOption,
     resolved,
 )
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.settings import Settings
     from whet.engine.target import Target
+    from whet.targets.triton.offline import Kernel
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +34,7 @@ Examples:
   whet tune kernel.py                     the only tunable of kernel.py
   whet tune kernel.py:blur --budget 30s   until half a minute is over
   whet tune kernel.py:blur --json | jq .best.config
+  whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
 """
 
 INTERRUPTED = 130
@@ -40,11 +45,22 @@ def tune(
         str,
         typer.Argument(
             metavar="FILE.py:NAME",
-            help="What to tune: a whet.function(…) or whet.native(…) called NAME, or a function "
-            "called NAME that returns one. NAME may be left out if the file has only one.",
+            help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
+            "called NAME that returns one, or a Triton kernel called NAME with whet.autotune(…, "
+            "inputs=…). NAME may be left out if the file has only one.",
             show_default=False,
         ),
     ],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="M=64,N=32", help="What a Triton kernel's inputs= gets (repeatable)."
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
+    ] = None,
     budget: BudgetOption = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
@@ -58,14 +74,23 @@ def tune(
     Builds and measures its configs, drops those that cannot win, settles the rest in a duel, and
     keeps every result. What is known already is not measured again. Ctrl-C prints the best so far.
     """
-    from whet.cli.locate import locate
+    from whet.cli.keys import read_keys
+    from whet.cli.locate import file_of, locate
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
     from whet.cli.summary import summary
+    from whet.engine.target import Target
 
-    settings = resolved(budget=budget, seed=seed, jobs=jobs, store=store, search=search).settings
+    flags = {"budget": budget, "seed": seed, "jobs": jobs, "store": store, "search": search}
+    settings = resolved(**flags).settings
+    given = read_keys(key or (), keys)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = locate(tunable)
+    if not isinstance(target, Target):
+        _tune_kernel(target, given, flags, settings, file_of(tunable), json=json, quiet=quiet)
+        return
+    if given:
+        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
     result, interrupted = run_tuning(target, settings, quiet=quiet)
     if json:
         print_json(nothing_yet(target) if result is None else result.to_json())
@@ -75,6 +100,40 @@ def tune(
         print("interrupted before the first config was measured")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _tune_kernel(
+    kernel: Kernel,
+    keys: Sequence[dict[str, object]],
+    flags: Mapping[str, str | None],
+    settings: Settings,
+    path: Path,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from whet.cli.keys import as_json, keys_table, raise_for_failures, tune_keys
+    from whet.cli.output import columns, print_json, print_lines
+    from whet.cli.reading import store_place
+    from whet.cli.summary import summary, whereabouts
+
+    done, interrupted = tune_keys(
+        kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet
+    )
+    results = [one.result for one in done if one.result is not None]
+    place, store = store_place(settings.store), flags["store"]
+    if json:
+        print_json(as_json(kernel, done))
+    elif len(done) == 1 and results:
+        print_lines(summary(results[0], place, store))
+    elif results:
+        kept = [line for line in whereabouts(results[0], place, store) if "as workload" not in line]
+        print_lines([*keys_table(done, columns()), "", *kept])
+    elif interrupted:
+        print("interrupted before the first config was measured")
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    raise_for_failures(done)
 
 
 def run_tuning(target: Target, settings: Settings, *, quiet: bool) -> tuple[Result | None, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
@@ -33,6 +33,7 @@ class Exploration:
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
         self._batch = FIRST_BATCH
+        self._measured_as: dict[Hashable, Candidate] = {}
         self._asked = 0
         self._exhausted = False
         self._cut_short = False
@@ -123,7 +124,21 @@ class Exploration:
             many = 1
         return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
 
+    def _is_twin(self, candidate: Candidate) -> bool:
+        """The same binary again: what was measured of its twin holds for it."""
+        same = self._b.target.twin(candidate.config, candidate.facts)
+        twin = None if same is None else self._measured_as.get(same)
+        if twin is None or twin.timing is None:
+            return False
+        candidate.timing, candidate.facts = twin.timing, twin.facts
+        reason = f"the same binary as [{twin.config}]"
+        self._tell([self._b.recorder.measured(candidate, Status.OUTRACED, reason)])
+        return True
+
     def _look_at(self, candidates: Sequence[Candidate]) -> None:
+        candidates = [one for one in candidates if not self._is_twin(one)]
+        if not candidates:
+            return
         failures: dict[str, ConfigFailure] = {}
         if len(candidates) > 1:
             failures = self._b.looks(candidates)
@@ -144,6 +159,9 @@ class Exploration:
         race, recorder = self._b.race, self._b.recorder
         exits: list[Exit] = []
         for candidate in candidates:
+            same = self._b.target.twin(candidate.config, candidate.facts)
+            if same is not None:
+                self._measured_as.setdefault(same, candidate)
             if self._b.plan.fixed_samples is None and candidate.timing is not None:
                 exits += race.enter(candidate.id, candidate.order)
                 exits += race.record(candidate.id, candidate.timing.samples)

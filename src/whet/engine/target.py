@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from whet.build import Job
-from whet.core.config import Config
+from whet.core.config import Config, Value
 from whet.core.space import Space
 from whet.core.workload import Workload
 from whet.measure import Bench
@@ -33,6 +33,8 @@ class Target(Protocol):
       a kernel that was defined in `__main__`, in a notebook or in a closure; `build_mode` says
       which kind of worker that takes.
     - `bench` opens the place where artifacts are loaded, checked and timed.
+    - `twin` is equal for configs that run the very same thing, so that one is measured for all;
+      None where that cannot be told.
     - `features` describes a config to models, so that no other room knows what a tile is.
     """
 
@@ -55,5 +57,7 @@ class Target(Protocol):
     def job(self, config: Config) -> Job | None: ...
 
     def bench(self, limits: BenchLimits) -> Bench: ...
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None: ...
 
     def features(self, config: Config) -> Mapping[str, float]: ...

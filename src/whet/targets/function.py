@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.build import Job
-from whet.core.config import Config
+from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
@@ -65,6 +65,9 @@ class FunctionTarget:
         if not self.isolate:
             return LocalBench(self, CpuTimer())
         return RemoteBench(lambda: self, CpuTimer, mode="fork", memory_bytes=limits.memory_bytes)
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return None
 
     def features(self, config: Config) -> Mapping[str, float]:
         return {}

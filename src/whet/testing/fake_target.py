@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from whet.build import Built, Job
@@ -35,6 +35,7 @@ class FakeTarget:
         shares_host: bool = True,
         reject: Callable[[Config], str | None] = lambda config: None,
         facts: Callable[[Config], Mapping[str, Value]] = lambda config: {},
+        twin: Callable[[Config], Hashable | None] = lambda config: None,
     ) -> None:
         self.name = "fake"
         self.space = space if isinstance(space, Space) else Space(space)
@@ -47,6 +48,7 @@ class FakeTarget:
         self.facts = facts
         self._building = building
         self._reject = reject
+        self._twin = twin
 
     def workload(self) -> Workload:
         return Workload(self.name, "0", Device("fake device", "fake", "f1"))
@@ -63,6 +65,9 @@ class FakeTarget:
     def bench(self, limits: BenchLimits) -> Bench:
         clock = self.device.clock
         return LocalBench(self, CpuTimer(clock, clock.cpu, cpu_resolution_ns=1))
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return self._twin(config)
 
     def features(self, config: Config) -> Mapping[str, float]:
         return {}

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from whet.measure.timer import Reading, Runnable, Timer, Warm, run_once
 
 
@@ -31,6 +33,22 @@ class FakeDtype:
 
     def __hash__(self) -> int:
         return hash(self._name)
+
+
+class FakeNumbers(np.ndarray[Any, Any]):
+    """An array with the few of torch's methods that comparing two tensors takes."""
+
+    def abs(self) -> Any:
+        return np.abs(self)
+
+    def isnan(self) -> Any:
+        return np.isnan(self)
+
+    def numel(self) -> int:
+        return self.size
+
+    def nonzero(self) -> Any:
+        return np.flatnonzero(np.asarray(self))
 
 
 class FakeTensor:
@@ -57,6 +75,12 @@ class FakeTensor:
     def zero_(self) -> None:
         self.values = [0.0] * len(self.values)
 
+    def to(self, device: str) -> FakeTensor:
+        return self
+
+    def double(self) -> FakeNumbers:
+        return np.asarray(self.values, np.float64).view(FakeNumbers)
+
 
 class FakeUtils:
     def __init__(self, shared_bytes: int) -> None:
@@ -74,10 +98,8 @@ class FakeUtils:
         }
 
     def load_binary(self, name: str, binary: Any, shared: int, device: int) -> tuple[Any, ...]:
-        return object(), object(), 32, 0, 1024
-
-    def unload_module(self, module: Any) -> None:
-        pass
+        # No module: kernels outlive the fake driver, and nobody else could unload theirs.
+        return None, object(), 32, 0, 1024
 
 
 class FakeDriver:

@@ -289,3 +289,18 @@ def test_short_kernels_are_looked_at_together_and_each_failure_stays_its_own():
     assert "seven" in failed[7]
     assert "SIGABRT" in failed[11]
     assert len(result.trials) == 40
+
+
+def test_configs_that_run_the_same_binary_are_measured_once():
+    target = FakeTarget(
+        [{"t": t, "flag": f} for t in (300, 100) for f in (0, 1, 2)],
+        micros,
+        building=True,
+        twin=lambda config: config["t"],
+    )
+    result = tune(target, store=MemoryStore(), search="grid")
+    assert {config["t"] for config in target.looked} == {300, 100}
+    assert len(target.looked) == 2
+    assert len(result.trials) == 6
+    reasons = [t.error for t in result.trials if "the same binary as" in t.error]
+    assert len(reasons) == 4

@@ -15,6 +15,8 @@ from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.errors import TuningFailedError, WhetError
+from whet.core.event import Event
+from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
@@ -26,6 +28,7 @@ from whet.store import MemoryStore, Store, open_store, store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import jit_function
+from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import plain_config
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
 from whet.targets.triton.foreign import benchmark_with
@@ -40,6 +43,8 @@ WAIT_S = 300.0
 class Autotuner(stock.Autotuner):  # type: ignore[misc]
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
+
+    early_config_prune: Any
 
     def __init__(
         self,
@@ -56,8 +61,11 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_budget = whet_budget
         self.whet_inputs = whet_inputs
         self.whet_check = whet_check
+        self.whet_events: Callable[[Event], None] | None = None
+        self.whet_result: Result | None = None
         self.cache = Cache()
         self._tuning = threading.RLock()
+        self._lookup = Lookup(self.early_config_prune)
         self._own_benchmark = self._do_bench is None
 
     @property
@@ -67,21 +75,36 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     @configs.setter
     def configs(self, configs: Any) -> None:
-        self._configs = configs
+        # A list of our own: Dynamo cannot trace two kernels that share one.
+        self._configs = list(configs)
         if type(self.cache) is Cache:
-            self.cache.plans.clear()
+            self.cache.forget_plans()
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
-                plan = self.cache.plans[shape_of(args, kwargs)]
+                cache = self.cache
+                plan = cache.plans[shape_of(args, kwargs)] if kwargs else cache.quick[len(args)]
                 config, keywords = plan.known[plan.key(args, kwargs)]
-            except (KeyError, AttributeError):  # not known yet, or a plain dict put in its place
-                return self.run(*args, grid=grid, warmup=False, **kwargs)
+            except (KeyError, AttributeError, TypeError):
+                return self._launch_by_shape(grid, args, kwargs)
             self.best_config = config
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
 
         return launch
+
+    def _launch_by_shape(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Not known yet, of a rarer shape, or with a plain dict put in the cache's place."""
+        plans = getattr(self.cache, "plans", {})
+        plan = plans.get(shape_of(args, kwargs))
+        known = None
+        if plan is not None:
+            with contextlib.suppress(TypeError):
+                known = plan.known.get(plan.key(args, kwargs))
+        if known is None:
+            return self.run(*args, grid=grid, warmup=False, **kwargs)
+        self.best_config = known[0]
+        return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **known[1])
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         if len(self.configs) < 2:
@@ -108,6 +131,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
             )
             plan.known[plan.key(args, own)] = (config, _needed_keywords(config))
+            if not own:
+                cache.quick.setdefault(len(args), plan)
 
     def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.best_config = config
@@ -148,7 +173,21 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if full_key not in self.cache:
             return self._stopgap(args, kwargs, passed, pruned), False
         self._report(full_key, from_disk)
+        self._tell_dynamo(passed, self.cache[full_key])
         return self.cache[full_key], True
+
+    def _tell_dynamo(self, passed: dict[str, Any], config: Any) -> None:
+        if config in self.configs:
+            lookup = self._lookup.add(self.keys, passed, list(self.configs).index(config))
+            self.early_config_prune = lookup or self.early_config_prune
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> Any:
+        """By the author's own functions; the look-up in their place is for Dynamo."""
+        lookup, self.early_config_prune = self.early_config_prune, self._lookup.own_prune
+        try:
+            return super().prune_configs(kwargs)
+        finally:
+            self.early_config_prune = lookup
 
     def _stopgap(
         self,
@@ -218,7 +257,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                         settings=settings,
                         search=self.whet_search,
                         budget=self.whet_budget,
+                        on_event=self.whet_events,
                     )
+                    self.whet_result = result
                     best, measured = target.menu.triton(result.config), result.source == "tuned"
                     fresh = {trial.config.id for trial in result.trials}
                 except TuningFailedError:

@@ -85,7 +85,8 @@ class Call:
             return
         self._saved = {}
         declared = {*self.tuner.reset_to_zero, *self.tuner.restore_value}
-        for name in touched(kernel).updated:
+        found = touched(kernel)
+        for name in (*found.updated, *self._also_read(found)):
             tensor: Any = self.named.get(name)
             if name in declared or not hasattr(tensor, "clone"):
                 continue
@@ -97,6 +98,12 @@ class Call:
                     "kernel updates; tuning leaves it changed, declare it in restore_value"
                 )
 
+    def _also_read(self, found: Touched) -> list[str]:
+        """What is only written under its own name, and read under another: `add(x, y, out=x)`."""
+        starts = {name: _address(self.named.get(name)) for name in (*found.written, *found.read)}
+        read = {starts[name] for name in found.read} - {None}
+        return [n for n in found.written if n not in found.updated and starts[n] in read]
+
     def restore(self) -> None:
         for name, copy in (self._saved or {}).items():
             self.named[name].copy_(copy)
@@ -104,10 +111,20 @@ class Call:
 
 @dataclass(frozen=True)
 class Touched:
-    """Names of pointer arguments: those one launch updates, and those it writes at all."""
+    """Names of pointer arguments: those one launch updates, writes at all, and reads."""
 
     updated: tuple[str, ...]
     written: tuple[str, ...]
+    read: tuple[str, ...] = ()
+
+
+def _address(tensor: Any) -> int | None:
+    """Where a tensor's storage begins, so that views of one another are found too."""
+    storage = getattr(tensor, "untyped_storage", None)
+    if callable(storage):
+        return int(storage().data_ptr())
+    pointer = getattr(tensor, "data_ptr", None)
+    return int(pointer()) if callable(pointer) else None
 
 
 def touched(kernel: Any) -> Touched:
@@ -126,7 +143,7 @@ def touched(kernel: Any) -> Touched:
     def named(places: frozenset[int]) -> tuple[str, ...]:
         return tuple(names[place] for place in sorted(places) if place < len(names))
 
-    return Touched(named(found.updated), named(found.writes | found.atomics))
+    return Touched(named(found.updated), named(found.writes | found.atomics), named(found.reads))
 
 
 class LoadedTriton:

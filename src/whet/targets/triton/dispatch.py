@@ -33,6 +33,8 @@ class Plan:
         parts += [f"kwargs[{name!r}]" for name in keys if name in kwargs]
         parts += [f"args[{place}].dtype" for place in tensors]
         parts += [f"kwargs[{n!r}].dtype" for n, v in kwargs.items() if hasattr(v, "dtype")]
+        # An optional tensor that is missing now may be there next time.
+        parts += [f"args[{place}] is None" for place, value in enumerate(args) if value is None]
         if with_device and tensors:
             parts.append(f"args[{tensors[0]}].device")
         # One expression made for this shape of call is several times as quick as any loop over
@@ -44,33 +46,38 @@ class Plan:
 class Cache(dict[Any, Any]):
     """Triton's `cache` of configs by key, as people know and clear it.
 
-    `plans` lead to the same configs more quickly; they are forgotten whenever the cache is changed
-    by hand.
+    `plans` lead to the same configs more quickly, and `quick` to the plan of the first shape seen
+    with so many positional arguments; both are forgotten whenever the cache is changed by hand.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.plans: dict[Any, Plan] = {}
+        self.quick: dict[int, Plan] = {}
+
+    def forget_plans(self) -> None:
+        self.plans.clear()
+        self.quick.clear()
 
     def clear(self) -> None:
         super().clear()
-        self.plans.clear()
+        self.forget_plans()
 
     def __setitem__(self, key: Any, config: Any) -> None:
         if key in self:
-            self.plans.clear()
+            self.forget_plans()
         super().__setitem__(key, config)
 
     def __delitem__(self, key: Any) -> None:
         super().__delitem__(key)
-        self.plans.clear()
+        self.forget_plans()
 
     def pop(self, *args: Any) -> Any:
-        self.plans.clear()
+        self.forget_plans()
         return super().pop(*args)
 
     def popitem(self) -> tuple[Any, Any]:
-        self.plans.clear()
+        self.forget_plans()
         return super().popitem()
 
 

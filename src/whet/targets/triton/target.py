@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from whet.build import Job
-from whet.core.config import Config
+from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.workload import Workload
@@ -75,6 +75,16 @@ class TritonTarget:
         return LocalBench(
             self, OneAtATime(self._make_timer(), lock), check_each=self.call.gate is not None
         )
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        """The same binary on the same grid with the same hook."""
+        binary = facts.get("binary")
+        if binary is None:
+            return None
+        choice = self.menu.triton(config)
+        grid = self.call.keywords.get("grid")
+        launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
+        return (binary, launched, choice.num_warps, choice.num_ctas, choice.pre_hook)
 
     def features(self, config: Config) -> Mapping[str, float]:
         return {}
