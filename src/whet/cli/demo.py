@@ -95,7 +95,10 @@ def demo(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Tune a matrix product on this machine: in Triton on a GPU, else in C."""
+    """Tune a matrix product on this machine.
+
+    It is in Triton where Triton is installed and torch sees a GPU, and else in C.
+    """
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
     from whet.cli.tune import INTERRUPTED
@@ -307,7 +310,9 @@ def _space_lines(space: Space) -> list[str]:
     }
     valid = "?" if space.count is None else f"{space.count:,}"
     combinations = math.prod(len(parameter.values) for parameter in varied)
-    title = f"space    {valid} valid configs out of {combinations:,} combinations"
+    listed = not space.constraints and space.count != combinations
+    what = "configs, as listed" if listed else f"valid configs out of {combinations:,} combinations"
+    title = f"space    {valid} {what}"
     margin = max(7, *(len(name) + 2 for name in rows))
     return [title, *(f"  {line}" for line in fields(rows, page() - 2, margin))]
 

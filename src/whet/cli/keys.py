@@ -155,7 +155,7 @@ def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
     layout = [
         Column("key", flexible=True),
         Column("median", align="right"),
-        Column("of first", align="right"),
+        Column("speed-up", align="right"),
         Column("trials", align="right"),
         Column("best", flexible=True),
     ]

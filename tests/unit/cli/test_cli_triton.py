@@ -16,11 +16,13 @@ from whet.cli import demo
 from whet.cli.keys import read_keys
 from whet.cli.locate import locate
 from whet.core.errors import UsageError
-from whet.testing.fake_triton import fake_driver
+from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytest.importorskip("triton")
 
 Whet = Callable[..., Any]
+
+no_gpu = pytest.mark.skipif(demo.gpu_ready(), reason="there is a GPU")
 
 # 32 is the fastest for n = 64 and 64 for any other; 16, the author's first, is slow.
 KERNEL = """
@@ -173,7 +175,7 @@ def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
 
     assert ran.code == 0, ran.err
     head, one, two = ran.out.splitlines()[:3]
-    assert head.split() == ["key", "median", "of", "first", "trials", "best"]
+    assert head.split() == ["key", "median", "speed-up", "trials", "best"]
     assert one.split()[:5] == ["n=64", "1.00", "µs", "4.00×", "3"]
     assert "BLOCK=32" in one
     assert two.split()[:5] == ["n=65", "2.00", "µs", "2.00×", "3"]
@@ -262,6 +264,7 @@ def test_what_is_wrong_with_inputs_or_keys_is_one_line(
     assert message in one_line(whet("tune", "kernel.py:tuned", *typed, "-q"))
 
 
+@no_gpu
 def test_without_a_gpu_the_line_says_what_is_missing(whet: Whet) -> None:
     write()
 
@@ -300,12 +303,70 @@ def refuse(named, reset_only=False):
     assert "not this number" in ran.err
 
 
+@no_gpu
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:
     example = demo.example_file("matmul_triton.py")
 
     assert "Triton finds no GPU driver" in one_line(
         whet("tune", f"{example}:matmul_fp16", "--key", "M=64,N=64,K=64")
     )
+
+
+class UntimedProduct(demo.TritonProduct):
+    """Really compiled, for two of the example's configs; times are told, the larger block's less.
+
+    A tensor of the device's is a number here, and torch takes 200 µs.
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        tuner = self._kernel.tuner
+        tuner.configs = [tuner.configs[0], tuner.configs[6]]
+        tuner.whet_check = None
+        tuner.whet_inputs = self.inputs
+        tuner.whet_timer = told(lambda config: 4e9 / config.kwargs["BLOCK_M"] ** 2)
+
+    @staticmethod
+    def inputs(M: int, N: int, K: int) -> Any:  # noqa: N803
+        a, b, c = (FakeTensor([0.0], "float16") for _ in range(3))
+        return (1,), (a, b, c, M, N, K, K, N, N)
+
+    def rival_seconds(self) -> float:
+        return 200e-6
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "gpu_ready", lambda: True)
+    monkeypatch.setattr(demo, "TritonProduct", UntimedProduct)
+
+    told_all = whet("demo", "--store", "s.db", "-q")
+    as_json = json.loads(whet("demo", "--store", "s.db", "-q", "--json").out)
+
+    assert told_all.code == 0, told_all.err
+    for part in ("Triton, 4096 × 4096 × 4096", "563 TFLOP/s", "4.00× the first, 82 % of torch"):
+        assert part in told_all.out
+    assert told_all.widest <= 80
+    assert as_json["source"] == "stored"
+    assert as_json["demo"]["torch_tflops"] == pytest.approx(687.2, abs=0.1)
+
+
+def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "gpu_ready", lambda: True)
+
+    ran = whet("demo", "--cpu", "--n", "16", "--budget", "1trials", "--store", ":memory:", "-q")
+
+    assert ran.code == 0, ran.err
+    assert "A blocked matrix product in C, 16 × 16 × 16" in ran.out
+
+
+def test_the_help_of_run_says_what_goes_where_on_a_page(whet: Whet) -> None:
+    ran = whet("run", "--help")
+
+    assert ran.out.startswith("Usage: whet run [OPTIONS] SCRIPT.py [ARGS]...")
+    assert ran.widest <= 80
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -26,10 +26,10 @@ from whet.engine.tuning import tune
 from whet.measure import Timer
 from whet.store import MemoryStore, Store, open_store, store_path
 from whet.targets.triton import device
-from whet.targets.triton.call import Call
+from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.capture import jit_function
 from whet.targets.triton.compiled import Lookup
-from whet.targets.triton.configs import plain_config
+from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
 from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
@@ -38,6 +38,10 @@ from whet.targets.triton.target import TritonTarget
 
 # How long a process waits for another one that is tuning the same thing.
 WAIT_S = 300.0
+
+
+class _BusyElsewhere(Exception):
+    """Another process has been tuning the same for too long."""
 
 
 class Autotuner(stock.Autotuner):  # type: ignore[misc]
@@ -130,7 +134,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 shape_of(args, own),
                 Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
             )
-            plan.known[plan.key(args, own)] = (config, _needed_keywords(config))
+            plan.known[plan.key(args, own)] = (config, self._launch_keywords(config))
             if not own:
                 cache.quick.setdefault(len(args), plan)
 
@@ -139,7 +143,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if config.pre_hook is not None:
             nargs = dict(zip(self.arg_names, args, strict=False))
             config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
-        return self.fn.run(*args, **kwargs, **config.all_kwargs())
+        return self.fn.run(*args, **kwargs, **self._launch_keywords(config))
+
+    def _launch_keywords(self, config: Any) -> dict[str, Any]:
+        """The same words with which the config was built and measured, so that Triton knows it."""
+        if knobs.runtime.interpret or not self._own_benchmark or len(self.configs) < 2:
+            return dict(config.all_kwargs())
+        return needed_keywords(config, device.default_options())
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         """The config for this call, known or found now; and whether that will hold, or is only a
@@ -166,11 +176,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             nonlocal from_disk
             from_disk = not self._benchmark(full_key, passed, args, kwargs, pruned)
 
-        if self.cache_results:
-            self.check_disk_cache(full_key, pruned, benchmark)
-        else:
-            benchmark()
-        if full_key not in self.cache:
+        try:
+            if self.cache_results:
+                self.check_disk_cache(full_key, pruned, benchmark)
+            else:
+                benchmark()
+        except _BusyElsewhere:
             return self._stopgap(args, kwargs, passed, pruned), False
         self._report(full_key, from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
@@ -220,10 +231,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         call = Call(self, args, kwargs, self.whet_check)
         measured = True
         if self._own_benchmark:
-            found = self._tuned(call, _workload_key(self.keys, passed), configs)
-            if found is None:
-                return False
-            best, timings, measured = found
+            best, timings, measured = self._tuned(call, _workload_key(self.keys, passed), configs)
         else:
             timings = benchmark_with(self, call, configs)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
@@ -236,11 +244,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _tuned(
         self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
-    ) -> tuple[Any, dict[Any, list[float]], bool] | None:
-        """The best config, the timings of all, and whether anything was measured for it.
-
-        None when another process has been tuning the same for too long.
-        """
+    ) -> tuple[Any, dict[Any, list[float]], bool]:
+        """The best config, the timings of all, and whether anything was measured for it."""
         settings = resolve_settings().settings
         path = store_path(settings.store)
         locks = (path.parent if path else _temporary()) / "locks"
@@ -249,7 +254,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             workload_id = target.workload().id
             with file_lock(locks / f"{workload_id}.lock", WAIT_S) as had:
                 if not had:
-                    return None
+                    raise _BusyElsewhere
                 try:
                     result = tune(
                         target,
@@ -261,32 +266,32 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                     )
                     self.whet_result = result
                     best, measured = target.menu.triton(result.config), result.source == "tuned"
-                    fresh = {trial.config.id for trial in result.trials}
+                    run_id = result.run.id
                 except TuningFailedError:
                     # Triton's own way to fail: the first config's launch says what is wrong.
-                    best, fresh, measured = configs[0], set(), True
+                    best, measured = configs[0], True
+                    run_id = store.runs(workload_id)[0].id
                 finally:
                     call.restore()
             trials = {trial.config.id: trial for trial in store.trials(workload_id)}
-        self._tell_refused(call, configs, {id: trials[id] for id in fresh if id in trials})
+        by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
+        for config, trial in by_config.items():
+            refused = trial is not None and trial.status is Status.RESOURCES
+            if trial is not None and refused and trial.run_id == run_id:
+                call.refused(config, trial.error)
         for note in call.notes:
             _say_once(note)
-        timings = {c: _quantiles(trials.get(plain_config(c).id)) for c in configs}
-        return best, timings, measured
+        hopeless = by_config[best]
+        if hopeless is not None and (error := out_of_resources(hopeless.error)) is not None:
+            self.pre_hook(call.full(best), reset_only=True)
+            raise error  # what a launch would say, without compiling it first
+        return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
 
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
         from whet.measure.cuda import CudaTimer
 
         return CudaTimer()
-
-    def _tell_refused(
-        self, call: Call, configs: Sequence[Any], trials: Mapping[str, Trial]
-    ) -> None:
-        for config in configs:
-            trial = trials.get(plain_config(config).id)
-            if trial is not None and trial.status is Status.RESOURCES:
-                call.refused(config, trial.error)
 
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
         listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
@@ -374,18 +379,6 @@ def configs_of(space: Any) -> list[Any]:
         )
         for config in space
     ]
-
-
-def _needed_keywords(config: Any) -> dict[str, Any]:
-    """Without options that are the compiler's defaults: each costs the launch a microsecond."""
-    if knobs.runtime.interpret:
-        return dict(config.all_kwargs())
-    defaults = device.default_options()
-    return {
-        name: value
-        for name, value in config.all_kwargs().items()
-        if name in config.kwargs or getattr(defaults, name, None) != value
-    }
 
 
 def _workload_key(keys: Sequence[str], passed: Mapping[str, Any]) -> dict[str, Any]:

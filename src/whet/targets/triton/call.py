@@ -11,8 +11,10 @@ from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import Verdict
+from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request
 from whet.targets.triton.compile import DeviceLimits, Request
+from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.effects import effects
 from whet.targets.triton.gate import Check, OutputGate
 
@@ -38,7 +40,7 @@ class Call:
         self._saved: dict[str, Any] | None = None
 
     def current(self, config: Any) -> dict[str, Any]:
-        return {**self.keywords, **config.all_kwargs()}
+        return {**self.keywords, **needed_keywords(config, device.default_options())}
 
     def full(self, config: Any) -> dict[str, Any]:
         """What hooks get: every argument by name."""
@@ -70,14 +72,10 @@ class Call:
 
     def refused(self, config: Any, text: str) -> None:
         """What the hooks see of a config that was refused before it could be launched."""
-        from triton.runtime.errors import OutOfResources
-
-        found = _REFUSAL.search(text)
-        if found is None:
-            return
-        name, required, limit = found[1], int(found[2]), int(found[3])
-        self.enter(config)
-        self.leave(config, OutOfResources(required, limit, name))
+        error = out_of_resources(text)
+        if error is not None:
+            self.enter(config)
+            self.leave(config, error)
 
     def protect(self, kernel: Any) -> None:
         """Saves, once, the tensors that the kernel updates and the author did not declare."""
@@ -107,6 +105,17 @@ class Call:
     def restore(self) -> None:
         for name, copy in (self._saved or {}).items():
             self.named[name].copy_(copy)
+
+
+def out_of_resources(text: str) -> Exception | None:
+    """Triton's own exception, from its own words."""
+    from triton.runtime.errors import OutOfResources
+
+    found = _REFUSAL.search(text)
+    if found is None:
+        return None
+    error: Exception = OutOfResources(int(found[2]), int(found[3]), found[1])
+    return error
 
 
 @dataclass(frozen=True)

@@ -31,16 +31,37 @@ def _plain(value: Any) -> Any:
 
 
 class Menu:
-    """A list of Triton configs as a `Space`, with the way back."""
+    """A list of Triton configs as a `Space`, with the way there and back."""
 
     def __init__(self, configs: Sequence[Any]) -> None:
         self._by_id: dict[str, Any] = {}
+        self._plain: dict[int, Config] = {}
         for config in configs:
-            self._by_id.setdefault(plain_config(config).id, config)
-        self.space = Space([plain_config(config) for config in configs])
+            self._plain[id(config)] = self._place(config)
+        self.space = Space([self._plain[id(config)] for config in configs])
+
+    def _place(self, config: Any) -> Config:
+        """Configs that differ in their hook alone, made by one function, are numbered."""
+        plain, number = plain_config(config), 1
+        while (other := self._by_id.setdefault(plain.id, config)) is not config:
+            if other == config:
+                break
+            number += 1
+            plain = plain_config(config).replace(pre_hook=f"{plain['pre_hook']}#{number}")
+        return plain
 
     def triton(self, config: Config) -> Any:
         return self._by_id[config.id]
 
-    def __contains__(self, config: Config) -> bool:
-        return config.id in self._by_id
+    def plain(self, config: Any) -> Config:
+        return self._plain[id(config)]
+
+
+def needed_keywords(config: Any, defaults: Any) -> dict[str, Any]:
+    """What a launch must say: not the options that are the compiler's own defaults, since each of
+    them costs a launch a microsecond."""
+    return {
+        name: value
+        for name, value in config.all_kwargs().items()
+        if name in config.kwargs or getattr(defaults, name, None) != value
+    }

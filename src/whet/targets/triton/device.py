@@ -32,9 +32,14 @@ def count() -> int:
 
 def default_options() -> Any:
     """What the compiler uses where a launch says nothing."""
+    return _default_options(_target())
+
+
+@cache
+def _default_options(target: Any) -> Any:
     from triton.compiler import make_backend
 
-    return make_backend(_target()).parse_options({})
+    return make_backend(target).parse_options({})
 
 
 @cache

@@ -35,8 +35,9 @@ class Plan:
         parts += [f"kwargs[{n!r}].dtype" for n, v in kwargs.items() if hasattr(v, "dtype")]
         # An optional tensor that is missing now may be there next time.
         parts += [f"args[{place}] is None" for place, value in enumerate(args) if value is None]
-        if with_device and tensors:
-            parts.append(f"args[{tensors[0]}].device")
+        if with_device:
+            named = [f"kwargs[{name!r}]" for name, v in kwargs.items() if hasattr(v, "dtype")]
+            parts += [f"{one}.device" for one in (*(f"args[{i}]" for i in tensors), *named)][:1]
         # One expression made for this shape of call is several times as quick as any loop over
         # the arguments. It holds nothing but places and names of parameters.
         self.key: Key = eval(f"lambda args, kwargs: ({', '.join(parts)}{',' * bool(parts)})")
@@ -75,6 +76,14 @@ class Cache(dict[Any, Any]):
     def pop(self, *args: Any) -> Any:
         self.forget_plans()
         return super().pop(*args)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        super().update(*args, **kwargs)
+        self.forget_plans()
+
+    def __ior__(self, other: Any) -> Cache:  # type: ignore[misc]
+        self.update(other)
+        return self
 
     def popitem(self) -> tuple[Any, Any]:
         self.forget_plans()

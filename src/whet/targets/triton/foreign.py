@@ -13,18 +13,19 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import ready_to_fork
 from whet.targets.triton.compile import compile_kernel
-from whet.targets.triton.configs import plain_config
+from whet.targets.triton.configs import Menu
 
 
 def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, list[float]]:
     """Triton's own loop over configs, with everything compiled beforehand."""
     from triton.runtime.autotuner import Autotuner as Stock
 
-    refused = _build_all(call, configs)
+    menu = Menu(configs)
+    refused = _build_all(call, menu, configs)
     timings: dict[Any, list[float]] = {}
     try:
         for config in configs:
-            text = refused.get(plain_config(config).id)
+            text = refused.get(menu.plain(config).id)
             if text is not None:
                 call.refused(config, text)
                 timings[config] = [math.inf] * 3
@@ -35,7 +36,7 @@ def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, 
     return timings
 
 
-def _build_all(call: Call, configs: Sequence[Any]) -> dict[str, str]:
+def _build_all(call: Call, menu: Menu, configs: Sequence[Any]) -> dict[str, str]:
     """Compiles everything at once; says who was refused for want of resources."""
     settings = resolve_settings().settings
     limits = device.limits(device.current_index())
@@ -45,7 +46,7 @@ def _build_all(call: Call, configs: Sequence[Any]) -> dict[str, str]:
             request = call.request(config, limits)
             if request is not None:
                 ready_to_fork()
-                builder.submit(plain_config(config), Job(compile_kernel, (request,)))
+                builder.submit(menu.plain(config), Job(compile_kernel, (request,)))
         while builder.pending:
             for result in builder.ready(None):
                 if result.status is Status.RESOURCES:

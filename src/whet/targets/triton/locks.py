@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,9 +39,13 @@ def _acquire(descriptor: int, wait_s: float) -> bool:
             return True
 
 
+_thread = threading.local()
+
+
 class OneAtATime:
     """A timer that holds its GPU's lock while it measures: two processes that time on one device
-    at once time each other."""
+    at once time each other. A hook that tunes another kernel meanwhile is in the same thread, and
+    has the lock already."""
 
     def __init__(self, timer: Timer, path: Path, wait_s: float = 60.0) -> None:
         self._timer = timer
@@ -52,9 +57,22 @@ class OneAtATime:
         return self._timer.name
 
     def warm(self, run: Runnable) -> Warm:
-        with file_lock(self._path, self._wait_s):
+        with self._alone():
             return self._timer.warm(run)
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
-        with file_lock(self._path, self._wait_s):
+        with self._alone():
             return self._timer.measure(run, samples, warm)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        held: set[Path] = _thread.__dict__.setdefault("held", set())
+        if self._path in held:
+            yield
+            return
+        with file_lock(self._path, self._wait_s):
+            held.add(self._path)
+            try:
+                yield
+            finally:
+                held.discard(self._path)

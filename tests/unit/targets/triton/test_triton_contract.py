@@ -84,10 +84,6 @@ def driver():
         yield fake
 
 
-def blocks_of(found):
-    return [config.kwargs["BLOCK"] for config in found]
-
-
 def test_the_decorator_takes_tritons_parameters_in_tritons_order():
     ours = list(inspect.signature(whet.autotune).parameters)
     theirs = list(inspect.signature(stock.autotune).parameters)
@@ -254,6 +250,25 @@ def test_a_refused_config_is_told_to_the_hooks_once_and_never_launched(driver, b
     assert kernel.configs_timings[listed[2]] == [math.inf] * 3
 
 
+def test_hooks_are_told_of_refused_configs_though_none_is_left(driver):
+    hooks = Hooks(driver)
+    listed = configs(128, 256, num_warps=64)
+    with pytest.raises(OutOfResources):
+        tuned(listed, pre_hook=hooks.before, post_hook=hooks.after)[(1,)](*pair(), 4)
+    assert hooks.text == "bxbxr"
+
+
+def test_configs_that_differ_in_their_hooks_only_are_all_tried(driver):
+    called = set()
+
+    def hook(name):
+        return lambda arguments: called.add(name)
+
+    listed = [triton.Config({"BLOCK": 128}, pre_hook=hook(name)) for name in ("one", "two")]
+    tuned(listed)[(1,)](*pair(), 4)
+    assert called == {"one", "two"}
+
+
 def test_a_launch_that_fails_is_told_to_the_hooks(driver):
     hooks = Hooks(driver)
 
@@ -412,9 +427,6 @@ def test_a_call_returns_what_a_launch_returns(driver):
         assert kernel[(1,)](*pair(), 4).metadata.name == "double"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="options left out on the short way make another key in Triton's memory"
-)
 def test_the_short_way_finds_in_memory_what_the_tuning_has_compiled(driver, compiled):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)

@@ -100,7 +100,6 @@ def test_plans_are_forgotten_when_the_cache_is_changed(change):
     assert cache.plans == {}
 
 
-@pytest.mark.xfail(strict=True, reason="dict.update does not go through __setitem__")
 @pytest.mark.parametrize(
     "change",
     [
