@@ -348,7 +348,7 @@ def test_ctrl_c_on_a_terminal_leaves_the_cursor_visible() -> None:
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return whet("demo", "--n", "64", "--budget", "4trials", *arguments)
+    return whet("demo", "--cpu", "--n", "64", "--budget", "4trials", *arguments)
 
 
 def test_the_demo_tells_the_whole_story_on_a_page() -> None:

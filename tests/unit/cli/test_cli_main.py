@@ -18,6 +18,7 @@ Whet = Callable[..., Any]
 COMMANDS = [
     (),
     ("tune",),
+    ("run",),
     ("demo",),
     ("best",),
     ("trials",),
@@ -66,6 +67,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
 
     assert listed == [
         "tune",
+        "run",
         "demo",
         "best",
         "trials",
@@ -85,7 +87,7 @@ def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tun",), "whet: no such command 'tun'. Did you mean 'tune'? (see whet --help)"),
+        (("setings",), "no such command 'setings'. Did you mean 'settings'? (see whet --help)"),
         (
             ("settings", "--jsn"),
             "whet: no such option --jsn; did you mean --json? (see whet settings --help)",

@@ -21,6 +21,8 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
     try:
         yield _acquire(descriptor, wait_s)
     finally:
+        # Closing alone would not do: a worker forked meanwhile has the descriptor too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
