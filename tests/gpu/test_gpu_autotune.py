@@ -583,3 +583,33 @@ def test_inductor_benchmarks_nothing_for_keys_tuned_beforehand(tmp_path: Path) -
     script = tmp_path / "compiled.py"
     script.write_text(COMPILED)
     assert finish(start(script, "tuned")).answer["benchmarked"] == []
+
+
+LISTENED = """
+import json, os, sys
+import torch, triton, triton.language as tl, whet
+from triton import knobs
+
+hits = []
+knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
+
+@whet.autotune(configs=[triton.Config({"BLOCK": b}) for b in (128, 256, 512, 1024)], key=["n"])
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+x = torch.randn(4096, device="cuda")
+out = torch.empty_like(x)
+double[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, out, 4096)
+assert torch.equal(out, 2 * x)
+print(json.dumps({"hits": hits}))
+"""
+
+
+def test_what_the_workers_compiled_is_loaded_without_compiling_again(tmp_path: Path) -> None:
+    script = tmp_path / "listened.py"
+    script.write_text(LISTENED)
+    hits = finish(start(script)).answer["hits"]
+    assert len(hits) >= 4
+    assert all(hits)

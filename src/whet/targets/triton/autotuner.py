@@ -7,14 +7,13 @@ import contextlib
 import math
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from triton import knobs
 from triton.runtime import autotuner as stock
 
-from whet.core.errors import TuningFailedError, WhetError
+from whet.core.errors import StoreError, TuningFailedError
 from whet.core.event import Event
 from whet.core.run import Result
 from whet.core.status import Status
@@ -24,16 +23,17 @@ from whet.engine.policy import choose
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.measure import Timer
-from whet.store import MemoryStore, Store, open_store, store_path
+from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.capture import jit_function
 from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.foreign import benchmark_with
+from whet.targets.triton.foreign import benchmark_with, keep
 from whet.targets.triton.gate import Check
 from whet.targets.triton.locks import file_lock
+from whet.targets.triton.surroundings import capturing, opened, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 
 # How long a process waits for another one that is tuning the same thing.
@@ -168,7 +168,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             self.cache[full_key] = pruned[0]
             return pruned[0], True
         _refuse_conflicts(kwargs, pruned)
-        if _capturing():
+        if capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
         from_disk = True
 
@@ -210,9 +210,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
         call = Call(self, args, kwargs)
         key = _workload_key(self.keys, passed)
-        target = TritonTarget(call, configs, key, self.whet_timer, _temporary())
+        target = TritonTarget(call, configs, key, self.whet_timer, temporary())
         choice = choose(target)
-        _say_once(
+        say_once(
             f"{self.base_fn.__name__} cannot be tuned here (CUDA graph capture, or another process "
             f"is at it), so [{choice.config}] is used: {choice.reason}"
         )
@@ -234,6 +234,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             best, timings, measured = self._tuned(call, _workload_key(self.keys, passed), configs)
         else:
             timings = benchmark_with(self, call, configs)
+            self._keep_foreign(call, _workload_key(self.keys, passed), timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.time() - start
         self.cache[key] = best
@@ -248,44 +249,73 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """The best config, the timings of all, and whether anything was measured for it."""
         settings = resolve_settings().settings
         path = store_path(settings.store)
-        locks = (path.parent if path else _temporary()) / "locks"
+        locks = (path.parent if path else temporary()) / "locks"
         target = TritonTarget(call, configs, key, self.whet_timer, locks)
-        with _opened(settings) as store:
-            workload_id = target.workload().id
-            with file_lock(locks / f"{workload_id}.lock", WAIT_S) as had:
+        lock = locks / f"{target.workload().id}.lock"
+        try:
+            with opened(settings) as store, file_lock(lock, WAIT_S) as had:
                 if not had:
                     raise _BusyElsewhere
-                try:
-                    result = tune(
-                        target,
-                        store=store,
-                        settings=settings,
-                        search=self.whet_search,
-                        budget=self.whet_budget,
-                        on_event=self.whet_events,
-                    )
-                    self.whet_result = result
-                    best, measured = target.menu.triton(result.config), result.source == "tuned"
-                    run_id = result.run.id
-                except TuningFailedError:
-                    # Triton's own way to fail: the first config's launch says what is wrong.
-                    best, measured = configs[0], True
-                    run_id = store.runs(workload_id)[0].id
-                finally:
-                    call.restore()
-            trials = {trial.config.id: trial for trial in store.trials(workload_id)}
+                found = self._tuned_in(store, target, settings)
+        except StoreError as error:  # a full disk, say: no reason not to run the kernel
+            say_once(f"whet does not remember: {error}")
+            found = self._tuned_in(MemoryStore(), target, settings)
+        best, measured, run_id, trials = found
         by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
-        for config, trial in by_config.items():
-            refused = trial is not None and trial.status is Status.RESOURCES
-            if trial is not None and refused and trial.run_id == run_id:
+        self._tell(call, by_config, run_id)
+        hopeless = by_config[best]
+        if hopeless is not None and (refusal := out_of_resources(hopeless.error)) is not None:
+            self.pre_hook(call.full(best), reset_only=True)
+            raise refusal  # what a launch would say, without compiling it first
+        return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
+
+    def _tuned_in(
+        self, store: Store, target: TritonTarget, settings: Settings
+    ) -> tuple[Any, bool, str, dict[str, Trial]]:
+        """The best config, whether anything was measured, in which run, and all that is known."""
+        workload_id = target.workload().id
+        try:
+            result = tune(
+                target,
+                store=store,
+                settings=settings,
+                search=self.whet_search,
+                budget=self.whet_budget,
+                on_event=self.whet_events,
+            )
+            self.whet_result = result
+            best, measured = target.menu.triton(result.config), result.source == "tuned"
+            run_id = result.run.id
+        except TuningFailedError:
+            # Triton's own way to fail: the first config's launch says what is wrong.
+            first = target.space.first
+            assert first is not None
+            best, measured = target.menu.triton(first), True
+            run_id = store.runs(workload_id)[0].id
+        finally:
+            target.call.restore()
+        trials = {trial.config.id: trial for trial in store.trials(workload_id)}
+        return best, measured, run_id, trials
+
+    def _tell(self, call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
+        """Hooks hear of what was refused in this run, and people of what they should know."""
+        for config, trial in trials.items():
+            if trial is None or trial.run_id != run_id:
+                continue
+            if trial.status is Status.RESOURCES:
                 call.refused(config, trial.error)
         for note in call.notes:
-            _say_once(note)
-        hopeless = by_config[best]
-        if hopeless is not None and (error := out_of_resources(hopeless.error)) is not None:
-            self.pre_hook(call.full(best), reset_only=True)
-            raise error  # what a launch would say, without compiling it first
-        return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
+            say_once(note)
+
+    def _keep_foreign(
+        self, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
+    ) -> None:
+        target = TritonTarget(call, list(timings), key, self.whet_timer, temporary())
+        try:
+            with opened(resolve_settings().settings) as store:
+                keep(store, target.workload(), target.menu, timings)
+        except StoreError as error:
+            say_once(f"whet does not remember: {error}")
 
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
@@ -413,36 +443,3 @@ def _refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None
                 f"Conflicting meta-parameters: {', '.join(conflicts)}."
                 " Make sure that you don't re-define auto-tuned symbols."
             )
-
-
-def _capturing() -> bool:
-    try:
-        import torch
-    except ImportError:
-        return False
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-
-
-def _opened(settings: Settings) -> Store:
-    """A store that cannot be used must not stop a kernel from running."""
-    try:
-        return open_store(settings.store)
-    except WhetError as error:
-        _say_once(f"whet does not remember: {error}")
-        return MemoryStore()
-
-
-def _temporary() -> Any:
-    import tempfile
-    from pathlib import Path
-
-    return Path(tempfile.gettempdir()) / "whet"
-
-
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from whet.build import Builder, Job
+from whet.core.config import Config
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome, Run
 from whet.core.status import Status
+from whet.core.timing import Summary, Timing
+from whet.core.trial import Trial
+from whet.core.workload import Workload
 from whet.engine.settings import resolve_settings
+from whet.store import Store
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import ready_to_fork
@@ -34,6 +43,53 @@ def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, 
     finally:
         call.restore()
     return timings
+
+
+def keep(
+    store: Store, workload: Workload, menu: Menu, timings: Mapping[Any, Sequence[float]]
+) -> None:
+    """Writes down what somebody else's benchmark said, as that and as nothing of ours.
+
+    It is a workload of its own, so that no timing of whet's is ever compared with it.
+    """
+    apart = replace(workload, toolchain=FrozenMap({**workload.toolchain, "timer": "do_bench"}))
+    run = Run(
+        workload=apart,
+        space_id=menu.space.id,
+        space_size=menu.space.count,
+        search="grid",
+        seed=0,
+        outcome=Outcome.FINISHED,
+        exhaustive=True,
+        trials=len(timings),
+        started=time.time(),
+    )
+    trials = [
+        _foreign_trial(run, menu.plain(config), quantiles) for config, quantiles in timings.items()
+    ]
+    usable = [trial for trial in trials if trial.timing is not None]
+    best = min(usable, key=lambda trial: trial.median_ns or math.inf, default=None)
+    store.save_run(replace(run, best=None if best is None else best.config))
+    store.append(trials)
+
+
+def _foreign_trial(run: Run, config: Config, said: Any) -> Trial:
+    """Triton asks for the median first, then the ends, in milliseconds; people return what they
+    like, and only numbers can be kept."""
+    listed = list(said) if isinstance(said, Iterable) else [said]
+    numbers = [float(one) for one in listed if isinstance(one, int | float)]
+    known = bool(numbers) and math.isfinite(numbers[0])
+    ends = (min(numbers) * 1e6, max(numbers) * 1e6) if known else (0.0, 0.0)
+    summary = Summary(numbers[0] * 1e6, *ends, "do_bench") if known else None
+    return Trial(
+        workload_id=run.workload.id,
+        config=config,
+        status=Status.OK if known else Status.RUN_ERROR,
+        timing=None if summary is None else Timing((), "do_bench", foreign=summary),
+        error="" if known else "the benchmark function gave no time for it",
+        run_id=run.id,
+        created=time.time(),
+    )
 
 
 def _build_all(call: Call, menu: Menu, configs: Sequence[Any]) -> dict[str, str]:

@@ -461,3 +461,24 @@ def test_installing_replaces_tritons_decorator_until_it_is_taken_out():
     finally:
         whet.uninstall()
     assert triton.autotune is triton.runtime.autotune is theirs
+
+
+def test_what_a_users_own_benchmark_said_is_kept_as_that(driver):
+    answers = iter([[3.0, 2.9, 3.1], [1.0, 0.9, 1.1]])
+    kernel = tuned(do_bench=lambda call, quantiles: next(answers))
+    kernel[(1,)](*pair(), 4)
+    with whet.open_store() as store:
+        (summary,) = store.workloads()
+        assert summary.workload.toolchain["timer"] == "do_bench"
+        timings = {t.config["BLOCK"]: t.timing for t in store.trials(summary.workload.id)}
+    assert sorted(t.foreign.median_ns for t in timings.values()) == [1e6, 3e6]
+    assert all(t.samples == () for t in timings.values())
+
+
+def test_a_store_that_cannot_be_used_does_not_stop_a_kernel(driver, monkeypatch, tmp_path):
+    (tmp_path / "not-a-store").write_text("something else")
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "not-a-store"))
+    kernel = tuned()
+    with pytest.warns(RuntimeWarning, match="does not remember"):
+        kernel[(1,)](*pair(), 4)
+    assert kernel.best_config is not None
