@@ -40,6 +40,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def main() -> None:
+    # Those that need a GPU (tutorial_matmul, dispatch) are run where there is one, by name.
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in sys.argv[1:] or ORDER:
         about = circumstances()
