@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -22,6 +23,9 @@ pytest.importorskip("triton")
 
 Whet = Callable[..., Any]
 
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="the example's tensors are torch's"
+)
 no_gpu = pytest.mark.skipif(demo.gpu_ready(), reason="there is a GPU")
 
 # 32 is the fastest for n = 64 and 64 for any other; 16, the author's first, is slow.
@@ -304,6 +308,7 @@ def refuse(named, reset_only=False):
 
 
 @no_gpu
+@needs_torch
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:
     example = demo.example_file("matmul_triton.py")
 
@@ -335,6 +340,7 @@ class UntimedProduct(demo.TritonProduct):
         return 200e-6
 
 
+@needs_torch
 @pytest.mark.usefixtures("_gpu")
 def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
