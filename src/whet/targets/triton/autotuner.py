@@ -59,7 +59,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         whet_check: Check | None = None,
         **keywords: Any,
     ) -> None:
-        self.cache: Any = Cache()
+        self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
         super().__init__(*args, **keywords)
         self.whet_search = whet_search
         self.whet_budget = whet_budget
