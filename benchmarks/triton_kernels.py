@@ -107,6 +107,25 @@ def add_one_kernel(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + offsets, tl.load(x_ptr + offsets, mask=inside) + 1, mask=inside)
 
 
+@triton.jit
+def scale_add_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    x = tl.load(x_ptr + offsets, mask=inside)
+    tl.store(y_ptr + offsets, x * 0.5 + 1.0, mask=inside)
+
+
+@triton.jit
+def row_sum_kernel(x_ptr, sum_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(axis=0).to(tl.int64)
+    within = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        inside = start + within < columns
+        total += tl.load(x_ptr + row * columns + start + within, mask=inside, other=0.0)
+    tl.store(sum_ptr + row, tl.sum(total, axis=0))
+
+
 def matmul_inputs(size: int) -> tuple[Any, Any, Any]:
     """Two random operands and room for their product. Never zeros: those draw less power."""
     torch.manual_seed(0)

@@ -8,15 +8,13 @@ driver and the compiler's tools are up by then on both sides.
 
 A third process, the referee, then times both picks: one CUDA graph of one kernel each, launched in
 turns behind a sleeping kernel, so that the host is never waited for, and after a read of a buffer
-far larger than L2. It uses nothing of whet. "equal" means that the 95 % interval of the paired
-ratio lies within ±0.5 %.
+twice as large as L2 (`referee.py`). It uses no part of whet. "equal" means that the 95 % interval
+of the paired ratio lies within ±0.5 %.
 """
 
 from __future__ import annotations
 
 import argparse
-import compileall
-import importlib.util
 import json
 import math
 import os
@@ -25,13 +23,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from cold import byte_compile, empty_caches
+from referee import Referee, captured, in_turns
 
 EQUAL_WITHIN = 0.005
 WRONG_ABOVE = 2e-3
 CHILD_LIMIT_S = 500
-SLEEP_CYCLES = 4_000_000
 
 
 def tune_cold(side: str, size: int) -> dict[str, Any]:
@@ -96,56 +97,23 @@ def referee(picks: dict[str, dict[str, int]], size: int, pairs: int) -> dict[str
     errors, graphs = {}, {}
     for side, pick in picks.items():
         c.zero_()
-        matmul_kernel[grid](*arguments, **pick)
+        launch = partial(matmul_kernel[grid], *arguments, **pick)
+        launch()
         errors[side] = relative_error(a, b, c)
-        graphs[side] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[side]):
-            matmul_kernel[grid](*arguments, **pick)
-    times, discarded = _take_turns(torch, graphs, pairs)
+        graphs[side] = captured(launch)
+    judge = Referee(torch)
+    times = in_turns(graphs, pairs, referee=judge)
     ratios = sorted(w / s for w, s in zip(times["whet"], times["stock"], strict=True))
     low, high = _median_interval(ratios)
     return {
         "pairs": pairs,
-        "discarded": discarded,
-        "median_us": {side: 1000 * statistics.median(ms) for side, ms in times.items()},
+        "discarded": judge.discarded,
+        "median_us": {side: statistics.median(us) for side, us in times.items()},
         "ratio": statistics.median(ratios),
         "interval": [low, high],
         "verdict": _verdict(low, high),
         "relative_error": errors,
     }
-
-
-def _take_turns(
-    torch: Any, graphs: dict[str, Any], pairs: int
-) -> tuple[dict[str, list[float]], int]:
-    """Milliseconds of each graph, pair by pair. A pair whose queue ran dry is taken again."""
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    flush = torch.ones(max(8 * l2_bytes, 2**29) // 4, device="cuda")
-    times: dict[str, list[float]] = {side: [] for side in graphs}
-    discarded, warm_up = 0, 10
-    for turn in range(warm_up + 3 * pairs):
-        order = list(graphs) if turn % 2 else list(reversed(graphs))
-        events = {side: [torch.cuda.Event(enable_timing=True) for _ in range(2)] for side in order}
-        awake = torch.cuda.Event()
-        torch.cuda._sleep(SLEEP_CYCLES)
-        awake.record()
-        for side in order:
-            flush.sum()
-            events[side][0].record()
-            graphs[side].replay()
-            events[side][1].record()
-        ran_dry = awake.query()
-        torch.cuda.synchronize()
-        if turn < warm_up:
-            continue
-        if ran_dry:
-            discarded += 1
-            continue
-        for side, (start, end) in events.items():
-            times[side].append(start.elapsed_time(end))
-        if len(times["stock"]) == pairs:
-            return times, discarded
-    raise SystemExit(f"the queue ran dry in {discarded} pairs: the host is too slow or too busy")
 
 
 def _median_interval(ordered: list[float]) -> tuple[float, float]:
@@ -171,17 +139,9 @@ def _verdict(low: float, high: float) -> str:
 
 def _child(arguments: list[str], folder: Path) -> Any:
     """What this file prints with `arguments`, in a new process that finds no results anywhere."""
-    environment = {
-        **os.environ,
-        "TRITON_HOME": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "CUDA_CACHE_PATH": str(folder / "cuda"),
-        "WHET_STORE": str(folder / "whet.db"),
-        **{f"XDG_{kind}_HOME": str(folder / kind) for kind in ("DATA", "CACHE", "STATE")},
-    }
     done = subprocess.run(
         [sys.executable, __file__, *arguments],
-        env=environment,
+        env={**os.environ, **empty_caches(folder)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=CHILD_LIMIT_S,
@@ -254,11 +214,7 @@ def main() -> None:
     if asked.referee:
         print(json.dumps(referee(asked.referee, asked.size, asked.pairs)))
         return
-    # An installed package has its byte code; a checkout that never ran has not.
-    whet = importlib.util.find_spec("whet")
-    if whet is None or whet.origin is None:
-        raise SystemExit("whet is not importable: install it, or set PYTHONPATH=src")
-    compileall.compile_dir(Path(whet.origin).parent, quiet=2)
+    byte_compile()
     rows = [
         one_round(asked.size, asked.pairs, ("whet", "stock") if number % 2 else ("stock", "whet"))
         for number in range(asked.rounds)

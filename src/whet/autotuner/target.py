@@ -68,6 +68,7 @@ class CallableTarget:
     kwargs: Mapping[str, Any]
 
     shares_host = True
+    method = None
     build_mode = "fork"
 
     def workload(self) -> Workload:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
+from whet.build.cutting import Cut
 from whet.build.job import BuildResult, Built, Job
+from whet.build.memory import MEMORY, BuildMemory
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.core.trial import Limit
-from whet.workers import Kind, Mode, Outcome, Task, open_pool
+from whet.core.trial import Limit, LimitKind
+from whet.workers import Kind, Mode, Outcome, Pool, Task, open_pool
 
 
 @dataclass(frozen=True)
 class _Order:
+    """A build under way. `followers` get its result too, since theirs would be the same."""
+
     config: Config
+    identity: str | None
     limit_s: float | None
+    followers: list[Config] = field(default_factory=list)
 
 
 class Builder:
@@ -26,7 +34,8 @@ class Builder:
 
     `jobs` is how many builds run at once (None: one per core), `limit_s` what one may take and
     `memory_bytes` what it may allocate. `on_start` is called with each config whose build starts,
-    from another thread.
+    from another thread. What is in `memory`, by default that of the whole process, is not built
+    again, and of equal jobs only the first is built.
     """
 
     def __init__(
@@ -36,22 +45,68 @@ class Builder:
         limit_s: float | None = None,
         memory_bytes: int | None = None,
         on_start: Callable[[Config], None] | None = None,
+        memory: BuildMemory = MEMORY,
     ) -> None:
         self._limit_s = limit_s
         self._memory_bytes = memory_bytes
         self._on_start = on_start
+        self._memory = memory
+        self._cut: Cut | None = None
+        self._cuts: dict[float, Cut] = {}
         self._orders: dict[int, _Order] = {}
+        self._in_flight: dict[str, int] = {}
         self._ordering = threading.Lock()
         self._kept: list[BuildResult] = []
-        self._pool = open_pool(jobs, mode, on_start=self._started)
+        self._open: Callable[[], Pool] = lambda: open_pool(jobs, mode, on_start=self._started)
+        # Workers that are started beforehand are so now; forks need no pool before the first.
+        self._pool: Pool | None = None if mode == "fork" else self._open()
 
     def submit(
         self, config: Config, job: Job, priority: int = 0, limit_s: float | None = None
     ) -> None:
-        limit = self._limit_s if limit_s is None else limit_s
+        """A build with a limit of its own, `limit_s`, is never cut before that."""
+        identity = job.identity
+        if identity is not None:
+            known = self._recall(identity, limit_s)
+            if known is not None:
+                self._kept.append(replace(known, config=config))
+                return
+            if identity in self._in_flight:
+                self._orders[self._in_flight[identity]].followers.append(config)
+                return
+        shared = self._limit_s if self._cut is None else self._cut.limit_s
+        limit = shared if limit_s is None else limit_s
         task = Task(job.call, job.args, limit, self._memory_bytes, label=str(config))
+        if self._pool is None:
+            self._pool = self._open()
         with self._ordering:  # the build may start before its ticket is written down
-            self._orders[self._pool.submit(task, priority)] = _Order(config, limit)
+            ticket = self._pool.submit(task, priority)
+            self._orders[ticket] = _Order(config, identity, limit_s)
+        if identity is not None:
+            self._in_flight[identity] = ticket
+
+    def cut(self, cut: Cut | None) -> None:
+        """From now on a build may take no longer than this, those under way included; None is
+        back to `limit_s`. A build that was cut stays so."""
+        if cut == self._cut:
+            return
+        self._cut = cut
+        if cut is not None:
+            self._cuts[cut.limit_s] = cut
+        limit = self._limit_s if cut is None else cut.limit_s
+        if self._pool is not None:
+            shared = [t for t, order in self._orders.items() if order.limit_s is None]
+            self._pool.limit(shared, limit)
+
+    def reorder(self, priorities: Mapping[str, int]) -> None:
+        """Gives builds that have not started another priority, by the id of their config."""
+        known = {
+            ticket: priorities[order.config.id]
+            for ticket, order in self._orders.items()
+            if order.config.id in priorities
+        }
+        if self._pool is not None:
+            self._pool.reorder(known)
 
     def ready(self, timeout: float | None = None) -> list[BuildResult]:
         """Finished builds, as soon as there are any.
@@ -60,7 +115,7 @@ class Builder:
         """
         end = None if timeout is None else time.monotonic() + timeout
         results, self._kept = self._kept, []
-        while not results and self._pool.pending:
+        while not results and self._pool is not None and self._pool.pending:
             left = None if end is None else max(0.0, end - time.monotonic())
             results = self._results(self._pool.wait(left))
             if left == 0.0:
@@ -69,21 +124,28 @@ class Builder:
 
     def building(self) -> list[Config]:
         with self._ordering:
-            return [self._orders[ticket].config for ticket in self._pool.running()]
+            return [self._orders[ticket].config for ticket in self._running()]
+
+    def waiting(self) -> list[Config]:
+        """Submitted and not started yet, in the order of submission."""
+        running = set(self._running())
+        return [order.config for ticket, order in self._orders.items() if ticket not in running]
 
     @property
     def pending(self) -> int:
-        """Builds submitted and not yet handed out."""
-        return self._pool.pending + len(self._kept)
+        """Builds submitted and not yet handed out, those that wait for an equal one left out."""
+        return len(self._orders) + len(self._kept)
 
     def cancel_all(self) -> None:
         """Drops what waits and kills what runs. Builds that have finished stay to be handed out."""
-        self._pool.cancel_all()
-        while self._pool.pending:
-            self._kept += self._results(self._pool.wait(None))
+        if self._pool is not None:
+            self._pool.cancel_all()
+            while self._pool.pending:
+                self._kept += self._results(self._pool.wait(None))
 
     def close(self) -> None:
-        self._pool.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def __enter__(self) -> Builder:
         return self
@@ -91,19 +153,37 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _running(self) -> tuple[int, ...]:
+        return () if self._pool is None else self._pool.running()
+
     def _started(self, ticket: int) -> None:
         if self._on_start is not None:
             with self._ordering:
                 config = self._orders[ticket].config
             self._on_start(config)
 
+    def _recall(self, identity: str, limit_s: float | None) -> BuildResult | None:
+        limits: dict[LimitKind, float | None] = {
+            "build_s": self._limit_s if limit_s is None else limit_s,
+            "memory_bytes": self._memory_bytes,
+        }
+        return self._memory.recall(identity, limits, exempt=limit_s is not None)
+
     def _results(self, outcomes: list[Outcome]) -> list[BuildResult]:
         results = []
         for outcome in outcomes:
             with self._ordering:
                 order = self._orders.pop(outcome.ticket)
-            if outcome.kind is not Kind.CANCELLED:
-                results.append(self._result(order, outcome))
+            if order.identity is not None:
+                self._in_flight.pop(order.identity, None)
+            if outcome.kind is Kind.CANCELLED:
+                continue
+            result = self._result(order, outcome)
+            results.append(result)
+            same = replace(result, stages=FrozenMap(), seconds=0.0, remembered=True)
+            results += [replace(same, config=follower) for follower in order.followers]
+            if order.identity is not None and _would_repeat(outcome):
+                self._memory.keep(order.identity, result, outcome.limit_s)
         return results
 
     def _result(self, order: _Order, outcome: Outcome) -> BuildResult:
@@ -114,13 +194,12 @@ class Builder:
             seconds=outcome.seconds,
             started=outcome.started,
             ended=outcome.ended,
+            worker=outcome.worker,
         )
         if outcome.kind is Kind.DONE:
             return _built(blank, outcome.value)
         if outcome.kind is Kind.TIMED_OUT:
-            limit = None if order.limit_s is None else Limit("build_s", order.limit_s)
-            error = f"the build {outcome.error}"
-            return replace(blank, status=Status.BUILD_TIMEOUT, error=error, limit=limit)
+            return self._timed_out(blank, order, outcome)
         if outcome.kind is Kind.DIED:
             return replace(blank, error=f"the build {outcome.error}")
         if isinstance(outcome.exception, ConfigFailure):
@@ -129,6 +208,19 @@ class Builder:
         if isinstance(outcome.exception, MemoryError):
             return self._out_of_memory(blank, outcome)
         return replace(blank, error=outcome.error)
+
+    def _timed_out(self, blank: BuildResult, order: _Order, outcome: Outcome) -> BuildResult:
+        """The limit that was set is what a later run must raise, however early this one cut."""
+        allowed = outcome.limit_s
+        was_set = self._limit_s if order.limit_s is None else order.limit_s
+        cut = self._cuts.get(allowed) if allowed is not None and allowed != was_set else None
+        value = allowed if was_set is None else was_set
+        return replace(
+            blank,
+            status=Status.BUILD_TIMEOUT,
+            error=f"the build {outcome.error}" if cut is None else cut.text,
+            limit=None if value is None else Limit("build_s", value),
+        )
 
     def _out_of_memory(self, blank: BuildResult, outcome: Outcome) -> BuildResult:
         allowed = self._memory_bytes
@@ -144,6 +236,13 @@ class Builder:
             error=f"the build wanted more than the {allowed / 2**20:.0f} MiB of memory it may have",
             limit=Limit("memory_bytes", allowed),
         )
+
+
+def _would_repeat(outcome: Outcome) -> bool:
+    """False for what may go well another time: it ran out of memory, or was killed for it."""
+    out_of_memory = isinstance(outcome.exception, MemoryError)
+    killed = outcome.kind is Kind.DIED and outcome.signal == signal.SIGKILL
+    return not (out_of_memory or killed)
 
 
 def _built(blank: BuildResult, value: object) -> BuildResult:

@@ -24,16 +24,20 @@ class Built:
 class Job:
     """`call(*args)` runs in a worker, in an empty folder of its own, and returns a `Built`.
 
-    It may raise `ConfigFailure` to say which status the config deserves.
+    It may raise `ConfigFailure` to say which status the config deserves. Jobs of equal `identity`
+    build the very same binary, or fail in the same way: one is built for all, and its artifact is
+    kept for the life of the process, so it should be small. None where that cannot be told.
     """
 
     call: Callable[..., Built]
     args: tuple[Any, ...] = ()
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """One config's build. `started` and `ended` are readings of `time.monotonic()`."""
+    """One config's build. `started` and `ended` are readings of `time.monotonic()`, `worker` is its
+    place in the pool. One that is `remembered` took no worker: another build gave its result."""
 
     config: Config
     status: Status
@@ -45,3 +49,5 @@ class BuildResult:
     limit: Limit | None = None
     started: float = 0.0
     ended: float = 0.0
+    worker: int = 0
+    remembered: bool = False

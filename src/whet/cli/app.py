@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from whet._version import __version__
-from whet.cli import best, demo, run, settings, store, trials, tune
+from whet.cli import best, cost, demo, run, settings, store, trials, tune
 from whet.cli.help import OrderedGroup, PlainCommand
 from whet.core.errors import WhetError
 
@@ -31,6 +31,7 @@ Examples:
   whet tune kernel.py:blur --budget 30s stop after half a minute
   whet run train.py                     a script, its Triton kernels by whet
   whet best blur                        what was found, at once
+  whet cost blur                        where the time went, what was saved
 """
 
 # Typer's usage errors derive from click's, which newer releases carry inside themselves; their
@@ -108,6 +109,7 @@ _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
+_add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")
 app.add_typer(stores, name="store", rich_help_panel="Keep house")
 _add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")

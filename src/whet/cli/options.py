@@ -34,6 +34,23 @@ JobsOption = Annotated[
 SearchOption = Annotated[
     str | None, typer.Option("--search", metavar="NAME", help="The search strategy.")
 ]
+L2Option = Annotated[
+    str | None,
+    typer.Option(
+        "--l2", metavar="cold|warm", help="A GPU's L2 cache before each timed launch (cold)."
+    ),
+]
+L2BytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--l2-bytes",
+        metavar="N",
+        help="How much is read to clear the L2: 64M; 0 is off (default: the L2's size).",
+    ),
+]
+CudaGraphOption = Annotated[
+    bool, typer.Option("--cuda-graph", help="Time launches as CUDA graphs, for a slow host.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 

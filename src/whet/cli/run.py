@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from whet.cli.options import JobsOption, StoreOption, resolved
+from whet.cli.options import JobsOption, L2BytesOption, L2Option, StoreOption, resolved
 from whet.core.errors import UsageError
 
 EXAMPLES = """\b
@@ -54,16 +54,19 @@ def run(
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
 ) -> Script:
     """Run a script with every @triton.autotune in it tuned by whet."""
     from whet.cli.reading import store_place
 
-    settings = resolved(store=store, jobs=jobs).settings
+    settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
     if store is not None:
         # The script may well change its folder before it tunes.
         os.environ["WHET_STORE"] = store_place(settings.store)
-    if jobs is not None:
-        os.environ["WHET_JOBS"] = str(settings.jobs)
+    for name, given in {"JOBS": jobs, "L2": l2, "L2_BYTES": l2_bytes}.items():
+        if given is not None:
+            os.environ[f"WHET_{name}"] = given
     if not module:
         _check_file(Path(script))
     _install()

@@ -15,7 +15,8 @@ Examples:
 \b
 A flag wins over a variable, a variable over the file, the file over defaults.
 Variables: WHET_STORE, WHET_BUDGET, WHET_SEED, WHET_JOBS, WHET_SEARCH,
-WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY.
+WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2, WHET_L2_BYTES,
+WHET_CUDA_GRAPH.
 The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
@@ -49,7 +50,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     from whet.cli.output import bytes_text
     from whet.cli.reading import store_place
 
-    memory = settings.memory_bytes
+    memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "budget": (str(settings.budget), str(settings.budget)),
@@ -59,4 +60,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
         "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
         "memory": (memory, "what is free" if memory is None else bytes_text(memory)),
+        "l2": (settings.l2, settings.l2),
+        "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
+        "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),
     }

@@ -12,8 +12,11 @@ import typer
 
 from whet.cli.options import (
     BudgetOption,
+    CudaGraphOption,
     JobsOption,
     JsonOption,
+    L2BytesOption,
+    L2Option,
     QuietOption,
     SearchOption,
     SeedOption,
@@ -66,6 +69,9 @@ def tune(
     jobs: JobsOption = None,
     store: StoreOption = None,
     search: SearchOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
+    cuda_graph: CudaGraphOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -81,7 +87,16 @@ def tune(
     from whet.cli.summary import summary
     from whet.engine.target import Target
 
-    flags = {"budget": budget, "seed": seed, "jobs": jobs, "store": store, "search": search}
+    flags = {
+        "budget": budget,
+        "seed": seed,
+        "jobs": jobs,
+        "store": store,
+        "search": search,
+        "l2": l2,
+        "l2_bytes": l2_bytes,
+        "cuda_graph": "yes" if cuda_graph else None,
+    }
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result

@@ -6,11 +6,13 @@ the engine does not wait for a display.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from whet.core.config import Config
+from whet.core.frozen import FrozenMap
 from whet.core.run import Result, Run
+from whet.core.status import Status
 from whet.core.trial import Trial
 
 
@@ -30,16 +32,39 @@ class BuildStarted:
 
 @dataclass(frozen=True)
 class BuildFinished:
-    """`ok` is False for a refusal, an error or a cut; the trial that says why follows."""
+    """`ok` is False for a refusal, an error or a cut; the trial that says why follows.
+
+    `worker` is its place in the pool, counted from 0; `started` is a reading of
+    `time.monotonic()`; `stages` are seconds, in the order in which the stages ran.
+    """
 
     config: Config
     seconds: float
     ok: bool
+    worker: int = 0
+    started: float = 0.0
+    stages: FrozenMap[float] = field(default_factory=FrozenMap)
+    status: Status = Status.OK
 
 
 @dataclass(frozen=True)
 class MeasureStarted:
     config: Config
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One visit to the bench has ended: `kind` is "look", "sample" or "round".
+
+    `started` and `ended` are readings of `time.monotonic()`; `seconds` are by phase: load, check,
+    warmup, measure. A visit that failed has none.
+    """
+
+    kind: str
+    configs: tuple[Config, ...]
+    started: float
+    ended: float
+    seconds: FrozenMap[float]
 
 
 @dataclass(frozen=True)
@@ -93,6 +118,7 @@ Event: TypeAlias = (
     | BuildStarted
     | BuildFinished
     | MeasureStarted
+    | Measured
     | TrialFinished
     | BestChanged
     | RaceAdvanced

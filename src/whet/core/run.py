@@ -26,7 +26,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """One tuning. `exhaustive` means every valid config of the space has its trial."""
+    """One tuning. `exhaustive` means every valid config of the space has its trial; `first` is the
+    author's own config, the one that would be used without tuning."""
 
     workload: Workload
     space_id: str
@@ -36,6 +37,7 @@ class Run:
     budget: Budget = field(default_factory=Budget)
     outcome: Outcome = Outcome.RUNNING
     exhaustive: bool = False
+    first: Config | None = None
     best: Config | None = None
     equals: tuple[Config, ...] = ()
     trials: int = 0
@@ -56,6 +58,7 @@ class Run:
             "budget": self.budget.to_json(),
             "outcome": str(self.outcome),
             "exhaustive": self.exhaustive,
+            "first": None if self.first is None else dict(self.first),
             "best": None if self.best is None else dict(self.best),
             "equals": [dict(config) for config in self.equals],
             "trials": self.trials,
@@ -67,7 +70,7 @@ class Run:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Run:
-        best = data["best"]
+        best, first = data["best"], data.get("first")
         return cls(
             workload=Workload.from_json(data["workload"]),
             space_id=data["space"]["id"],
@@ -77,6 +80,7 @@ class Run:
             budget=Budget.from_json(data["budget"]),
             outcome=Outcome(data["outcome"]),
             exhaustive=data["exhaustive"],
+            first=None if first is None else Config(first),
             best=None if best is None else Config(best),
             equals=tuple(Config(config) for config in data["equals"]),
             trials=data["trials"],

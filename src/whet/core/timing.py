@@ -71,6 +71,14 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Method:
+    """How timings are taken. Those of two methods are never compared."""
+
+    timer: str
+    l2: L2 = "none"
+
+
+@dataclass(frozen=True)
 class Timing:
     """Raw samples in nanoseconds per execution; everything else is derived from them.
 
@@ -85,6 +93,15 @@ class Timing:
     quality: Quality = "clean"
     discarded: int = 0
     foreign: Summary | None = None
+
+    @property
+    def method(self) -> Method:
+        return Method(self.timer, self.l2)
+
+    @property
+    def host_bound(self) -> bool:
+        """Timed one launch at a time: never compared with what was not."""
+        return self.quality == "host_bound"
 
     @cached_property
     def median_ns(self) -> float:
@@ -111,8 +128,7 @@ class Timing:
     def comparable(self, other: Timing) -> bool:
         """False where comparing the two would compare ways of measuring instead."""
         return (
-            self.timer == other.timer
-            and self.l2 == other.l2
+            self.method == other.method
             and self.quality == other.quality
             and (self.foreign is None) == (other.foreign is None)
         )

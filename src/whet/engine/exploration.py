@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
+from whet.build import BuildResult, cut_for
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.core.trial import Trial
+from whet.engine.expectation import Expectation
 from whet.engine.recorder import Candidate
-from whet.engine.workbench import OutOfTime, Workbench
+from whet.engine.workbench import HOPELESS, HOST_BOUND, OutOfTime, Workbench
 from whet.measure import Exit
 from whet.search import Strategy
 
@@ -22,18 +24,34 @@ FIRST_BATCH, LARGEST_BATCH = 2, 12
 # costs more than looking at a kernel of a microsecond does.
 MOMENT_S = 0.03
 
+# Before all others, whatever is expected of them.
+AT_ONCE = -1
+
 
 class Exploration:
-    """Gives every config the strategy asks for a build and a first look, within the budget."""
+    """Gives every config the strategy asks for a build and a first look, within the budget.
 
-    def __init__(self, bench: Workbench, strategy: Strategy, reserve_s: float) -> None:
+    `relatives` gives trials of the same kernel on other keys; it is asked only where builds wait.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        strategy: Strategy,
+        reserve_s: float,
+        relatives: Callable[[], Sequence[Trial]] = tuple,
+    ) -> None:
         self._b = bench
         self._strategy = strategy
         self._reserve_s = reserve_s
+        self._relatives = relatives
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
         self._batch = FIRST_BATCH
         self._measured_as: dict[Hashable, Candidate] = {}
+        self._host_bound: list[Candidate] = []
+        self._build_s: dict[str, float] = {}
+        self._expected: Expectation | None = None
         self._asked = 0
         self._exhausted = False
         self._cut_short = False
@@ -46,16 +64,21 @@ class Exploration:
     def run(self) -> None:
         while True:
             self._top_up()
+            self._put_in_order()
             self._collect(block=not self._may_measure)
             if self._b.seconds_left <= self._reserve_s:
                 self._cut_short = True
                 self._b.builder.cancel_all()
                 break
             if self._may_measure:
-                self._look_at(self._next())
+                candidates = [one for one in self._next() if not self._is_twin(one)]
+                if candidates:
+                    self._look_at(candidates)
                 self._recheck_the_best()
+                self._cut_builds()
             elif not self._b.builder.pending and (self._exhausted or self._room == 0):
                 break
+        self._settle_host_bound()
 
     @property
     def _may_measure(self) -> bool:
@@ -82,23 +105,26 @@ class Exploration:
             configs = self._strategy.ask(wanted)
         self._exhausted = not configs
         self._batch = min(2 * self._batch, LARGEST_BATCH)
-        for config in configs:
-            self._start(config)
+        rejected = [found for config in configs if (found := self._start(config))]
+        self._fail(rejected)
 
-    def _start(self, config: Config) -> None:
+    def _start(self, config: Config) -> tuple[Candidate, ConfigFailure] | None:
         candidate = Candidate(config, order=len(self._b.candidates))
         self._b.candidates[config.id] = candidate
         self._asked += 1
         reason = self._b.target.reject(config)
         if reason is not None:
-            self._fail(candidate, ConfigFailure(Status.CONSTRAINT, reason))
-            return
+            return candidate, ConfigFailure(Status.CONSTRAINT, reason)
         job = self._b.target.job(config)
         if job is None:
             candidate.ready = True
             self._push(candidate)
+        elif config == self._b.target.space.first:
+            # The author's own is what people compare with, so its build is not cut.
+            self._b.builder.submit(config, job, AT_ONCE, limit_s=self._b.build_limit_s)
         else:
             self._b.builder.submit(config, job, priority=candidate.order)
+        return None
 
     def _collect(self, *, block: bool) -> None:
         builder = self._b.builder
@@ -107,14 +133,57 @@ class Exploration:
         timeout = max(0.0, min(3600.0, self._b.seconds_left - self._reserve_s)) if block else 0.0
         with self._b.ledger.phase("waiting"):
             results = builder.ready(timeout)
+        failed: list[tuple[Candidate, ConfigFailure]] = []
         for result in results:
+            self._learn_from(result)
             try:
                 self._push(self._b.built(result))
             except ConfigFailure as failure:
-                self._fail(self._b.candidates[result.config.id], failure)
+                failed.append((self._b.candidates[result.config.id], failure))
+        self._fail(failed)
 
     def _push(self, candidate: Candidate) -> None:
         heapq.heappush(self._built, (candidate.order, candidate))
+
+    def _learn_from(self, result: BuildResult) -> None:
+        took_its_time = result.status in (Status.OK, Status.BUILD_TIMEOUT)
+        if self._expected is not None and took_its_time and not result.remembered:
+            self._expected.built(result.config, result.seconds)
+
+    def _put_in_order(self) -> None:
+        """What is expected to be good and cheap is built first, after the author's own."""
+        if self._b.target.shares_host:
+            return
+        waiting = [c for c in self._b.builder.waiting() if c != self._b.target.space.first]
+        if len(waiting) < 2:
+            return
+        with self._b.ledger.phase("search"):
+            if self._expected is None:
+                self._expected = self._recalled()
+            order = self._expected.order(waiting)
+        if order is not None:
+            self._b.builder.reorder({config.id: place for place, config in enumerate(order)})
+
+    def _recalled(self) -> Expectation:
+        """What other keys taught, and this run so far."""
+        expected = Expectation(self._b.target.space)
+        for trial in self._relatives():
+            if trial.status.measured and trial.timing is not None:
+                expected.timed(trial.config, trial.timing.median_ns, where=trial.workload_id)
+            if trial.status.measured or trial.status is Status.BUILD_TIMEOUT:
+                expected.built(trial.config, trial.cost.work.get("build", 0.0))
+        for candidate in self._b.candidates.values():
+            if candidate.timing is not None:
+                expected.timed(candidate.config, candidate.timing.median_ns)
+                expected.built(candidate.config, candidate.cost.work.get("build", 0.0))
+        return expected
+
+    def _cut_builds(self) -> None:
+        """Builds that take many times longer than those that led to something are given up."""
+        if self._b.builder.pending and self._b.plan.fixed_samples is None:
+            race = self._b.race
+            standing = [s for id, s in self._build_s.items() if race.verdict(id) == "in"]
+            self._b.builder.cut(cut_for(standing, len(self._build_s), self._b.build_limit_s))
 
     def _next(self) -> list[Candidate]:
         """The next to look at: one, or of very short kernels as many as a moment allows."""
@@ -136,9 +205,6 @@ class Exploration:
         return True
 
     def _look_at(self, candidates: Sequence[Candidate]) -> None:
-        candidates = [one for one in candidates if not self._is_twin(one)]
-        if not candidates:
-            return
         failures: dict[str, ConfigFailure] = {}
         if len(candidates) > 1:
             failures = self._b.looks(candidates)
@@ -150,27 +216,60 @@ class Exploration:
                 return
             except ConfigFailure as failure:
                 failures[candidates[0].id] = failure
-        for candidate in candidates:
-            if candidate.id in failures:
-                self._fail(candidate, failures[candidate.id])
-        self._enter_race([c for c in candidates if c.id not in failures])
+        self._fail([(c, failures[c.id]) for c in candidates if c.id in failures])
+        self._measured([c for c in candidates if c.id not in failures])
 
-    def _enter_race(self, candidates: Sequence[Candidate]) -> None:
-        race, recorder = self._b.race, self._b.recorder
-        exits: list[Exit] = []
+    def _measured(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
+            assert candidate.timing is not None
             same = self._b.target.twin(candidate.config, candidate.facts)
             if same is not None:
                 self._measured_as.setdefault(same, candidate)
-            if self._b.plan.fixed_samples is None and candidate.timing is not None:
-                exits += race.enter(candidate.id, candidate.order)
-                exits += race.record(candidate.id, candidate.timing.samples)
+            build_s = candidate.cost.work.get("build", 0.0)
+            if build_s:
+                self._build_s[candidate.id] = build_s
+            if self._expected is not None and not candidate.timing.host_bound:
+                self._expected.timed(candidate.config, candidate.timing.median_ns)
+        held = [candidate for candidate in candidates if _is_host_bound(candidate)]
+        self._host_bound += held
+        self._b.put_out((), still_in=held)
+        self._enter_race([c for c in candidates if not _is_host_bound(c)])
+
+    def _enter_race(self, candidates: Sequence[Candidate]) -> None:
+        exits: list[Exit] = []
+        for candidate in candidates:
+            if candidate.hopeless:
+                exits.append(Exit(candidate.id, HOPELESS))
+            elif self._b.plan.fixed_samples is None and candidate.timing is not None:
+                exits += self._b.race.enter(candidate.id, candidate.order)
+                exits += self._b.race.record(candidate.id, candidate.timing.samples)
         out = {exit.id for exit in exits}
-        still_in = [candidate for candidate in candidates if candidate.id not in out]
-        for trial in recorder.measured_all([(c, Status.OK, "") for c in still_in]):
-            recorder.consider_best(trial)
-        self._b.put_out(tuple(exits))
+        self._b.put_out(exits, still_in=[c for c in candidates if c.id not in out])
         self._tell([c.trial for c in candidates if c.trial is not None])
+
+    def _settle_host_bound(self) -> None:
+        """What was timed one launch at a time gets another chance to be timed like the rest, and
+        where there is no rest, races by itself."""
+        held, self._host_bound = self._host_bound, []
+        if not held:
+            return
+        if all(c.known_timing is None or _is_host_bound(c) for c in self._b.candidates.values()):
+            self._b.host_bound = True
+            self._b.recorder.note(
+                "every config was timed one launch at a time, since the host was too slow to fill "
+                "the queue; they compare with each other, but their times are longer than those "
+                "of clean timings"
+            )
+            self._enter_race(held)
+            return
+        for candidate in held:
+            if self._b.seconds_left > 0:
+                self._look_at([candidate])
+        self._tell(
+            self._b.recorder.measured_all(
+                [(c, Status.OUTRACED, HOST_BOUND) for c in held if _is_host_bound(c)]
+            )
+        )
 
     def _recheck_the_best(self) -> None:
         """The race may want the best sampled again, to know whether the device changed pace."""
@@ -179,9 +278,17 @@ class Exploration:
         for request in self._b.race.plan(more=True):
             self._b.sample(self._b.candidates[request.id], request.samples)
 
-    def _fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
-        self._tell([self._b.recorder.failed(candidate, failure)])
+    def _fail(self, failures: Sequence[tuple[Candidate, ConfigFailure]]) -> None:
+        if failures:
+            self._tell(self._b.recorder.failed_all(failures))
 
     def _tell(self, trials: Sequence[Trial]) -> None:
-        with self._b.ledger.phase("search"):
-            self._strategy.tell(trials)
+        if trials:
+            with self._b.ledger.phase("search"):
+                self._strategy.tell(trials)
+
+
+def _is_host_bound(candidate: Candidate) -> bool:
+    timing = candidate.known_timing
+    failed = candidate.trial is not None and candidate.trial.status.failed
+    return timing is not None and timing.host_bound and not failed

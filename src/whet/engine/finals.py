@@ -86,12 +86,14 @@ class Finals:
 
     def _take(self, requests: Sequence[Request]) -> None:
         """Single samples of configs at hand go in one round trip; the rest one by one."""
+        race = self._b.race
         wanted = [(self._b.candidates[request.id], request.samples) for request in requests]
         together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
-        for id, ns in self._b.round(together).items() if together else ():
-            self._b.put_out(self._b.race.record(id, (ns,)))
+        taken = {candidate.id for candidate in together}
+        times = self._b.round(together) if together else {}
+        self._b.put_out([exit for id, ns in times.items() for exit in race.record(id, (ns,))])
         for candidate, samples in wanted:
-            if candidate not in together and self._b.race.verdict(candidate.id) == "in":
+            if candidate.id not in taken and race.verdict(candidate.id) == "in":
                 self._b.sample(candidate, samples)
 
     def _against_first(self, winner: Winner) -> Winner:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whet.build import outgrown
 from whet.core.budget import Budget
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.trial import LimitKind, Trial
+from whet.core.workload import Workload
 from whet.store import Store
-
-# A limit must rise by this much before what failed under the old one is tried again: limits that
-# are derived from the machine (free memory) wobble from run to run.
-RISE = 1.25
 
 # Spaces up to this size are compared config by config; larger ones by their identity.
 SMALL = 20_000
+
+# Workloads of the same kernel on other keys that are looked at, the most recent first.
+RELATIVES = 3
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,21 @@ class Knowledge:
 
     @classmethod
     def recall(
-        cls, store: Store, workload_id: str, space: Space, limits: dict[LimitKind, float | None]
+        cls,
+        store: Store,
+        workload_id: str,
+        space: Space,
+        limits: dict[LimitKind, float | None],
+        method: Method | None = None,
     ) -> Knowledge:
+        """What was measured in another way than by `method` (another timer, another state of the
+        L2 cache) is not known; failures hold however their config would have been measured."""
         settled = {
             trial.config.id: trial
             for trial in store.trials(workload_id)
-            if trial.config in space and not _worth_retrying(trial, limits)
+            if trial.config in space
+            and _comparable(trial, method)
+            and not _worth_retrying(trial, limits)
         }
         for run in store.runs(workload_id):
             if run.outcome is Outcome.FINISHED and run.best and run.best.id in settled:
@@ -55,8 +66,29 @@ class Knowledge:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
 
 
+def relatives(store: Store, workload: Workload, space: Space) -> list[Trial]:
+    """Trials of the same kernel, device and toolchain on other keys, of configs in `space`."""
+    known = [
+        summary.workload.id
+        for summary in store.workloads(workload.kernel)
+        if summary.ok
+        and summary.workload.id != workload.id
+        and summary.workload.fingerprint == workload.fingerprint
+        and summary.workload.device.name == workload.device.name
+        and summary.workload.toolchain == workload.toolchain
+    ]
+    return [
+        trial for id in known[:RELATIVES] for trial in store.trials(id) if trial.config in space
+    ]
+
+
+def _comparable(trial: Trial, method: Method | None) -> bool:
+    """A foreign summary counts for nothing of ours."""
+    timing = trial.timing
+    if timing is None or method is None:
+        return timing is None or timing.foreign is None
+    return timing.foreign is None and timing.method == method
+
+
 def _worth_retrying(trial: Trial, limits: dict[LimitKind, float | None]) -> bool:
-    if trial.limit is None:
-        return False
-    now = limits.get(trial.limit.kind)
-    return now is None or now > trial.limit.value * RISE
+    return trial.limit is not None and outgrown(trial.limit, limits.get(trial.limit.kind))

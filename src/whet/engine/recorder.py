@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from whet.store import Store
 
 @dataclass
 class Candidate:
-    """A config on its way through one run. `stored` holds what an earlier run knew of it."""
+    """A config on its way through one run. `stored` holds what an earlier run knew of it;
+    `hopeless` says that its warm-up alone was too slow for it to be sampled."""
 
     config: Config
     order: int
@@ -34,6 +36,7 @@ class Candidate:
     cost: Cost = field(default_factory=Cost)
     stored: Trial | None = None
     trial: Trial | None = None
+    hopeless: bool = False
 
     @property
     def id(self) -> str:
@@ -51,13 +54,13 @@ class Recorder:
         self,
         store: Store,
         run: Run,
-        subscriber: Callable[[Event], None] | None,
+        subscribers: Sequence[Callable[[Event], None]],
         shield: Shield,
     ) -> None:
         self._store = store
         self._shield = shield
         self._run = run
-        self._subscriber = subscriber
+        self._subscribers = tuple(subscribers)
         self._trials: dict[str, Trial] = {}
         self.best: Trial | None = None
         self.notes: list[str] = []
@@ -68,10 +71,10 @@ class Recorder:
         return tuple(self._trials.values())
 
     def emit(self, event: Event) -> None:
-        if self._subscriber is not None:
+        for subscriber in self._subscribers:
             # A display that fails must not cost anybody a measurement.
             with contextlib.suppress(Exception):
-                self._subscriber(event)
+                subscriber(event)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -79,11 +82,25 @@ class Recorder:
             self.emit(Noted(text))
 
     def failed(self, candidate: Candidate, failure: ConfigFailure) -> Trial:
-        trial = self._trial(
-            candidate, failure.status, error=failure.message, limit=failure.limit, timing=None
-        )
-        self._keep([(candidate, trial)])
-        return trial
+        return self.failed_all([(candidate, failure)])[0]
+
+    def failed_all(self, failures: Sequence[tuple[Candidate, ConfigFailure]]) -> list[Trial]:
+        """The same for many, in one transaction."""
+        news = [
+            (
+                candidate,
+                self._trial(
+                    candidate,
+                    failure.status,
+                    error=failure.message,
+                    limit=failure.limit,
+                    timing=None,
+                ),
+            )
+            for candidate, failure in failures
+        ]
+        self._keep(news)
+        return [trial for _, trial in news]
 
     def measured(self, candidate: Candidate, status: Status, reason: str = "") -> Trial:
         """Writes a new row only when something about the config has changed."""
@@ -99,8 +116,10 @@ class Recorder:
         return [trial for _, trial in news]
 
     def consider_best(self, trial: Trial) -> None:
-        new, old = trial.median_ns, self.best.median_ns if self.best else None
-        if trial.status.measured and new is not None and (old is None or new < old):
+        """What was timed one launch at a time is best only where nothing was timed better."""
+        if not trial.status.measured or trial.timing is None:
+            return
+        if self.best is None or _rank(trial.timing) < _rank(self.best.timing):
             self.best = trial
             self.emit(BestChanged(trial))
 
@@ -137,3 +156,7 @@ class Recorder:
                 if candidate.stored is None or candidate.timing is not None or trial.status.failed:
                     self._trials[trial.config.id] = trial
                 self.emit(TrialFinished(trial))
+
+
+def _rank(timing: Timing | None) -> tuple[bool, float]:
+    return (True, math.inf) if timing is None else (timing.host_bound, timing.median_ns)

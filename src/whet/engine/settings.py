@@ -30,7 +30,11 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """`store` None is the default place; `memory_bytes` None is what the machine has free."""
+    """`store` None is the default place; `memory_bytes` None is what the machine has free.
+
+    `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
+    read to clear it, None as much as the device has, 0 none, which is the same as warm.
+    """
 
     store: str | None = None
     budget: Budget = field(default_factory=Budget)
@@ -40,6 +44,9 @@ class Settings:
     build_limit_s: float = 60.0
     run_limit_s: float = 30.0
     memory_bytes: int | None = None
+    l2: Literal["cold", "warm"] = "cold"
+    l2_bytes: int | None = None
+    cuda_graph: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,15 +102,38 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _size(value: Any) -> int | None:
-    if isinstance(value, str):
-        if value.strip().lower() == "none":
-            return None
-        match = _SIZE.fullmatch(value.strip())
-        if match is None:
+def _size(least: int) -> Callable[[Any], int | None]:
+    def parse(value: Any) -> int | None:
+        if isinstance(value, str):
+            if value.strip().lower() == "none":
+                return None
+            match = _SIZE.fullmatch(value.strip())
+            if match is None:
+                raise ValueError
+            value = int(float(match[1]) * _BYTES[match[2].upper()])
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError
-        value = int(float(match[1]) * _BYTES[match[2].upper()])
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        return value
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if text not in choices:
+            raise ValueError
+        return text
+
+    return parse
+
+
+def _yes_or_no(value: Any) -> bool:
+    if isinstance(value, str):
+        value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
+            value.strip().lower()
+        )
+    if not isinstance(value, bool):
         raise ValueError
     return value
 
@@ -125,7 +155,10 @@ _TABLE: dict[str, _Setting] = {
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
-    "memory": _Setting("memory_bytes", _size, "a size, such as 512M or 8G, or none"),
+    "memory": _Setting("memory_bytes", _size(1), "a size, such as 512M or 8G, or none"),
+    "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
+    "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
+    "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from whet.build import Job
 from whet.core.config import Config, Value
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.measure import Bench
 
@@ -27,6 +28,8 @@ class Target(Protocol):
     - `space` is what may be chosen; its first config is the author's own.
     - `shares_host` says that building and running compete for the same cores, so the engine does
       not build while it measures.
+    - `method` is how its bench will measure; None where that is not known, and then everything that
+      is stored compares.
     - `workload()` may be slow the first time (it asks the compiler for its version).
     - `reject` refuses a config from its numbers alone, with the reason.
     - `job` is what a pool worker can receive; None where there is nothing to build. It must survive
@@ -49,6 +52,9 @@ class Target(Protocol):
 
     @property
     def build_mode(self) -> str: ...
+
+    @property
+    def method(self) -> Method | None: ...
 
     def workload(self) -> Workload: ...
 

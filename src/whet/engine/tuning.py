@@ -25,12 +25,13 @@ from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Shield
-from whet.engine.known import Knowledge
+from whet.engine.known import Knowledge, relatives
 from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
+from whet.engine.timeline import TimelineKeeper
 from whet.engine.workbench import Workbench
 from whet.measure import Race
 from whet.search import Strategy, make_strategy
@@ -122,13 +123,18 @@ class _Tuning:
             workload=target.workload(),
             space_id=target.space.id,
             space_size=target.space.count,
+            first=target.space.first,
             search=strategy.name,
             seed=settings.seed,
             budget=self._budget,
             started=time.time(),
             whet=__version__,
         )
-        self._recorder = Recorder(store, self._run, on_event, shield)
+        self._timeline = TimelineKeeper()
+        subscribers: list[Callable[[Event], None]] = [self._timeline]
+        if on_event is not None:
+            subscribers.append(on_event)
+        self._recorder = Recorder(store, self._run, subscribers, shield)
         self._known = self._recall()
         self._exhaustive = False
 
@@ -161,7 +167,9 @@ class _Tuning:
             "run_s": self._settings.run_limit_s,
             "memory_bytes": self._memory,
         }
-        return Knowledge.recall(self._store, self._run.workload.id, self._target.space, limits)
+        return Knowledge.recall(
+            self._store, self._run.workload.id, self._target.space, limits, self._target.method
+        )
 
     def _planned(self) -> int | None:
         count = self._target.space.count
@@ -190,6 +198,7 @@ class _Tuning:
                 plan=self._plan,
                 recorder=self._recorder,
                 ledger=self._ledger,
+                build_limit_s=self._settings.build_limit_s,
                 run_limit_s=self._settings.run_limit_s,
                 jobs=self._settings.jobs,
                 budget=self._budget,
@@ -197,7 +206,12 @@ class _Tuning:
             self._admit_incumbents()
             with self._ledger.phase("search"):
                 self._strategy.tell(list(self._known.settled.values()))
-            exploration = Exploration(self._bench, self._strategy, self._reserve_s)
+            exploration = Exploration(
+                self._bench,
+                self._strategy,
+                self._reserve_s,
+                lambda: relatives(self._store, self._run.workload, self._target.space),
+            )
             exploration.run()
             self._exhaustive = exploration.complete
             return Finals(self._bench).run()
@@ -214,7 +228,8 @@ class _Tuning:
                 trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
             )
             self._bench.candidates[candidate.id] = candidate
-            samples = trial.timing.samples if trial.timing else ()
+            comparable = trial.timing is not None and not trial.timing.host_bound
+            samples = trial.timing.samples if trial.timing and comparable else ()
             self._recorder.consider_best(trial)
             self._bench.put_out(
                 self._bench.race.enter(candidate.id, candidate.order, prior=samples)
@@ -244,6 +259,7 @@ class _Tuning:
             wall_s=sum(wall.values()),
         )
         self._store.save_run(self._run)
+        self._store.save_timeline(self._run.id, self._timeline.timeline())
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from whet.build import Builder, BuildResult
 from whet.core.budget import Budget
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
-from whet.core.event import BuildFinished, MeasureStarted
+from whet.core.event import BuildFinished, Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
@@ -18,16 +19,34 @@ from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
-from whet.measure import Bench, Exit, FirstLook, Race
+from whet.measure import Bench, Exit, FirstLook, Race, Reading, Round
+
+HOST_BOUND = (
+    "timed one launch at a time, since the host was too slow to fill the queue; "
+    "not comparable with clean timings"
+)
+
+HOPELESS = "its warm-up alone was too slow, so it was not sampled"
+
+# How often a reading of the other kind than the rest is taken before its config is out.
+TRIES = 3
 
 
 class OutOfTime(Exception):
     """The budget ended in the middle of something; nothing is known about that config."""
 
 
+class NotComparable(Exception):
+    """The config can be timed only in another way than those it is to be compared with."""
+
+
 @dataclass
 class Workbench:
-    """What both halves of a tuning work with."""
+    """What both halves of a tuning work with.
+
+    `host_bound` says that everything in the race was timed one launch at a time, where the host
+    is too slow for better; else nothing was.
+    """
 
     target: Target
     builder: Builder
@@ -36,11 +55,13 @@ class Workbench:
     plan: Plan
     recorder: Recorder
     ledger: WallLedger
+    build_limit_s: float
     run_limit_s: float
     jobs: int
     budget: Budget
     candidates: dict[str, Candidate] = field(default_factory=dict)
     quickest_look_s: float | None = None
+    host_bound: bool = False
 
     @property
     def seconds_left(self) -> float:
@@ -57,13 +78,31 @@ class Workbench:
             limit = min(limit, 2.0 + 50.0 * self.quickest_look_s)
         return limit
 
+    @property
+    def _beyond_ns(self) -> float | None:
+        best = None if self.plan.fixed_samples is not None else self.race.incumbent
+        timing = None if best is None else self.candidates[best].known_timing
+        policy = self.plan.race
+        if timing is None:
+            return None
+        return policy.hopeless_warm_up * timing.median_ns + policy.warm_up_slack_ns
+
     def built(self, result: BuildResult) -> Candidate:
         candidate = self.candidates[result.config.id]
-        stages = {f"build.{name}": seconds for name, seconds in result.stages.items()}
-        candidate.cost += Cost(FrozenMap({"build": result.seconds, **stages}))
-        self.recorder.emit(
-            BuildFinished(result.config, result.seconds, ok=result.status is Status.OK)
-        )
+        if not result.remembered:
+            stages = {f"build.{name}": seconds for name, seconds in result.stages.items()}
+            candidate.cost += Cost(FrozenMap({"build": result.seconds, **stages}))
+            self.recorder.emit(
+                BuildFinished(
+                    result.config,
+                    result.seconds,
+                    ok=result.status is Status.OK,
+                    worker=result.worker,
+                    started=result.started,
+                    stages=result.stages,
+                    status=result.status,
+                )
+            )
         if result.status is not Status.OK:
             raise ConfigFailure(result.status, result.error, result.limit)
         candidate.artifact = result.artifact
@@ -76,12 +115,15 @@ class Workbench:
         self.recorder.emit(MeasureStarted(candidate.config))
         limit = self.look_limit_s
         allowed = min(limit, max(0.5, self.seconds_left))
-        parts: dict[str, float] = {}
         start = time.perf_counter()
-        with self.ledger.measuring(parts):
+        with self._visit("look", [candidate]) as parts:
             try:
                 look = self.bench.first(
-                    candidate.config, candidate.artifact, self.plan.first_samples, limit_s=allowed
+                    candidate.config,
+                    candidate.artifact,
+                    self.plan.first_samples,
+                    limit_s=allowed,
+                    beyond_ns=self._beyond_ns,
                 )
             except ConfigFailure as failure:
                 parts["measure"] = time.perf_counter() - start
@@ -98,20 +140,19 @@ class Workbench:
     def looks(self, candidates: Sequence[Candidate]) -> dict[str, ConfigFailure]:
         """The same for many short kernels at once. Who fails is in the answer."""
         limit = self.look_limit_s
-        parts: dict[str, float] = {}
-        with self.ledger.measuring(parts):
+        with self._visit("look", candidates) as parts:
             taken = self.bench.looks(
                 [(candidate.config, candidate.artifact) for candidate in candidates],
                 self.plan.first_samples,
                 limit_s=limit,
+                beyond_ns=self._beyond_ns,
             )
-            parts.update(
-                sum((Cost(o.seconds) for o in taken if isinstance(o, FirstLook)), Cost()).work
-            )
+            costs = (Cost(one.seconds) for one in taken if isinstance(one, FirstLook))
+            parts.update(sum(costs, Cost()).work)
         failures: dict[str, ConfigFailure] = {}
         for candidate, one in zip(candidates, taken, strict=True):
             if isinstance(one, FirstLook):
-                self._looked(candidate, one, sum(one.seconds.values()))
+                self._looked(candidate, one, Cost(one.seconds).work_s)
             elif one.status is Status.RUN_TIMEOUT:
                 failures[candidate.id] = self._cut(one, limit)
             else:
@@ -122,20 +163,26 @@ class Workbench:
         self.quickest_look_s = min(took, self.quickest_look_s or took)
         candidate.cost += Cost(look.seconds)
         candidate.timing = look.reading.timing()
+        candidate.hopeless = look.hopeless
         candidate.facts = FrozenMap({**candidate.facts, **look.facts})
+        self._heed(look.reading)
 
     def sample(self, candidate: Candidate, samples: int) -> bool:
         """Takes further samples, of a stored config after building and checking it again.
 
-        False when it failed or the time ran out; a failure is then written down.
+        False when it failed, cannot be compared or the time ran out; what it is out for is then
+        written down.
         """
         try:
             if candidate.timing is None:
                 self._build(candidate)
-                new = self.look(candidate)
+                new = self._look_anew(candidate)
             else:
                 new = self._more(candidate, samples)
         except OutOfTime:
+            return False
+        except NotComparable:
+            self._put_out_strangers([candidate])
             return False
         except ConfigFailure as failure:
             self.fail(candidate, failure)
@@ -144,62 +191,117 @@ class Workbench:
         return True
 
     def round(self, rivals: Sequence[Candidate]) -> dict[str, float]:
-        """One sample of each, in this order; who fails is out of the race and not in the answer."""
-        parts: dict[str, float] = {}
-        with self.ledger.measuring(parts):
+        """One sample of each, in this order; who fails is out of the race and not in the answer.
+
+        Where some are timed one launch at a time and others are not, the round is repeated; who
+        then still is timed so is out.
+        """
+        for _ in range(TRIES):
+            turn = self._turn(rivals)
+            bound = {id for id, one in turn.readings.items() if one.quality == "host_bound"}
+            if len(bound) in (0, len(turn.readings)):
+                break
+        for rival in rivals:
+            reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
+            if failure is not None:
+                self.fail(rival, failure)
+            elif reading is not None and rival.timing is not None:
+                self._heed(reading)
+                later = reading.timing()
+                if later.host_bound == rival.timing.host_bound:
+                    rival.timing = rival.timing.extended(later)
+        if len(bound) == len(turn.readings):
+            bound = set()
+        self._put_out_strangers([rival for rival in rivals if rival.id in bound])
+        return {id: ns for id, ns in turn.times.items() if id not in bound}
+
+    def _turn(self, rivals: Sequence[Candidate]) -> Round:
+        with self._visit("round", rivals) as parts:
             turn = self.bench.round(
                 [(rival.config, rival.artifact) for rival in rivals], limit_s=self.look_limit_s
             )
             parts.update(turn.seconds)
         share = Cost(FrozenMap({name: s / len(rivals) for name, s in turn.seconds.items()}))
         for rival in rivals:
-            reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
-            if failure is not None:
-                self.fail(rival, failure)
-            elif reading is not None and rival.timing is not None:
-                rival.timing = rival.timing.extended(reading.timing())
-                rival.cost += share
-        return turn.times
+            rival.cost += share
+        return turn
 
     def fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
         """A config that was in the race broke down."""
         self.recorder.failed(candidate, failure)
         self.put_out(self.race.drop(candidate.id, failure.message))
 
-    def put_out(self, exits: tuple[Exit, ...]) -> None:
-        """Writes down who has just lost the race, and lets go of what it holds."""
-        if not exits:
+    def put_out(self, exits: Sequence[Exit], still_in: Sequence[Candidate] = ()) -> None:
+        """Writes down who has just lost the race, and lets go of what it holds; and who has just
+        entered it and may win."""
+        if not exits and not still_in:
             return
         losers = [(self.candidates[exit.id], Status.OUTRACED, exit.reason) for exit in exits]
-        self.recorder.measured_all(losers)
+        entered = [(candidate, Status.OK, "") for candidate in still_in]
+        trials = self.recorder.measured_all([*entered, *losers])
+        for trial in trials[: len(entered)]:
+            self.recorder.consider_best(trial)
         for loser, _, _ in losers:
             self.bench.forget(loser.config)
 
+    def _put_out_strangers(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            if len(self.race.live) > 1:
+                others = self.race.drop(candidate.id, HOST_BOUND)
+                self.put_out((*others, Exit(candidate.id, HOST_BOUND)))
+
+    def _look_anew(self, candidate: Candidate) -> tuple[float, ...]:
+        for _ in range(TRIES):
+            samples = self.look(candidate)
+            if candidate.timing is not None and candidate.timing.host_bound == self.host_bound:
+                return samples
+        raise NotComparable
+
     def _more(self, candidate: Candidate, samples: int) -> tuple[float, ...]:
         assert candidate.timing is not None
-        parts: dict[str, float] = {}
-        with self.ledger.measuring(parts):
-            reading, seconds = self.bench.sample(
-                candidate.config, candidate.artifact, samples, limit_s=self.look_limit_s
-            )
-            parts.update(seconds)
-        candidate.cost += Cost(seconds)
-        candidate.timing = candidate.timing.extended(reading.timing())
-        return reading.samples
+        for _ in range(TRIES):
+            with self._visit("sample", [candidate]) as parts:
+                reading, seconds = self.bench.sample(
+                    candidate.config, candidate.artifact, samples, limit_s=self.look_limit_s
+                )
+                parts.update(seconds)
+            candidate.cost += Cost(seconds)
+            self._heed(reading)
+            timing = reading.timing()
+            if timing.host_bound == candidate.timing.host_bound:
+                candidate.timing = candidate.timing.extended(timing)
+                return reading.samples
+        raise NotComparable
 
     def _build(self, candidate: Candidate) -> None:
-        job = self.target.job(candidate.config)
-        if job is None or candidate.ready:
+        job = None if candidate.ready else self.target.job(candidate.config)
+        if job is None:
             candidate.ready = True
             return
-        self.builder.submit(candidate.config, job, priority=-1)
+        self.builder.submit(candidate.config, job, priority=-1, limit_s=self.build_limit_s)
         with self.ledger.phase("waiting"):
-            results: list[BuildResult] = []
-            while not results and self.seconds_left > 0:
-                results = self.builder.ready(min(1.0, self.seconds_left))
-        if not results:
-            raise OutOfTime
-        self.built(results[0])
+            while self.seconds_left > 0:
+                for result in self.builder.ready(min(1.0, self.seconds_left)):
+                    if result.config.id == candidate.id:
+                        self.built(result)
+                        return
+        raise OutOfTime
+
+    @contextmanager
+    def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
+        """Books a visit to the bench by the parts that its caller fills in, and reports it."""
+        parts: dict[str, float] = {}
+        started = time.monotonic()
+        try:
+            with self.ledger.measuring(parts):
+                yield parts
+        finally:
+            configs = tuple(candidate.config for candidate in candidates)
+            self.recorder.emit(Measured(kind, configs, started, time.monotonic(), FrozenMap(parts)))
+
+    def _heed(self, reading: Reading) -> None:
+        for remark in reading.remarks:
+            self.recorder.note(remark)
 
     def _cut(self, failure: ConfigFailure, limit: float) -> ConfigFailure:
         """The limit that was set is what a later run must raise, however early this one cut."""

@@ -41,11 +41,13 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class FirstLook:
-    """`seconds` by phase: `load`, `check`, `warmup`, `measure`."""
+    """`seconds` by phase: `load`, `check`, `warmup`, `measure`; `measure.kernel` is part of one.
+    `hopeless`: its warm-up was slower than it was allowed to be, and is all there is."""
 
     reading: Reading
     facts: FrozenMap[Value]
     seconds: FrozenMap[float]
+    hopeless: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,27 @@ class Bench(Protocol):
         """True where a kernel runs in the caller's process, and can take it down."""
 
     def first(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+        self,
+        config: Config,
+        artifact: Any,
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> FirstLook:
-        """Loads, checks, warms up and takes the first samples, in one round trip."""
+        """Loads, checks, warms up and takes the first samples, in one round trip.
+
+        A config whose warm-up alone is slower than `beyond_ns` gets no samples: its reading is
+        the warm-up's, marked `contaminated`.
+        """
 
     def looks(
-        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+        self,
+        built: Sequence[Built],
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> list[FirstLook | ConfigFailure]:
         """The same for many short kernels, in one round trip; who fails has a failure instead."""
 

@@ -7,35 +7,34 @@ and an event after the sleep tells whether the device woke too early.
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from whet.core.errors import UsageError
-from whet.core.timing import L2, Quality
+from whet.core.timing import L2, Quality, median
+from whet.measure.cuda_device import CudaApi, CudaEvent, TorchCuda
+from whet.measure.cuda_probe import clock_mhz, event_pair_ns, wait_for_clock
+from whet.measure.nvml import Health
 from whet.measure.timer import Reading, Runnable, Warm
 
-STEADY_WITHIN = 0.03
 MAX_RETRIES = 3
 
-# A kernel slower than this is launched once in warm-up.
+# A kernel slower than this is launched once in warm-up, whatever the host did meanwhile.
 SLOW_NS = 20e6
-WARMUP_NS = 10_000_000
-WARM_BATCH = 3
-WARM_BATCH_NS = 1e6
 
-# How much is queued at once. The launch queue holds about a thousand operations; beyond the other
-# two a batch that has to be thrown away would be too much of a loss.
-QUEUED_OPERATIONS = 200
+# How much is queued at once. The launch queue holds about a thousand operations, but with more
+# than some twenty behind it a pair of events reads half a microsecond too much (seen on an H200
+# with flushes between samples: of ten in a queue the first six do, the last four do not). Beyond
+# the other two a batch that has to be thrown away would be too much of a loss.
+QUEUED_OPERATIONS = 20
 BATCH_NS = 20e6
 BATCH_SLEEP_NS = 10e6
 
-# What one execution queues at most: a hook a few fills or copies, a flush or a launch a fill first.
+# What one execution queues at most: a hook a few fills or copies, a flush a fill first.
 _HOOK_OPERATIONS = 4
 _FLUSH_OPERATIONS = 2
-_LAUNCH_OPERATIONS = 2
+_LAUNCH_OPERATIONS = 1
 _EVENT_OPERATIONS = 2
 
 SLEEP_FLOOR_NS = 50e3
@@ -43,48 +42,14 @@ SLEEP_MARGIN = 1.5
 MAX_SLEEP_NS = 100e6
 UNKNOWN_HOST_NS = 100e3
 
-# The host's part of a very first launch is mostly loading, which will not come again.
-FIRST_HOST_NS = 5e6
+# The host's part of a very first launch may be loading, which will not come again: it is not
+# believed beyond so many times what other launches took.
+MOST_OF_A_FIRST_LAUNCH = 4
 
-# No GPU has a faster clock: where the clock is unknown, a sleep is rather too long.
-FASTEST_CLOCK_KHZ = 3_000_000
-
-
-class CudaEvent(Protocol):
-    def record(self) -> None: ...
-
-    def query(self) -> bool:
-        """True once all that was queued before it has ended."""
-
-    def elapsed_ms(self, end: Any) -> float:
-        """From this event to `end`, an event of the same kind; both have completed."""
-
-
-class CudaApi(Protocol):
-    """All that the timer asks of a device. Work is queued on the current stream."""
-
-    @property
-    def clock_khz(self) -> int:
-        """The fastest that the clock which `sleep` counts can run."""
-
-    @property
-    def l2_bytes(self) -> int: ...
-
-    def current(self) -> contextlib.AbstractContextManager[object]:
-        """Makes this device the current one."""
-
-    def clock(self) -> int:
-        """The host's monotonic nanoseconds."""
-
-    def event(self) -> CudaEvent: ...
-
-    def sleep(self, cycles: int) -> None:
-        """Queues a kernel that does nothing for so many cycles."""
-
-    def flush(self, size: int) -> None:
-        """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean."""
-
-    def synchronize(self) -> None: ...
+# An idle device lowers its clock; a busy one may be throttled at any time.
+IDLE_NS = 1_000_000_000
+CHECK_EVERY_NS = 500_000_000
+THROTTLED_BELOW = 0.95
 
 
 @dataclass(frozen=True)
@@ -106,79 +71,193 @@ class CudaTimer:
     long, up to three times; after that launches are timed one by one and the reading is marked
     `host_bound`.
 
-    The L2 is flushed before each launch by reading as many bytes as it holds, or `l2_bytes`; with
-    0 it stays warm. `overhead_ns` is what two events read around nothing, and is subtracted.
+    With a cold L2, what it holds is replaced before each launch by reading as many bytes as it
+    has, or `l2_bytes`; 0 is the same as warm. `overhead_ns` is what a pair of events reads beyond
+    the kernel; None finds it out. With `graph` the launch is replayed from a CUDA graph.
     """
 
-    name = "cuda"
+    # The samples of a turn follow each other so closely that none needs a run to get used to.
+    primed_below_ns = 0.0
 
     def __init__(
         self,
         api: CudaApi | None = None,
         *,
         device: int | None = None,
+        l2: L2 = "cold",
         l2_bytes: int | None = None,
-        overhead_ns: float = 0.0,
-        warmup_ns: int = WARMUP_NS,
+        overhead_ns: float | None = None,
+        graph: bool = False,
     ) -> None:
-        self.overhead_ns = overhead_ns
+        self.name = "cuda-graph" if graph else "cuda"
+        self.overhead_ns = overhead_ns or 0.0
+        self._calibrated = overhead_ns is not None
         self._api = TorchCuda(device) if api is None else api
-        self._flush_bytes = self._api.l2_bytes if l2_bytes is None else l2_bytes
-        self._l2: L2 = "cold" if self._flush_bytes else "warm"
-        self._warmup_ns = warmup_ns
+        asked = self._api.l2_bytes if l2_bytes is None else l2_bytes
+        self._flush_bytes = 0 if l2 == "warm" else asked
+        self.l2: L2 = "cold" if self._flush_bytes else "warm"
+        self._graphs: weakref.WeakKeyDictionary[Any, Callable[[int], object]] | None
+        self._graphs = weakref.WeakKeyDictionary() if graph else None
         self._gate = self._api.event()
+        self._spare = (self._api.event(), self._api.event())
         self._pairs: list[tuple[CudaEvent, CudaEvent]] = []
+        self._host_ns = UNKNOWN_HOST_NS
+        self._fastest_mhz = 0.0
+        self._used: int | None = None
+        self._checked: int | None = None
+        self._remarks: list[str] = []
 
     def warm(self, run: Runnable) -> Warm:
+        """One launch: what has to come to rest is the device's clock, not the kernel."""
         with self._api.current():
-            return self._warm(_Execution(run))
+            self._wake()
+            warm = self._warm(self._execution(run, captured=False))
+            self._used = self._api.clock()
+        return warm
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
-        if not isinstance(warm, CudaWarm):
-            warm = CudaWarm(warm.loops, warm.estimate_ns, warm.seconds)
-        execution = _Execution(run)
-        attempts = 1 + MAX_RETRIES if warm.queues else 1
-        taken: list[float] = []
-        discarded = 0
-        quality: Quality = "clean"
+        known = _known(warm)
         with self._api.current():
-            while len(taken) < samples and quality == "clean":
-                count = min(samples - len(taken), self._most(execution, warm))
-                batch, thrown = self._filled(execution, count, warm.host_ns, attempts)
-                discarded += thrown
-                if batch is None:
-                    quality = "host_bound"
-                else:
-                    taken.extend(batch.samples)
-            while len(taken) < samples:
-                taken.extend(self._queue(execution, 1).samples)
-        return Reading(tuple(taken), 1, self.name, self._l2, quality, discarded)
+            self._check()
+            execution = self._execution(run)
+            most = self._most(execution, known)
+            taken = _Taken()
+            while len(taken.samples) < samples and taken.quality == "clean":
+                count = min(samples - len(taken.samples), most)
+                self._take(taken, [execution] * count, [known] * count)
+            while len(taken.samples) < samples:
+                taken.samples.extend(self._queue([execution]).samples)
+            self._used = self._api.clock()
+        return self._reading(taken.samples, taken.quality, taken.discarded)
+
+    def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+        """One sample of each, in this order, from one full queue."""
+        known = [_known(warm) for warm in warms]
+        readings: list[Reading] = []
+        with self._api.current():
+            self._check()
+            executions = [self._execution(run) for run in runs]
+            while len(readings) < len(runs):
+                first = len(readings)
+                some = self._together(executions, known, first)
+                taken = _Taken()
+                self._take(taken, executions[some], known[some])
+                if taken.quality == "clean":
+                    share = taken.discarded // len(taken.samples)
+                    readings += [self._reading([ns], "clean", share) for ns in taken.samples]
+                    continue
+                for execution in executions[some]:
+                    lone = self._queue([execution]).samples
+                    readings.append(self._reading(lone, taken.quality, taken.discarded))
+                    taken.discarded = 0
+            self._used = self._api.clock()
+        return readings
+
+    def release(self) -> None:
+        """Gives back device memory; the next measurement takes it again."""
+        self._api.release()
+        if self._graphs is not None:
+            self._graphs.clear()
 
     def _warm(self, execution: _Execution) -> CudaWarm:
         start = self._api.clock()
-        first = self._queue(execution, 1)
-        began = self._api.clock()
-        # Without a sleep the events also time the host, which may have loaded the kernel.
-        estimate = first.mean_ns - first.host_ns
-        if estimate > SLOW_NS:
-            host_ns = min(first.host_ns, FIRST_HOST_NS)
-            return CudaWarm(1, estimate, (began - start) / 1e9, host_ns=host_ns)
-        lone = self._queue(execution, 1)
-        estimate, host_ns, queues = lone.mean_ns, lone.host_ns, True
-        last: float | None = None
-        while True:
-            count = max(1, min(WARM_BATCH, int(WARM_BATCH_NS / estimate)))
-            batch, _ = self._filled(execution, count, host_ns, 1 + MAX_RETRIES)
-            if batch is None:
-                queues = False
+        first = self._queue([execution], self._sleep_for(self._host_ns))
+        launches, host_ns, estimate = 1, first.host_ns, first.samples[0]
+        queues = True
+        if first.dry:
+            # The events have also timed the host, which may have loaded the kernel.
+            estimate = max(1.0, estimate - host_ns)
+            host_ns = min(host_ns, MOST_OF_A_FIRST_LAUNCH * self._host_ns)
+            if estimate <= SLOW_NS:
+                hopeless = self._sleep_for(first.host_ns) > MAX_SLEEP_NS
+                attempts = 1 if hopeless else 1 + MAX_RETRIES
+                batch, thrown = self._filled([execution], host_ns, attempts)
+                launches += thrown + 1
+                if batch is None:
+                    batch, queues = self._queue([execution]), False
+                estimate, host_ns = batch.samples[0], batch.host_ns
+        else:
+            self._host_ns = host_ns
+        return CudaWarm(
+            loops=1,
+            estimate_ns=estimate,
+            seconds=(self._api.clock() - start) / 1e9,
+            kernel_s=launches * estimate / 1e9,
+            host_ns=host_ns,
+            queues=queues,
+        )
+
+    def _wake(self) -> None:
+        """Waits for a steady clock where the device may have been idle; calibrates once."""
+        if self._used is None or self._api.clock() - self._used > IDLE_NS:
+            found = wait_for_clock(self._api)
+            self._fastest_mhz = max(self._fastest_mhz, found.mhz)
+            if not found.steady:
+                self._remark(
+                    "the GPU's clock did not come to rest before timing; fix it "
+                    "(nvidia-smi --lock-gpu-clocks) for steadier results"
+                )
+            self._look_around()
+        if not self._calibrated:
+            self.overhead_ns = event_pair_ns(self._api, self._flush_bytes)
+            self._calibrated = True
+
+    def _check(self) -> None:
+        """Looks, now and then, for what would disturb a timing from outside."""
+        if self._checked is not None and self._api.clock() - self._checked < CHECK_EVERY_NS:
+            return
+        health = self._look_around()
+        mhz = clock_mhz(self._api, (self._gate, self._pair(0)[0]))
+        if mhz is None:
+            return
+        if mhz < THROTTLED_BELOW * self._fastest_mhz:
+            why = f" ({', '.join(health.held_back_by)})" if health.held_back_by else ""
+            self._remark(
+                f"the GPU's clock has fallen to {100 * mhz / self._fastest_mhz:.0f} % of what it "
+                f"was{why}; timings before and after are compared only through re-checks"
+            )
+        self._fastest_mhz = max(self._fastest_mhz, mhz)
+
+    def _look_around(self) -> Health:
+        self._checked = self._api.clock()
+        health = self._api.health()
+        if health.others:
+            others = ", ".join(map(str, health.others[:4]))
+            self._remark(
+                f"another process has this GPU open (pid {others}); what it runs is in the timings"
+            )
+        return health
+
+    def _remark(self, text: str) -> None:
+        self._remarks.append(text)
+
+    def _take(
+        self, taken: _Taken, executions: Sequence[_Execution], warms: Sequence[CudaWarm]
+    ) -> None:
+        attempts = 1 + MAX_RETRIES if all(warm.queues for warm in warms) else 1
+        batch, thrown = self._filled(executions, sum(warm.host_ns for warm in warms), attempts)
+        taken.discarded += thrown
+        if batch is not None:
+            taken.samples.extend(batch.samples)
+            return
+        taken.quality = "host_bound"
+        self._remark(
+            "the host was too slow to fill the GPU's queue, or a hook waits for the device; "
+            "launches were timed one by one, which times the host as well"
+        )
+
+    def _together(
+        self, executions: Sequence[_Execution], warms: Sequence[CudaWarm], first: int
+    ) -> slice:
+        """As many from `first` on as one batch may hold."""
+        last = first + 1
+        share = 1 / self._most(executions[first], warms[first])
+        while last < len(executions):
+            share += 1 / self._most(executions[last], warms[last])
+            if share > 1:
                 break
-            estimate, host_ns = batch.mean_ns, batch.host_ns
-            steady = last is not None and abs(estimate - last) <= STEADY_WITHIN * last
-            if steady or self._api.clock() - began >= self._warmup_ns:
-                break
-            last = estimate
-        seconds = (self._api.clock() - start) / 1e9
-        return CudaWarm(1, estimate, seconds, host_ns=host_ns, queues=queues)
+            last += 1
+        return slice(first, last)
 
     def _most(self, execution: _Execution, warm: CudaWarm) -> int:
         """How many samples one batch may hold."""
@@ -187,31 +266,35 @@ class CudaTimer:
         by_sleep = BATCH_SLEEP_NS / max(1.0, SLEEP_MARGIN * warm.host_ns)
         return max(1, min(QUEUED_OPERATIONS // operations, int(by_time), int(by_sleep)))
 
+    @staticmethod
+    def _sleep_for(host_ns: float) -> float:
+        return SLEEP_FLOOR_NS + SLEEP_MARGIN * host_ns
+
     def _filled(
-        self, execution: _Execution, count: int, host_ns: float, attempts: int
+        self, executions: Sequence[_Execution], host_ns: float, attempts: int
     ) -> tuple[_Batch | None, int]:
         """A batch whose queue never ran dry, if there was one, and how many samples it cost."""
-        sleep_ns = SLEEP_FLOOR_NS + SLEEP_MARGIN * host_ns * count
+        sleep_ns = self._sleep_for(host_ns)
         if sleep_ns > MAX_SLEEP_NS:
             return None, 0
         for attempt in range(attempts):
-            batch = self._queue(execution, count, sleep_ns)
+            batch = self._queue(executions, sleep_ns)
             if not batch.dry:
-                return batch, attempt * count
+                return batch, attempt * len(executions)
             sleep_ns *= 2
-        return None, attempts * count
+        return None, attempts * len(executions)
 
-    def _queue(self, execution: _Execution, count: int, sleep_ns: float = 0.0) -> _Batch:
+    def _queue(self, executions: Sequence[_Execution], sleep_ns: float = 0.0) -> _Batch:
         api, flush_bytes = self._api, self._flush_bytes
-        while len(self._pairs) < count:
-            self._pairs.append((api.event(), api.event()))
-        pairs = self._pairs[:count]
+        pairs = [self._pair(index) for index in range(len(executions))]
         api.synchronize()
         if sleep_ns:
             api.sleep(round(sleep_ns * api.clock_khz / 1e6))
         self._gate.record()
+        if sleep_ns:
+            self._lead_in()
         began = api.clock()
-        for start, end in pairs:
+        for execution, (start, end) in zip(executions, pairs, strict=True):
             execution.before()
             if flush_bytes:
                 api.flush(flush_bytes)
@@ -220,15 +303,54 @@ class CudaTimer:
             end.record()
             execution.after()
         dry = self._gate.query()
-        host_ns = (api.clock() - began) / count
+        host_ns = (api.clock() - began) / len(executions)
         api.synchronize()
         samples = tuple(self._sample_ns(start, end) for start, end in pairs)
         return _Batch(samples, host_ns, dry)
+
+    def _lead_in(self) -> None:
+        """What comes first after a sleep reads a little too long, so it is nobody's sample."""
+        start, end = self._spare
+        start.record()
+        self._api.fill()
+        end.record()
+
+    def _pair(self, index: int) -> tuple[CudaEvent, CudaEvent]:
+        while len(self._pairs) <= index:
+            self._pairs.append((self._api.event(), self._api.event()))
+        return self._pairs[index]
 
     def _sample_ns(self, start: CudaEvent, end: CudaEvent) -> float:
         # Events that read nothing at all would have no logarithm.
         raw = max(1.0, start.elapsed_ms(end) * 1e6)
         return max(raw - self.overhead_ns, raw / 10)
+
+    def _reading(self, samples: Sequence[float], quality: Quality, discarded: int) -> Reading:
+        remarks, self._remarks = tuple(self._remarks), []
+        kernel_s = (len(samples) + discarded) * median(samples) / 1e9
+        return Reading(
+            samples=tuple(samples),
+            loops=1,
+            timer=self.name,
+            l2=self.l2,
+            quality=quality,
+            discarded=discarded,
+            kernel_s=kernel_s,
+            remarks=remarks,
+        )
+
+    def _execution(self, run: Runnable, captured: bool = True) -> _Execution:
+        if self._graphs is None or not captured:
+            return _Execution(run, run.repeat)
+        if run not in self._graphs:
+            self._graphs[run] = self._api.captured(run)
+        return _Execution(run, self._graphs[run])
+
+
+def _known(warm: Warm) -> CudaWarm:
+    if isinstance(warm, CudaWarm):
+        return warm
+    return CudaWarm(warm.loops, warm.estimate_ns, warm.seconds)
 
 
 @dataclass(frozen=True)
@@ -239,17 +361,22 @@ class _Batch:
     host_ns: float
     dry: bool
 
-    @property
-    def mean_ns(self) -> float:
-        return sum(self.samples) / len(self.samples)
+
+class _Taken:
+    """What one reading has so far."""
+
+    def __init__(self) -> None:
+        self.samples: list[float] = []
+        self.discarded = 0
+        self.quality: Quality = "clean"
 
 
 class _Execution:
     """One launch with what belongs around it."""
 
-    def __init__(self, run: Runnable) -> None:
+    def __init__(self, run: Runnable, launch: Callable[[int], object]) -> None:
         hooks = [getattr(run, name, None) for name in ("before", "after")]
-        self.launch = run.repeat
+        self.launch = launch
         self.before: Callable[[], object] = hooks[0] or _nothing
         self.after: Callable[[], object] = hooks[1] or _nothing
         self.operations = _LAUNCH_OPERATIONS + _EVENT_OPERATIONS
@@ -258,74 +385,3 @@ class _Execution:
 
 def _nothing() -> None:
     pass
-
-
-class TorchCuda:
-    """A device as torch knows it, CUDA or HIP; without an index, the current one."""
-
-    def __init__(self, device: int | None = None) -> None:
-        self._torch = _torch()
-        self._cuda: Any = self._torch.cuda
-        self._device: int = self._cuda.current_device() if device is None else device
-        properties = self._cuda.get_device_properties(self._device)
-        self.l2_bytes = int(getattr(properties, "L2_cache_size", 0))
-        self.clock_khz = _sleep_clock_khz(properties)
-        self._buffers: dict[int, tuple[Any, Any]] = {}
-
-    def current(self) -> contextlib.AbstractContextManager[object]:
-        context: contextlib.AbstractContextManager[object] = self._cuda.device(self._device)
-        return context
-
-    def clock(self) -> int:
-        return time.perf_counter_ns()
-
-    def event(self) -> CudaEvent:
-        return _TorchEvent(self._cuda.Event(enable_timing=True))
-
-    def sleep(self, cycles: int) -> None:
-        self._cuda._sleep(cycles)
-
-    def flush(self, size: int) -> None:
-        if size not in self._buffers:
-            self._buffers[size] = self._allocated(size)
-        read, total = self._buffers[size]
-        self._torch.sum(read, dim=0, out=total)
-
-    def synchronize(self) -> None:
-        self._cuda.synchronize(self._device)
-
-    def _allocated(self, size: int) -> tuple[Any, Any]:
-        torch = self._torch
-        # A tensor made in inference mode could not be written outside of it.
-        with torch.inference_mode(False):
-            place = {"dtype": torch.float32, "device": torch.device("cuda", self._device)}
-            return torch.zeros(max(1, size // 4), **place), torch.zeros((), **place)
-
-
-class _TorchEvent:
-    def __init__(self, event: Any) -> None:
-        self._event = event
-        self.record: Callable[[], None] = event.record
-        self.query: Callable[[], bool] = event.query
-
-    def elapsed_ms(self, end: _TorchEvent) -> float:
-        return float(self._event.elapsed_time(end._event))
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise UsageError(
-            "timing on a GPU needs torch, which is not installed: pip install torch"
-        ) from None
-    if not torch.cuda.is_available():
-        raise UsageError("timing on a GPU needs a device, and torch sees none: check its driver")
-    return torch
-
-
-def _sleep_clock_khz(properties: Any) -> int:
-    # On these torch's sleep counts a constant clock of 100 MHz.
-    if str(getattr(properties, "gcnArchName", "")).startswith("gfx11"):
-        return 100_000
-    return int(getattr(properties, "clock_rate", 0)) or FASTEST_CLOCK_KHZ

@@ -28,14 +28,25 @@ class LocalBench:
         self._station = Station(loader, timer, check_each, capacity)
 
     def first(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+        self,
+        config: Config,
+        artifact: Any,
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> FirstLook:
-        return self._station.first(config, artifact, samples)
+        return self._station.first(config, artifact, samples, beyond_ns)
 
     def looks(
-        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+        self,
+        built: Sequence[Built],
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> list[FirstLook | ConfigFailure]:
-        return self._station.looks(built, samples)
+        return self._station.looks(built, samples, beyond_ns)
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None

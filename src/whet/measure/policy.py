@@ -12,8 +12,9 @@ class RacePolicy:
 
     A config is out at once when it is `hopeless` times slower than the best. A closer call waits
     until the device's pace has been checked, which happens every `anchor_every` such calls.
-    Rounds end at `finalists` configs, at ±`precision`, or after `max_samples` each; while more
-    than `crowd` are left, at most half of them survive a round.
+    A warm-up that is `hopeless_warm_up` times slower than the best, and `warm_up_slack_ns` more,
+    ends a config without a sample. Rounds end at `finalists` configs, at ±`precision`, or after
+    `max_samples` each; while more than `crowd` are left, at most half of them survive a round.
     """
 
     first_samples: int = 2
@@ -27,6 +28,8 @@ class RacePolicy:
     visit_noise: float = 0.01
     rerun_noise: float = 0.02
     hopeless: float = 1.5
+    hopeless_warm_up: float = 4.0
+    warm_up_slack_ns: float = 30_000.0
     anchor_every: int = 4
 
 

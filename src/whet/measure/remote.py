@@ -55,23 +55,36 @@ class RemoteBench:
         self._forgotten: list[str] = []
 
     def first(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+        self,
+        config: Config,
+        artifact: Any,
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> FirstLook:
-        look: FirstLook = self._call("first", config, artifact, samples, limit_s=limit_s)
+        look: FirstLook = self._call("first", config, artifact, samples, beyond_ns, limit_s=limit_s)
         return look
 
     def looks(
-        self, built: Sequence[Built], samples: int, *, limit_s: float | None = None
+        self,
+        built: Sequence[Built],
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
     ) -> list[FirstLook | ConfigFailure]:
         taken: list[FirstLook | ConfigFailure]
         try:
-            taken = self._call("looks", tuple(built), samples, limit_s=limit_s)
+            taken = self._call("looks", tuple(built), samples, beyond_ns, limit_s=limit_s)
         except ConfigFailure:
             # One of them ended the process that ran them all, or took all of the time.
             taken = []
             for config, artifact in built:
                 try:
-                    taken.append(self.first(config, artifact, samples, limit_s=limit_s))
+                    taken.append(
+                        self.first(config, artifact, samples, limit_s=limit_s, beyond_ns=beyond_ns)
+                    )
                 except ConfigFailure as failure:
                     taken.append(failure)
             return taken

@@ -25,7 +25,7 @@ CAPACITY = 256
 
 
 class _Phases:
-    """Seconds by phase of one call."""
+    """Seconds by phase of one call, and within a phase those of the kernel on its device."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -36,8 +36,11 @@ class _Phases:
         try:
             yield
         finally:
-            spent = time.perf_counter() - began
-            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+            self.add(name, time.perf_counter() - began)
+
+    def add(self, name: str, seconds: float) -> None:
+        if seconds:
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def frozen(self) -> FrozenMap[float]:
         return FrozenMap(self._seconds)
@@ -53,10 +56,13 @@ class Station:
         self._timer = timer
         self._check_each = check_each
         self._capacity = capacity
+        self._primed_below_ns: float = getattr(timer, "primed_below_ns", PRIMED_BELOW_NS)
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
 
-    def first(self, config: Config, artifact: Any, samples: int) -> FirstLook:
+    def first(
+        self, config: Config, artifact: Any, samples: int, beyond_ns: float | None = None
+    ) -> FirstLook:
         phases = _Phases()
         self.forget(config.id)
         with self._failing(config):
@@ -67,16 +73,23 @@ class Station:
                 if not verdict.ok:
                     raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
             warm = self._warm(config, loaded, phases)
-            with phases.phase("measure"):
-                reading = self._timer.measure(loaded, samples, warm)
+            hopeless = beyond_ns is not None and warm.estimate_ns > beyond_ns
+            if hopeless:
+                reading = self._hopeless(warm)
+            else:
+                with phases.phase("measure"):
+                    reading = self._timer.measure(loaded, samples, warm)
+                phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)
-        return FirstLook(reading, facts, phases.frozen())
+        return FirstLook(reading, facts, phases.frozen(), hopeless)
 
-    def looks(self, built: Sequence[Built], samples: int) -> list[FirstLook | ConfigFailure]:
+    def looks(
+        self, built: Sequence[Built], samples: int, beyond_ns: float | None = None
+    ) -> list[FirstLook | ConfigFailure]:
         taken: list[FirstLook | ConfigFailure] = []
         for config, artifact in built:
             try:
-                taken.append(self.first(config, artifact, samples))
+                taken.append(self.first(config, artifact, samples, beyond_ns))
             except ConfigFailure as failure:
                 taken.append(failure)
         return taken
@@ -90,14 +103,44 @@ class Station:
 
     def round(self, built: Sequence[Built]) -> Round:
         phases = _Phases()
-        readings: dict[str, Reading] = {}
+        readings = self._turn(built, phases)
         failures: dict[str, ConfigFailure] = {}
         for config, artifact in built:
+            if config.id in readings:
+                continue
             try:
                 readings[config.id] = self._sample(config, artifact, 1, phases)
             except ConfigFailure as failure:
                 failures[config.id] = failure
         return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
+
+    def _turn(self, built: Sequence[Built], phases: _Phases) -> dict[str, Reading]:
+        """All at once where the timer can and everybody is at hand; else, and where anybody fails,
+        nothing: one by one it will be seen who."""
+        turn = getattr(self._timer, "turn", None)
+        ids = [config.id for config, _ in built]
+        at_hand = all(id in self._slots and id in self._warm_ups for id in ids)
+        if turn is None or not at_hand:
+            return {}
+        try:
+            with phases.phase("measure"):
+                taken: list[Reading] = turn(
+                    [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
+                )
+        except Exception:
+            return {}
+        phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
+        return dict(zip(ids, taken, strict=True))
+
+    def _hopeless(self, warm: Warm) -> Reading:
+        """A warm-up that is many times slower than the best needs no better measurement."""
+        return Reading(
+            samples=(warm.estimate_ns,),
+            loops=warm.loops,
+            timer=self._timer.name,
+            l2=getattr(self._timer, "l2", "none"),
+            quality="contaminated",
+        )
 
     def after_forgetting(self, config_ids: Sequence[str], method: str, args: Sequence[Any]) -> Any:
         """Two things in one round trip."""
@@ -119,6 +162,9 @@ class Station:
     def close(self) -> None:
         for config_id in tuple(self._slots):
             self.forget(config_id)
+        release = getattr(self._timer, "release", None)
+        if release is not None:
+            release()
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
         with self._failing(config):
@@ -128,11 +174,13 @@ class Station:
             self._slots[config.id] = loaded
             fresh = config.id not in self._warm_ups
             warm = self._warm(config, loaded, phases)
-            if not fresh and warm.estimate_ns < PRIMED_BELOW_NS:
+            if not fresh and warm.estimate_ns < self._primed_below_ns:
                 with phases.phase("warmup"):
                     run_once(loaded)
             with phases.phase("measure"):
-                return self._timer.measure(loaded, samples, warm)
+                reading = self._timer.measure(loaded, samples, warm)
+            phases.add("measure.kernel", reading.kernel_s)
+            return reading
 
     def _load(self, config: Config, artifact: Any, phases: _Phases) -> Loaded:
         while len(self._slots) >= self._capacity:
@@ -146,7 +194,8 @@ class Station:
         """What a warm-up taught holds for a config, however often it is loaded again."""
         if config.id not in self._warm_ups:
             with phases.phase("warmup"):
-                self._warm_ups[config.id] = self._timer.warm(loaded)
+                warm = self._warm_ups[config.id] = self._timer.warm(loaded)
+            phases.add("warmup.kernel", warm.kernel_s)
         return self._warm_ups[config.id]
 
     @contextlib.contextmanager

@@ -35,13 +35,15 @@ class Warm:
 
     `estimate_ns` is one execution, good enough to plan with and never to compare with. `busy` is
     the CPU time the kernel uses per wall time when nobody disturbs it (0 asleep, 4 on four
-    cores), None where the timer cannot tell.
+    cores), None where the timer cannot tell. `kernel_s` is what a device spent in the kernel
+    itself, 0 where that is not told apart.
     """
 
     loops: int
     estimate_ns: float
     seconds: float
     busy: float | None = None
+    kernel_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Reading:
     """Samples in nanoseconds per execution, each the mean of `loops` executions.
 
     `discarded` counts samples that were taken, not vouched for and replaced; none of them is in
-    `samples`. `quality` is the worst among the samples.
+    `samples`. `quality` is the worst among the samples. `kernel_s` is as in `Warm`. `remarks` are
+    for a person: what disturbs timings here, with the remedy.
     """
 
     samples: tuple[float, ...]
@@ -58,6 +61,8 @@ class Reading:
     l2: L2 = "none"
     quality: Quality = "clean"
     discarded: int = 0
+    kernel_s: float = 0.0
+    remarks: tuple[str, ...] = ()
 
     def timing(self) -> Timing:
         return Timing(
@@ -75,6 +80,11 @@ class Timer(Protocol):
 
     A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
     what then still cannot be vouched for is marked in the reading's `quality`.
+
+    A timer may have `turn(runs, warms) -> readings`, one sample of each in this order, where that
+    is quicker than one `measure` after another; `primed_below_ns`, below which a kernel has to run
+    once after another one has run before it is timed; and `release()`, which gives back what it
+    holds on a device.
     """
 
     @property

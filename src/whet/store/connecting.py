@@ -160,7 +160,7 @@ def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
         _refuse_unread_log(path)
         db = _open(path, "mode=ro&immutable=1", busy_s)
         version = _version(db)
-    if version != schema.SCHEMA_VERSION:
+    if not schema.OLDEST_READABLE <= version <= schema.SCHEMA_VERSION:
         db.close()
         _check_version(path, version)
         raise StoreError(

@@ -53,6 +53,12 @@ def unknown_workload(workload_id: str, location: str) -> StoreError:
     )
 
 
+def unknown_run(run_id: str, location: str) -> StoreError:
+    return StoreError(
+        f"store {location} does not know run {run_id}; save_run comes before its timeline"
+    )
+
+
 def read_only_error(path: Path) -> StoreError:
     return StoreError(
         f"store {path} is read-only, so nothing can be written to it; "

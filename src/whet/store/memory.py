@@ -13,9 +13,10 @@ from typing import Self
 from whet.core.errors import StoreError
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
+from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.faults import unknown_workload
+from whet.store.faults import unknown_run, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, run_end
@@ -26,8 +27,8 @@ from whet.store.sweeping import Sweep
 
 @dataclass(eq=False)
 class _Shelf:
-    """All there is about one workload. `trials` and `runs` are by their ids, `latest` by config
-    id, each in order of first appearance."""
+    """All there is about one workload. `trials` and `runs` are by their ids, `timelines` by those
+    of the runs, `latest` by config id, each in order of first appearance."""
 
     workload: Workload
     added: float
@@ -35,6 +36,7 @@ class _Shelf:
     trials: dict[str, Trial] = field(default_factory=dict)
     latest: dict[str, Trial] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
 
     def touch(self, moment: float) -> None:
         self.active = moment if self.active is None else max(self.active, moment)
@@ -145,8 +147,20 @@ class MemoryStore(Store):
 
     def run(self, run_id: str) -> Run | None:
         with self._reading():
-            shelves = self._shelves.values()
-            return next((s.runs[run_id] for s in shelves if run_id in s.runs), None)
+            shelf = self._shelf_of(run_id)
+            return None if shelf is None else shelf.runs[run_id]
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        with self._writing():
+            shelf = self._shelf_of(run_id)
+            if shelf is None:
+                raise unknown_run(run_id, self.location)
+            shelf.timelines[run_id] = timeline
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        with self._reading():
+            shelf = self._shelf_of(run_id)
+            return None if shelf is None else shelf.timelines.get(run_id)
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading():
@@ -203,6 +217,7 @@ class MemoryStore(Store):
                     if mine is None or mine.outcome is Outcome.RUNNING:
                         shelf.runs[run.id] = run
                         shelf.touch(run_end(run))
+                shelf.timelines = {**part.timelines, **shelf.timelines}
         return MergeReport(trials=trials, runs=runs, workloads=workloads)
 
     def close(self) -> None:
@@ -221,6 +236,9 @@ class MemoryStore(Store):
 
     def _shelf(self, workload: Workload) -> _Shelf:
         return self._shelves.setdefault(workload.id, _Shelf(workload, added=time.time()))
+
+    def _shelf_of(self, run_id: str) -> _Shelf | None:
+        return next((s for s in self._shelves.values() if run_id in s.runs), None)
 
     def _remove(self, trials: list[Trial], shelves: list[_Shelf]) -> None:
         for trial in trials:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whet.core.run import Run
+from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.protocol import Store
@@ -14,12 +15,13 @@ from whet.store.protocol import Store
 @dataclass(frozen=True)
 class Contents:
     """All there is about one workload. `standing` are the ids of the trials that are their
-    config's latest; `runs` are in the order in which they started."""
+    config's latest; `runs` are in the order in which they started, `timelines` by their ids."""
 
     workload: Workload
     trials: tuple[Trial, ...]
     standing: tuple[str, ...]
     runs: tuple[Run, ...]
+    timelines: dict[str, Timeline] = field(default_factory=dict)
 
     @property
     def active(self) -> float | None:
@@ -43,5 +45,7 @@ def _contents(store: Store, workload: Workload) -> Contents:
         trials = store.trials(workload.id, all=True)
         standing = [trial.id for trial in store.trials(workload.id)]
         if set(standing) <= {trial.id for trial in trials}:
-            runs = reversed(store.runs(workload.id))
-            return Contents(workload, tuple(trials), tuple(standing), tuple(runs))
+            runs = tuple(reversed(store.runs(workload.id)))
+            kept = {run.id: store.timeline(run.id) for run in runs}
+            timelines = {id: timeline for id, timeline in kept.items() if timeline is not None}
+            return Contents(workload, tuple(trials), tuple(standing), runs, timelines)

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, Self
 
 from whet.core.config import Config
 from whet.core.run import Run
+from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 
@@ -125,6 +126,15 @@ class Store(Protocol):
 
     def run(self, run_id: str) -> Run | None: ...
 
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        """Keeps it with its run, in place of any other; a run that is not known raises
+        `StoreError`. Saving the run again leaves it as it is, and it goes when the run goes."""
+        ...
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        """To the microsecond at least; None where none was saved."""
+        ...
+
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         """The most recently active first."""
         ...
@@ -157,7 +167,8 @@ class Store(Protocol):
         """Adds what `other` has and this one lacks; a second time adds nothing.
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
-        run that is still running here is replaced by the same run, ended. Devices cannot mix: a
+        run that is still running here is replaced by the same run, ended; a timeline is taken where
+        there is none. Devices cannot mix: a
         workload names its own. A merge that is cut short leaves whole workloads and can be
         repeated.
         """

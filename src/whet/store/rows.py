@@ -12,6 +12,7 @@ from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
 from whet.core.run import Run
 from whet.core.status import Status
+from whet.core.timeline import Timeline
 from whet.core.timing import Timing
 from whet.core.trial import Limit, Trial
 from whet.core.workload import Workload
@@ -100,6 +101,14 @@ def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
         return replace(run, workload=workload)
     except _UNREADABLE as reason:
         raise _bad_row("run", n, location, reason) from reason
+
+
+def timeline_of(row: Row, location: str) -> Timeline:
+    n, body = row
+    try:
+        return Timeline.from_packed(body)
+    except _UNREADABLE as reason:
+        raise _bad_row("timeline", n, location, reason) from reason
 
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)

@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 # "whet", in the place where SQLite files say whose they are.
 APPLICATION_ID = 0x77686574
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+# Versions from this one on differ only in what may be missing, so they can be read as they are.
+OLDEST_READABLE = 2
+FIRST_WITH_TIMELINES = 3
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
 # Ids of trials are random: an index of them alone would have every append touch pages all over
@@ -68,6 +72,13 @@ CREATE TABLE runs (
   body        TEXT NOT NULL
 )"""
 
+# Apart from the runs, which are read often, and much smaller.
+_TIMELINES = """
+CREATE TABLE timelines (
+  run         INTEGER PRIMARY KEY REFERENCES runs(n) ON DELETE CASCADE,
+  body        BLOB NOT NULL
+)"""
+
 _LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
 
 _CURRENT = (
@@ -79,6 +90,7 @@ _CURRENT = (
     _LATEST_INDEX,
     _RUNS,
     "CREATE INDEX runs_by_start ON runs(workload, started)",
+    _TIMELINES,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -122,4 +134,9 @@ def _from_1(db: sqlite3.Connection) -> None:
     )
 
 
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1}
+def _from_2(db: sqlite3.Connection) -> None:
+    """Version 2 kept no timelines; its runs have none."""
+    db.execute(_TIMELINES)
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1, 2: _from_2}

@@ -13,11 +13,13 @@ from typing import Any, Self
 
 from whet.core.errors import StoreError
 from whet.core.run import Run
+from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store import schema
 from whet.store import statements as sql
 from whet.store.connecting import connect
-from whet.store.faults import read_only_error, store_error, unknown_workload
+from whet.store.faults import read_only_error, store_error, unknown_run, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, run_end
@@ -26,6 +28,7 @@ from whet.store.rows import (
     Row,
     run_body,
     run_of,
+    timeline_of,
     trial_of,
     trial_values,
     workload_body,
@@ -109,6 +112,20 @@ class SqliteStore(Store):
             found = self._runs(db.execute(sql.RUN, (run_id,)).fetchall())
             return found[0] if found else None
 
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        body = timeline.packed()
+        with self._writing() as db:
+            if db.execute(sql.RUN, (run_id,)).fetchone() is None:
+                raise unknown_run(run_id, self.location)
+            db.execute(sql.SAVE_TIMELINE, (run_id, body))
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        with self._reading() as db:
+            if not _has_timelines(db):
+                return None
+            row = db.execute(sql.TIMELINE, (run_id,)).fetchone()
+            return None if row is None else timeline_of(row, self.location)
+
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading() as db:
             rows = db.execute(sql.SUMMARIES, {"kernel": kernel}).fetchall()
@@ -141,6 +158,8 @@ class SqliteStore(Store):
             trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
             runs = db.execute(sql.COUNT_RUNS_GOING, asked).fetchone()[0]
             workloads = db.execute(sql.COUNT_WORKLOADS_GOING, asked).fetchone()[0]
+            if _has_timelines(db):
+                estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
             size = _size(db)
             if not dry_run:
                 db.execute(sql.DELETE_TRIALS, asked)
@@ -157,12 +176,14 @@ class SqliteStore(Store):
         workloads = trials = runs = 0
         for part in contents(other):
             rows = [trial_values(trial) for trial in part.trials]
+            timelines = [(run_id, kept.packed()) for run_id, kept in part.timelines.items()]
             with self._writing() as db:
                 workloads += self._put_workload(db, part.workload)
                 trials += self._take_trials(db, part, rows)
                 known = {row[0] for row in db.execute(sql.RUN_IDS, (part.workload.id,))}
                 runs += sum(run.id not in known for run in part.runs)
                 db.executemany(sql.TAKE_RUN, [_run_values(run) for run in part.runs])
+                db.executemany(sql.TAKE_TIMELINE, timelines)
                 if part.active is not None:
                     db.execute(sql.TOUCH, (part.active, part.active, part.workload.id))
         return MergeReport(trials=trials, runs=runs, workloads=workloads)
@@ -294,6 +315,12 @@ def _run_values(run: Run) -> Mapping[str, Any]:
         "best_id": None if run.best is None else run.best.id,
         "body": run_body(run),
     }
+
+
+def _has_timelines(db: sqlite3.Connection) -> bool:
+    """False for an older store, opened to be read only and left as it is."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    return version >= schema.FIRST_WITH_TIMELINES
 
 
 def _size(db: sqlite3.Connection) -> int:

@@ -94,6 +94,14 @@ RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = ? ORDER BY r.started DESC, r.n DESC"
 RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = ?"
 RUN_IDS = f"SELECT id FROM runs WHERE workload = {_OF_WORKLOAD}"
 
+_PUT_TIMELINE = """
+INSERT INTO timelines (run, body) VALUES ((SELECT n FROM runs WHERE id = ?), ?)
+ON CONFLICT (run) DO
+"""
+SAVE_TIMELINE = f"{_PUT_TIMELINE} UPDATE SET body = excluded.body"
+TAKE_TIMELINE = f"{_PUT_TIMELINE} NOTHING"
+TIMELINE = "SELECT run, body FROM timelines WHERE run = (SELECT n FROM runs WHERE id = ?)"
+
 _WORKLOADS_GOING = """
 SELECT n FROM workloads
 WHERE :workloads AND (:kernel IS NULL OR kernel = :kernel)
@@ -113,6 +121,10 @@ SELECT count(*), coalesce(sum(150 + length(config) + length(cost) + length(facts
 FROM trials t WHERE {_TRIALS_GOING}
 """
 COUNT_RUNS_GOING = f"SELECT count(*) FROM runs WHERE workload IN ({_WORKLOADS_GOING})"
+TIMELINE_BYTES_GOING = f"""
+SELECT coalesce(sum(length(body)), 0) FROM timelines
+WHERE run IN (SELECT n FROM runs WHERE workload IN ({_WORKLOADS_GOING}))
+"""
 COUNT_WORKLOADS_GOING = f"SELECT count(*) FROM ({_WORKLOADS_GOING})"
 DELETE_TRIALS = f"DELETE FROM trials AS t WHERE {_TRIALS_GOING}"
 DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN ({_WORKLOADS_GOING})"

@@ -13,6 +13,7 @@ from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
@@ -44,6 +45,7 @@ class FunctionTarget:
     isolate: bool = True
 
     shares_host = True
+    method = Method(CpuTimer.name)
     build_mode = "fork"
 
     def workload(self) -> Workload:

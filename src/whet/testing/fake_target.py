@@ -10,6 +10,7 @@ from whet.core.config import Config, Value
 from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, Verdict
@@ -41,6 +42,7 @@ class FakeTarget:
         self.space = space if isinstance(space, Space) else Space(space)
         self.shares_host = shares_host
         self.build_mode = "fork"
+        self.method: Method | None = Method(CpuTimer.name)
         self.device = FakeDevice(noise, seed)
         self.built: list[Config] = []
         self.looked: list[Config] = []

@@ -10,8 +10,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from whet.workers import child, descriptors, process
 from whet.workers.keeper import Keeper
@@ -33,9 +33,13 @@ class Job:
 
 @dataclass(eq=False)
 class _Seat:
-    """A worker, and the job it has. A pre-started worker is `ready` once it has said so."""
+    """A worker, and the job it has. A pre-started worker is `ready` once it has said so.
+
+    `place` is the lowest number that was free when it started.
+    """
 
     worker: Worker
+    place: int
     since: float
     ready: bool
     job: Job | None = None
@@ -54,6 +58,20 @@ class _Cancel:
     ticket: int | None
 
 
+@dataclass(frozen=True)
+class _Limit:
+    tickets: frozenset[int]
+    limit_s: float | None
+
+
+@dataclass(frozen=True)
+class _Reorder:
+    priorities: Mapping[int, int]
+
+
+_Order = Job | _Cancel | _Limit | _Reorder
+
+
 class Dispatcher:
     def __init__(
         self, keeper: Keeper, jobs: int, mode: Mode, on_start: Callable[[int], None] | None
@@ -68,7 +86,7 @@ class Dispatcher:
         self._running: tuple[int, ...] = ()
         self._problem: BaseException | None = None
         self._closing = False
-        self._orders: deque[Job | _Cancel] = deque()
+        self._orders: deque[_Order] = deque()
         self._alarm, self._bell = descriptors.new_pipe()
         os.set_blocking(self._alarm, False)
         os.set_blocking(self._bell, False)
@@ -102,6 +120,12 @@ class Dispatcher:
     def cancel(self, ticket: int | None) -> None:
         self._order(_Cancel(ticket))
 
+    def limit(self, tickets: frozenset[int], limit_s: float | None) -> None:
+        self._order(_Limit(tickets, limit_s))
+
+    def reorder(self, priorities: Mapping[int, int]) -> None:
+        self._order(_Reorder(priorities))
+
     def wait(self, timeout: float | None) -> list[Outcome]:
         with self._news:
             self._news.wait_for(
@@ -129,7 +153,7 @@ class Dispatcher:
         if self._closing or self._keeper.foreign:
             raise RuntimeError("the pool is closed, or was opened by another process")
 
-    def _order(self, order: Job | _Cancel) -> None:
+    def _order(self, order: _Order) -> None:
         self._orders.append(order)
         self._ring()
 
@@ -169,10 +193,32 @@ class Dispatcher:
     def _take_orders(self) -> None:
         while self._orders:
             order = self._orders.popleft()
-            if isinstance(order, Job):
-                heapq.heappush(self._queue, order)
-            else:
-                self._cancel(order.ticket)
+            match order:
+                case Job():
+                    heapq.heappush(self._queue, order)
+                case _Cancel():
+                    self._cancel(order.ticket)
+                case _Limit():
+                    self._limit(order)
+                case _Reorder():
+                    self._reorder(order.priorities)
+
+    def _limit(self, order: _Limit) -> None:
+        def limited(job: Job) -> Job:
+            if job.ticket not in order.tickets:
+                return job
+            return replace(job, task=replace(job.task, limit_s=order.limit_s))
+
+        self._queue = [limited(job) for job in self._queue]  # its order does not change
+        for seat in self._seats:
+            if seat.job is not None:
+                seat.job = limited(seat.job)
+
+    def _reorder(self, priorities: Mapping[int, int]) -> None:
+        self._queue = [
+            replace(job, priority=priorities.get(job.ticket, job.priority)) for job in self._queue
+        ]
+        heapq.heapify(self._queue)
 
     def _cancel(self, ticket: int | None) -> None:
         def meant(job: Job | None) -> bool:
@@ -198,7 +244,7 @@ class Dispatcher:
                 break
             worker = self._start(lambda: process.spawn(self._keeper, for_session=False))
             if worker is not None:
-                self._seats.append(_Seat(worker, time.monotonic(), ready=False))
+                self._seats.append(_Seat(worker, self._free_place(), time.monotonic(), ready=False))
         if self._failed_starts >= _FAILED_STARTS and not self._seats:
             error = with_output("worker processes do not start", self._start_error)
             now = time.monotonic()
@@ -206,6 +252,10 @@ class Dispatcher:
             self._deliver(
                 Outcome(job.ticket, Kind.DIED, error=error, started=now, ended=now) for job in lost
             )
+
+    def _free_place(self) -> int:
+        taken = {seat.place for seat in self._seats}
+        return next(place for place in range(self._jobs) if place not in taken)
 
     def _start(self, start: Callable[[], Worker]) -> Worker | None:
         started: list[Worker] = []
@@ -245,7 +295,7 @@ class Dispatcher:
             now = time.monotonic()
             self._deliver([Outcome(job.ticket, Kind.DIED, error=error, started=since, ended=now)])
             return
-        self._seats.append(_Seat(worker, since, ready=True, job=job))
+        self._seats.append(_Seat(worker, self._free_place(), since, ready=True, job=job))
         self._announce(job)
 
     def _announce(self, job: Job) -> None:
@@ -316,6 +366,7 @@ class Dispatcher:
             started=seat.since,
             ended=time.monotonic(),
             stages=report.stages,
+            worker=seat.place,
         )
         seat.job = None
         if self._mode == "fork" or report.left_running:
@@ -340,7 +391,8 @@ class Dispatcher:
             if seat.job is not None:
                 text = f"was still running after {seat.job.task.limit_s:g} s and was killed"
                 error = with_output(text, seat.worker.last_words)
-                self._deliver([self._ended(seat, Kind.TIMED_OUT, error)])
+                ended = self._ended(seat, Kind.TIMED_OUT, error)
+                self._deliver([replace(ended, limit_s=seat.job.task.limit_s)])
             else:
                 self._failed_starts += 1
                 self._start_error = f"not ready after {START_LIMIT_S:g} s"
@@ -366,6 +418,7 @@ class Dispatcher:
             seconds=now - seat.since,
             started=seat.since,
             ended=now,
+            worker=seat.place,
         )
 
     def _deliver(self, outcomes: Iterable[Outcome]) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from whet.core.errors import UsageError
 from whet.workers.dispatcher import Dispatcher, Job
@@ -76,6 +76,14 @@ class Pool:
 
     def cancel_all(self) -> None:
         self._dispatcher.cancel(None)
+
+    def limit(self, tickets: Iterable[int], limit_s: float | None) -> None:
+        """Gives tasks another limit, counted from their start, whether they run already or wait."""
+        self._dispatcher.limit(frozenset(tickets), limit_s)
+
+    def reorder(self, priorities: Mapping[int, int]) -> None:
+        """Gives tasks that wait another priority, by ticket."""
+        self._dispatcher.reorder(dict(priorities))
 
     def close(self) -> None:
         """Kills everything, cleans up and drops the outcomes not yet handed out."""

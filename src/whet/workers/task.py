@@ -45,7 +45,8 @@ class Outcome:
 
     `error` is a text for people and ends with what the task last printed. `exception` is what
     the task raised, where that can be sent. `seconds` is the worker's time; `started` and
-    `ended` are readings of `time.monotonic()`.
+    `ended` are readings of `time.monotonic()`. `worker` is the place it had among those that run
+    at once, counted from 0. `limit_s` is the limit that ended it, where one did.
     """
 
     ticket: int
@@ -58,3 +59,5 @@ class Outcome:
     started: float = 0.0
     ended: float = 0.0
     stages: FrozenMap[float] = field(default_factory=FrozenMap)
+    worker: int = 0
+    limit_s: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -49,6 +50,11 @@ def hang(words: str) -> Built:
 def crash() -> Built:
     os.write(2, b"internal compiler error\n")
     ctypes.string_at(0)
+    raise AssertionError
+
+
+def kill_itself() -> Built:
+    os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 

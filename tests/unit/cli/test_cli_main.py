@@ -22,6 +22,7 @@ COMMANDS = [
     ("demo",),
     ("best",),
     ("trials",),
+    ("cost",),
     ("settings",),
     ("store",),
     ("store", "ls"),
@@ -71,6 +72,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "demo",
         "best",
         "trials",
+        "cost",
         "settings",
         "store",
     ]

@@ -254,7 +254,7 @@ def test_inputs_that_need_no_key_get_none(whet: Whet) -> None:
         (TUNED, ["dtype=float16"], "the key dtype=float16 lacks n for kernel 'copy'"),
         (TUNED.replace("=inputs", "=lambda n: n"), ["n=1"], "returned a int; return (grid, args)"),
         (TUNED.replace("=inputs", "=lambda n: 1 / 0"), ["n=1"], "ZeroDivisionError"),
-        (TUNED.replace("inputs=", "rep=9, inputs="), ["n=1"], "leave out do_bench, warmup, rep"),
+        (TUNED.replace("inputs=", "rep=9, inputs="), ["n=1"], "leave out do_bench, warmup and rep"),
         (TUNED, ["n"], "--key 'n' cannot be read"),
     ],
 )

@@ -72,6 +72,9 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_BUILD_LIMIT": "2m",
         "WHET_RUN_LIMIT": "500ms",
         "WHET_MEMORY": "8G",
+        "WHET_L2": "warm",
+        "WHET_L2_BYTES": "64M",
+        "WHET_CUDA_GRAPH": "yes",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -84,6 +87,9 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         build_limit_s=120.0,
         run_limit_s=0.5,
         memory_bytes=8 * 2**30,
+        l2="warm",
+        l2_bytes=64 * 2**20,
+        cuda_graph=True,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 
@@ -117,6 +123,9 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
         ("WHET_RUN_LIMIT", "nan", "such as 30s or 2m"),
         ("WHET_MEMORY", "lots", "such as 512M or 8G"),
         ("WHET_STORE", " ", "a path or sqlite:///path"),
+        ("WHET_L2", "tepid", "cold or warm"),
+        ("WHET_L2_BYTES", "-1", "0 for none"),
+        ("WHET_CUDA_GRAPH", "perhaps", "yes or no"),
     ],
 )
 def test_a_bad_value_is_named_with_its_source_and_what_would_be_valid(

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,11 @@ from whet.measure.cuda import (
     SLOW_NS,
     CudaWarm,
 )
+from whet.measure.nvml import Health
 from whet.testing.timer_kit import ExactTimerContract
+
+# Ahead of the samples: the sleep, the event that tells when it ended, and a lead-in.
+LEAD = 5
 
 US = 1_000
 MS = 1_000_000
@@ -38,6 +43,10 @@ class Stream:
         self.flushes: list[int] = []
         self.sleeps: list[float] = []
         self.most_queued = 0
+        self.slowness = 1.0
+        self.said = Health()
+        self.released = 0
+        self.captures = 0
         self._now = 0.0
         self._ends: list[float] = []
 
@@ -52,7 +61,20 @@ class Stream:
 
     def sleep(self, cycles: int) -> None:
         self.sleeps.append(cycles / self.clock_khz * 1e6)
-        self.queue(self.sleeps[-1])
+        self.queue(self.sleeps[-1] * self.slowness)
+
+    def fill(self) -> None:
+        self.queue(1 * US)
+
+    def captured(self, run: Runnable) -> Callable[[int], object]:
+        self.captures += 1
+        return run.repeat
+
+    def health(self) -> Health:
+        return self.said
+
+    def release(self) -> None:
+        self.released += 1
 
     def flush(self, size: int) -> None:
         self.flushes.append(size)
@@ -168,6 +190,11 @@ class TestCudaTimerOnASimulatedStream(ExactTimerContract):
         return Kernel(self.stream, ns)
 
 
+def timer_on(stream: Stream, **options: Any) -> CudaTimer:
+    """One that takes two events to cost nothing, as they do here."""
+    return CudaTimer(stream, **{"overhead_ns": 0.0, **options})
+
+
 def read(timer: Timer, kernel: Kernel, samples: int) -> Reading:
     return timer.measure(kernel, samples, timer.warm(kernel))
 
@@ -190,7 +217,7 @@ def test_events_around_a_lone_launch_time_the_host() -> None:
 @pytest.mark.parametrize("samples", [1, 3, 100])
 def test_a_kernel_shorter_than_its_launch_reads_as_itself(samples: int) -> None:
     stream = Stream()
-    reading = read(CudaTimer(stream), Kernel(stream, 5 * US), samples)
+    reading = read(timer_on(stream), Kernel(stream, 5 * US), samples)
     assert reading.samples == pytest.approx((5 * US,) * samples)
     assert kept(reading) == ("clean", 0)
     assert (reading.timer, reading.loops) == ("cuda", 1)
@@ -198,7 +225,7 @@ def test_a_kernel_shorter_than_its_launch_reads_as_itself(samples: int) -> None:
 
 def test_a_queue_that_ran_dry_is_thrown_away_and_filled_again_behind_a_longer_sleep() -> None:
     stream = Stream()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), Kernel(stream, 5 * US)
     warm = timer.warm(kernel)
     stream.sleeps.clear()
     kernel.launch_ns = 200 * US
@@ -211,7 +238,7 @@ def test_a_queue_that_ran_dry_is_thrown_away_and_filled_again_behind_a_longer_sl
 
 def test_a_single_stall_of_the_host_costs_one_batch() -> None:
     stream = Stream()
-    timer = CudaTimer(stream)
+    timer = timer_on(stream)
     warm = timer.warm(Kernel(stream, 5 * US))
     kernel = Kernel(stream, 5 * US, first_launches_ns=(0, 0, 50 * MS))
     reading = timer.measure(kernel, 4, warm)
@@ -221,7 +248,7 @@ def test_a_single_stall_of_the_host_costs_one_batch() -> None:
 
 def test_a_hopeless_host_is_given_three_more_chances_and_then_marked() -> None:
     stream = Stream()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), Kernel(stream, 5 * US)
     warm = timer.warm(kernel)
     kernel.launch_ns, kernel.launches = 50 * MS, 0
     reading = timer.measure(kernel, 2, warm)
@@ -234,7 +261,7 @@ def test_a_hopeless_host_is_given_three_more_chances_and_then_marked() -> None:
 def test_hooks_run_around_every_execution_in_order() -> None:
     stream = Stream()
     kernel = Hooked(stream, 5 * US)
-    timer = CudaTimer(stream)
+    timer = timer_on(stream)
     warm = timer.warm(kernel)
     assert kernel.order == ["before", "launch", "after"] * kernel.launches
     kernel.order.clear()
@@ -249,7 +276,7 @@ def test_what_hooks_do_is_not_timed() -> None:
         stream.on_host(100 * US)
         stream.queue(300 * US)
 
-    reading = read(CudaTimer(stream), Hooked(stream, 5 * US, restore, restore), 5)
+    reading = read(timer_on(stream), Hooked(stream, 5 * US, restore, restore), 5)
     assert reading.samples == pytest.approx((5 * US,) * 5)
     assert kept(reading) == ("clean", 0)
 
@@ -258,31 +285,31 @@ def test_what_hooks_do_is_not_timed() -> None:
 def test_a_hook_that_waits_for_the_device_makes_the_reading_host_bound(hook: str) -> None:
     stream = Stream()
     kernel = Hooked(stream, 5 * US, **{hook: stream.synchronize})
-    timer = CudaTimer(stream)
+    timer = timer_on(stream)
     warm = timer.warm(kernel)
     reading = timer.measure(kernel, 3, warm)
-    assert kept(reading) == ("host_bound", 3), "warm-up has tried already: one chance is enough"
+    assert kept(reading) == ("host_bound", 1), "warm-up has tried already: one chance is enough"
     assert timer.measure(kernel, 3, Warm(1, 5 * US, 0.0)).quality == "host_bound"
 
 
 def test_a_host_too_slow_for_any_sleep_is_not_tried() -> None:
     stream = Stream()
     kernel = Kernel(stream, 5 * US, launch_ns=500 * MS)
-    reading = read(CudaTimer(stream), kernel, 2)
+    reading = read(timer_on(stream), kernel, 2)
     assert kept(reading) == ("host_bound", 0)
-    assert stream.sleeps == []
+    assert kernel.launches == 5, "one, one behind a sleep, one alone, and two samples"
 
 
 def test_a_host_bound_kernel_that_queues_after_all_is_clean() -> None:
     stream = Stream()
     warm = CudaWarm(1, 5 * US, 0.0, queues=False)
-    reading = CudaTimer(stream).measure(Kernel(stream, 5 * US), 3, warm)
+    reading = timer_on(stream).measure(Kernel(stream, 5 * US), 3, warm)
     assert kept(reading) == ("clean", 0)
 
 
 def test_a_slow_kernel_is_launched_once_in_warm_up_and_once_a_sample() -> None:
     stream = Stream()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 2 * SLOW_NS)
+    timer, kernel = timer_on(stream), Kernel(stream, 2 * SLOW_NS)
     warm = timer.warm(kernel)
     assert kernel.launches == 1
     assert warm.estimate_ns == pytest.approx(2 * SLOW_NS, rel=0.01)
@@ -293,7 +320,7 @@ def test_a_slow_kernel_is_launched_once_in_warm_up_and_once_a_sample() -> None:
 
 def test_slow_kernels_are_not_queued_together_lest_a_stall_should_cost_many() -> None:
     stream = Stream()
-    timer = CudaTimer(stream)
+    timer = timer_on(stream)
     warm = timer.warm(Kernel(stream, BATCH_NS / 3))
     kernel = Kernel(stream, BATCH_NS / 3, first_launches_ns=(500 * MS,))
     reading = timer.measure(kernel, 12, warm)
@@ -305,14 +332,14 @@ def test_slow_kernels_are_not_queued_together_lest_a_stall_should_cost_many() ->
 def test_a_slow_first_launch_does_not_make_a_kernel_slow() -> None:
     stream = Stream()
     kernel = Kernel(stream, 50 * US, first_launches_ns=(80 * MS,))
-    warm = CudaTimer(stream).warm(kernel)
+    warm = timer_on(stream).warm(kernel)
     assert warm.estimate_ns == pytest.approx(50 * US)
     assert sum(stream.sleeps) < 5 * MS
 
 
 def test_loading_a_slow_kernel_counts_neither_as_the_kernel_nor_as_its_launch() -> None:
     stream = Stream()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 100 * MS, first_launches_ns=(300 * MS,))
+    timer, kernel = timer_on(stream), Kernel(stream, 100 * MS, first_launches_ns=(300 * MS,))
     warm = timer.warm(kernel)
     assert kernel.launches == 1
     assert warm.estimate_ns == pytest.approx(100 * MS, rel=0.01)
@@ -322,41 +349,185 @@ def test_loading_a_slow_kernel_counts_neither_as_the_kernel_nor_as_its_launch() 
 
 def test_a_stall_in_warm_up_does_not_make_later_sleeps_longer() -> None:
     stream = Stream()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 50 * US, first_launches_ns=(0, 10 * MS))
+    timer, kernel = timer_on(stream), Kernel(stream, 50 * US, first_launches_ns=(0, 10 * MS))
     warm = timer.warm(kernel)
     stream.sleeps.clear()
     timer.measure(kernel, 1, warm)
     assert sum(stream.sleeps) < 1 * MS
 
 
-def test_warm_up_ends_early_once_it_is_steady() -> None:
+def test_warm_up_is_one_launch_once_the_clock_is_steady() -> None:
     stream = Stream()
-    warm = CudaTimer(stream, warmup_ns=1000 * MS).warm(Kernel(stream, 50 * US))
-    assert warm.loops == 1
-    assert warm.seconds < 0.005
+    kernel = Kernel(stream, 50 * US)
+    warm = timer_on(stream).warm(kernel)
+    assert kernel.launches == 1
+    assert warm.estimate_ns == pytest.approx(50 * US)
+    assert warm.kernel_s == pytest.approx(50e-6)
 
 
-def test_warm_up_of_a_kernel_that_never_gets_steady_is_bounded() -> None:
-    class Slowing(Kernel):
+def test_nothing_is_timed_before_the_clock_has_come_to_rest() -> None:
+    class Waking(Stream):
+        """Its clock rises with every sleep until it has reached its full speed."""
+
+        def sleep(self, cycles: int) -> None:
+            self.slowness = max(1.0, 4.0 - 0.1 * len(self.sleeps))
+            super().sleep(cycles)
+
+    class Clocked(Kernel):
         def repeat(self, n: int) -> None:
-            self.ns *= 1.1
+            self.slowness_seen = self.stream.slowness
             super().repeat(n)
 
+    stream = Waking()
+    kernel = Clocked(stream, 5 * US)
+    timer_on(stream).warm(kernel)
+    assert kernel.slowness_seen == 1.0
+
+
+def test_a_clock_that_never_comes_to_rest_is_reported_and_not_waited_for_forever() -> None:
+    class Restless(Stream):
+        def sleep(self, cycles: int) -> None:
+            self.slowness = 1.0 + 0.1 * (len(self.sleeps) % 7)
+            super().sleep(cycles)
+
+    reading = read(timer_on(stream := Restless()), Kernel(stream, 5 * US), 1)
+    assert any("did not come to rest" in remark for remark in reading.remarks)
+
+
+def test_a_device_that_was_busy_a_moment_ago_is_not_waited_for_again() -> None:
     stream = Stream()
-    warm = CudaTimer(stream, warmup_ns=3 * MS).warm(Slowing(stream, 10 * US))
-    assert 0.003 <= warm.seconds < 0.006
+    timer = timer_on(stream)
+    timer.warm(Kernel(stream, 5 * US))
+    stream.sleeps.clear()
+    timer.warm(Kernel(stream, 5 * US))
+    assert len(stream.sleeps) == 1
+    stream.on_host(5_000 * MS)
+    timer.warm(Kernel(stream, 5 * US))
+    assert len(stream.sleeps) > 4
+
+
+def test_throttling_is_reported_with_what_the_driver_says() -> None:
+    stream = Stream()
+    timer, kernel = timer_on(stream), Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    assert timer.measure(kernel, 1, warm).remarks == ()
+    stream.slowness, stream.said = 1.25, Health(held_back_by=("power cap",))
+    stream.on_host(600 * MS)
+    (remark,) = timer.measure(kernel, 1, warm).remarks
+    assert "fallen to 80 %" in remark
+    assert "power cap" in remark
+
+
+def test_another_process_on_the_device_is_reported() -> None:
+    stream = Stream()
+    stream.said = Health(others=(4711,))
+    remarks = read(timer_on(stream), Kernel(stream, 5 * US), 1).remarks
+    assert any("4711" in remark for remark in remarks)
+
+
+def test_a_host_too_slow_to_fill_the_queue_is_reported() -> None:
+    stream = Stream()
+    remarks = read(timer_on(stream), Kernel(stream, 5 * US, launch_ns=500 * MS), 1).remarks
+    assert any("host was too slow" in remark for remark in remarks)
+
+
+def test_what_two_events_cost_is_found_out_and_taken_off() -> None:
+    class Costly(Stream):
+        """Every event waits for the device to drain, as real ones do."""
+
+        def event(self) -> Event:
+            return CostlyEvent(self)
+
+    class CostlyEvent(Event):
+        def record(self) -> None:
+            self._stream.queue(700)
+            super().record()
+
+    stream = Costly()
+    timer = CudaTimer(stream)
+    reading = read(timer, Kernel(stream, 5 * US), 5)
+    assert timer.overhead_ns == pytest.approx(700)
+    assert reading.samples == pytest.approx((5 * US,) * 5)
+
+
+def test_calibration_happens_once() -> None:
+    stream = Stream()
+    timer = CudaTimer(stream)
+    timer.warm(Kernel(stream, 5 * US))
+    stream.sleeps.clear()
+    timer.warm(Kernel(stream, 5 * US))
+    assert len(stream.sleeps) == 1
+
+
+def test_a_turn_takes_one_sample_of_each_from_one_queue() -> None:
+    stream = Stream()
+    timer = timer_on(stream)
+    kernels = [Kernel(stream, ns * US) for ns in (5, 9, 7)]
+    warms = [timer.warm(kernel) for kernel in kernels]
+    stream.sleeps.clear()
+    readings = timer.turn(kernels, warms)
+    assert [reading.samples for reading in readings] == [
+        pytest.approx((ns * US,)) for ns in (5, 9, 7)
+    ]
+    assert [kernel.launches for kernel in kernels] == [2, 2, 2]
+    assert len(stream.sleeps) == 1
+
+
+def test_a_turn_of_many_is_split_where_the_queue_would_be_too_long() -> None:
+    stream = Stream()
+    timer = timer_on(stream)
+    kernels = [Kernel(stream, 5 * US) for _ in range(100)]
+    readings = timer.turn(kernels, [timer.warm(kernel) for kernel in kernels])
+    assert len(readings) == 100
+    assert stream.most_queued <= LEAD + QUEUED_OPERATIONS
+
+
+def test_in_a_turn_a_kernel_that_waits_for_the_device_is_marked() -> None:
+    stream = Stream()
+    timer = timer_on(stream)
+    kernels = [Kernel(stream, 5 * US), Hooked(stream, 5 * US, stream.synchronize)]
+    readings = timer.turn(kernels, [timer.warm(kernel) for kernel in kernels])
+    assert [reading.quality for reading in readings] == ["clean", "host_bound"]
+
+
+def test_a_graph_is_captured_once_and_replayed() -> None:
+    stream = Stream()
+    timer = timer_on(stream, graph=True)
+    kernel = Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    reading = timer.measure(kernel, 3, warm)
+    timer.measure(kernel, 3, warm)
+    assert stream.captures == 1
+    assert reading.timer == "cuda-graph"
+    assert (reading.l2, reading.samples) == ("cold", pytest.approx((5 * US,) * 3))
+
+
+def test_kernel_seconds_count_every_launch_that_was_sampled_or_thrown_away() -> None:
+    stream = Stream()
+    timer, kernel = timer_on(stream), Kernel(stream, 5 * US)
+    warm = timer.warm(kernel)
+    kernel.launch_ns = 200 * US
+    reading = timer.measure(kernel, 4, warm)
+    assert reading.discarded == 8
+    assert reading.kernel_s == pytest.approx(12 * 5e-6)
+
+
+def test_releasing_gives_back_what_the_device_holds() -> None:
+    stream = Stream()
+    timer_on(stream).release()
+    assert stream.released == 1
 
 
 def test_the_l2_is_cold_by_default() -> None:
     stream = Stream()
-    reading = read(CudaTimer(stream), Cached(stream, 5 * US), 3)
+    reading = read(timer_on(stream), Cached(stream, 5 * US), 3)
     assert reading.l2 == "cold"
     assert reading.samples == pytest.approx((10 * US,) * 3)
 
 
 def test_the_l2_stays_warm_when_asked_to() -> None:
     stream = Stream()
-    reading = read(CudaTimer(stream, l2_bytes=0), Cached(stream, 5 * US), 3)
+    reading = read(timer_on(stream, l2_bytes=0), Cached(stream, 5 * US), 3)
     assert reading.l2 == "warm"
     assert reading.samples == pytest.approx((5 * US,) * 3)
 
@@ -367,12 +538,12 @@ def test_a_flush_reads_as_much_as_the_l2_holds_or_as_was_asked(
 ) -> None:
     stream = Stream()
     kernel = Kernel(stream, 5 * US)
-    read(CudaTimer(stream, l2_bytes=asked), kernel, 2)
+    read(timer_on(stream, l2_bytes=asked), kernel, 2)
     assert stream.flushes == [read_bytes] * kernel.launches
 
 
 @pytest.mark.parametrize("hooked", [False, True])
-def test_no_more_is_queued_at_once_than_the_launch_queue_holds(hooked: bool) -> None:
+def test_no_more_is_queued_behind_a_sample_than_leaves_its_events_right(hooked: bool) -> None:
     stream = Stream()
 
     def restore() -> None:
@@ -380,15 +551,15 @@ def test_no_more_is_queued_at_once_than_the_launch_queue_holds(hooked: bool) -> 
             stream.queue(1 * US)
 
     kernel = Hooked(stream, 5 * US, restore, restore) if hooked else Kernel(stream, 5 * US)
-    reading = read(CudaTimer(stream), kernel, 500)
+    reading = read(timer_on(stream), kernel, 500)
     assert kept(reading) == ("clean", 0)
-    assert 20 < stream.most_queued <= QUEUED_OPERATIONS
+    assert LEAD < stream.most_queued <= LEAD + QUEUED_OPERATIONS
 
 
 def test_the_device_never_sleeps_long_for_hooks_that_are_slow_on_the_host() -> None:
     stream = Stream()
     kernel = Hooked(stream, 5 * US, before=lambda: stream.on_host(2 * MS))
-    reading = read(CudaTimer(stream), kernel, 20)
+    reading = read(timer_on(stream), kernel, 20)
     assert kept(reading) == ("clean", 0)
     assert max(stream.sleeps) <= BATCH_SLEEP_NS + SLEEP_FLOOR_NS
 
@@ -409,7 +580,7 @@ def test_events_are_made_once_and_used_again() -> None:
             return super().event()
 
     stream = Counting()
-    timer, kernel = CudaTimer(stream), Kernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), Kernel(stream, 5 * US)
     warm = timer.warm(kernel)
     timer.measure(kernel, 200, warm)
     made = stream.made

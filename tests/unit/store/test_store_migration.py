@@ -1,4 +1,4 @@
-"""A store of version 1 becomes one of version 2, with all it knows."""
+"""A store of version 1 becomes one of this version, with all it knows."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_all_that_was_known_is_still_known(path: Path) -> None:
         assert store.trials(WORKLOAD.id, all=True) == TRIALS
         assert store.runs(WORKLOAD.id) == [RUN]
         assert {summary.workload for summary in store.workloads()} == {WORKLOAD, IDLE}
-    assert version_of(path) == 2
+    assert version_of(path) == 3
 
 
 def test_the_latest_trials_are_found_among_the_old_ones(path: Path) -> None:

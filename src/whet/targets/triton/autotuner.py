@@ -19,10 +19,11 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
+from whet.engine.plan import Plan as TuningPlan
 from whet.engine.policy import choose
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
-from whet.measure import Timer
+from whet.measure import RacePolicy, Timer
 from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, out_of_resources
@@ -38,6 +39,11 @@ from whet.targets.triton.target import TritonTarget
 
 # How long a process waits for another one that is tuning the same thing.
 WAIT_S = 300.0
+
+
+# From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
+# so that it tells who is hopeless.
+GPU_PLAN = TuningPlan(race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0))
 
 
 class _BusyElsewhere(Exception):
@@ -70,7 +76,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.cache = Cache()
         self._tuning = threading.RLock()
         self._lookup = Lookup(self.early_config_prune)
-        self._own_benchmark = self._do_bench is None
+        # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
+        own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
+        self._own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
 
     @property
     def configs(self) -> Any:
@@ -274,6 +282,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     ) -> tuple[Any, bool, str, dict[str, Trial]]:
         """The best config, whether anything was measured, in which run, and all that is known."""
         workload_id = target.workload().id
+        result: Result | None = None
         try:
             result = tune(
                 target,
@@ -281,6 +290,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 settings=settings,
                 search=self.whet_search,
                 budget=self.whet_budget,
+                plan=GPU_PLAN,
                 on_event=self.whet_events,
             )
             self.whet_result = result
@@ -294,7 +304,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             run_id = store.runs(workload_id)[0].id
         finally:
             target.call.restore()
-        trials = {trial.config.id: trial for trial in store.trials(workload_id)}
+        found = result.trials if result is not None and not result.known else None
+        trials = {t.config.id: t for t in found or store.trials(workload_id)}
         return best, measured, run_id, trials
 
     def _tell(self, call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
@@ -319,9 +330,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
-        from whet.measure.cuda import CudaTimer
-
-        return CudaTimer()
+        settings = resolve_settings().settings
+        graph = bool(self.use_cuda_graph) or settings.cuda_graph
+        return device.timer(device.current_index(), settings.l2, settings.l2_bytes, graph)
 
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
         listener = getattr(getattr(knobs, "autotuning", None), "listener", None)

@@ -166,6 +166,9 @@ class LoadedTriton:
         self._run = call.tuner.fn.run
         self._current = call.current(config)
         self._hooked = call.has_hooks or config.pre_hook is not None
+        # Only where there is something to run: a timer queues fewer launches at once around hooks.
+        self.before = self._enter if self._hooked else None
+        self.after = self._leave if self._hooked else None
         try:
             kernel = self._run(*call.args, **{**self._current, "warmup": True})
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
@@ -180,9 +183,8 @@ class LoadedTriton:
         call.protect(kernel)
         self._written = touched(kernel).written if call.gate is not None else ()
 
-    def before(self) -> None:
-        if self._hooked:
-            self._call.enter(self.config)
+    def _enter(self) -> None:
+        self._call.enter(self.config)
 
     def repeat(self, n: int) -> None:
         args, current, run = self._call.args, self._current, self._run
@@ -194,9 +196,8 @@ class LoadedTriton:
                 self._call.leave(self.config, error)
             raise
 
-    def after(self) -> None:
-        if self._hooked:
-            self._call.leave(self.config, None)
+    def _leave(self) -> None:
+        self._call.leave(self.config, None)
 
     def check(self) -> Verdict:
         """Runs once from the state the caller left, and compares what it wrote."""
@@ -206,10 +207,12 @@ class LoadedTriton:
         call.restore()
         call.gate.prepare(call.named)
         # Declared tensors are put back by the hooks, so they are looked at before these.
-        self.before()
+        if self._hooked:
+            self._enter()
         self.repeat(1)
         verdict = call.gate.judge(call.named, self._written)
-        self.after()
+        if self._hooked:
+            self._leave()
         call.restore()
         return verdict
 

@@ -6,6 +6,7 @@ That is where we listen: the same code path in every version, and no copy of it 
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +18,13 @@ from whet.targets.triton.compile import DeviceLimits, Request
 _local = threading.local()
 
 
+# Requests for one kernel whose identity is remembered.
+_REMEMBERED = 4096
+
+
 @dataclass(frozen=True)
 class _Captured:
+    key: str
     signature: dict[str, Any]
     constexprs: dict[Any, Any]
     options: Any
@@ -55,8 +61,15 @@ def compile_request(
     fn: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], limits: DeviceLimits
 ) -> Request | None:
     """What `fn.run(*args, **keywords)` would compile; None where it has that in memory already."""
-    from triton.runtime.driver import driver
+    found = identified_request(fn, args, keywords, limits)
+    return None if found is None else found[0]
 
+
+def identified_request(
+    fn: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], limits: DeviceLimits
+) -> tuple[Request, str] | None:
+    """The same with an identity: equal for requests that give the same binary in the same place,
+    or fail in the same way."""
     jit = jit_function(fn)
     _listen(jit)
     _local.captured = None
@@ -66,17 +79,41 @@ def compile_request(
     finally:
         _local.listening = False
     captured: _Captured | None = _local.captured
-    if captured is None:
-        return None
-    return Request(
-        fn=jit,
-        signature=captured.signature,
-        constexprs=captured.constexprs,
-        attrs=captured.attrs,
-        options=dict(captured.options.__dict__),
-        target=driver.active.get_current_target(),
-        limits=limits,
-    )
+    return None if captured is None else _identified(jit, captured, limits)
+
+
+def _identified(jit: Any, captured: _Captured, limits: DeviceLimits) -> tuple[Request, str]:
+    """Triton's own key says what is special about this call of this kernel, so that the rest has
+    to be put together only once."""
+    from triton import knobs
+    from triton.runtime.driver import driver
+
+    target, hook = driver.active.get_current_target(), knobs.runtime.add_stages_inspection_hook
+    key = (jit.cache_key, captured.key, target, limits, knobs.cache.dir, hook)
+    known: dict[Any, tuple[Request, str]] = jit._whet_requests
+    if key not in known:
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        request = Request(
+            fn=jit,
+            signature=captured.signature,
+            constexprs=captured.constexprs,
+            attrs=captured.attrs,
+            options=dict(captured.options.__dict__),
+            target=target,
+            limits=limits,
+        )
+        text = f"{_source_hash(request)} {request.options} {key[2:]}"
+        known[key] = request, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return known[key]
+
+
+def _source_hash(request: Request) -> str:
+    """Covers the kernel, all that it uses, and the values it is specialised for."""
+    from triton.compiler import ASTSource
+
+    source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
+    return str(source.hash())
 
 
 def _listen(jit: Any) -> None:
@@ -84,6 +121,7 @@ def _listen(jit: Any) -> None:
     if getattr(jit, "_whet_listens", False):
         return
     compile_it = jit._do_compile
+    pack: Any = getattr(jit, "_pack_args", None)
 
     def listening(
         key: Any,
@@ -96,8 +134,24 @@ def _listen(jit: Any) -> None:
     ) -> Any:
         if not getattr(_local, "listening", False):
             return compile_it(key, signature, device, constexprs, options, attrs, warmup)
-        _local.captured = _Captured(signature, constexprs, options, attrs)
+        _local.captured = _Captured(key, signature, constexprs, options, attrs)
         return None
 
+    packed: dict[Any, Any] = {}
+
+    def packing(backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
+        """Takes longer than all else in a call that compiles nothing, so it is done once."""
+        if not getattr(_local, "listening", False):
+            return pack(backend, keywords, bound, special, options)
+        key = (backend, tuple(special), str(options))  # Triton's own key for what is in memory
+        if key not in packed:
+            if len(packed) >= _REMEMBERED:
+                packed.clear()
+            packed[key] = pack(backend, keywords, bound, special, options)
+        return packed[key]
+
+    if pack is not None:
+        jit._pack_args = packing
     jit._do_compile = listening
+    jit._whet_requests = {}
     jit._whet_listens = True

@@ -9,6 +9,8 @@ from typing import Any
 
 from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
+from whet.core.timing import L2
+from whet.measure import Timer
 from whet.targets.triton.compile import DeviceLimits
 
 
@@ -23,6 +25,14 @@ def current_index() -> int:
             "torch can use, or set TRITON_INTERPRET=1"
         ) from None
     return index
+
+
+@cache
+def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
+    """One for all tunings on a device: what it has found out about the device holds for all."""
+    from whet.measure.cuda import CudaTimer
+
+    return CudaTimer(device=index, l2=l2, l2_bytes=l2_bytes, graph=graph)
 
 
 def count() -> int:

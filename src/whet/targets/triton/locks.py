@@ -7,8 +7,9 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from whet.measure.timer import Reading, Runnable, Timer, Warm
 
@@ -64,6 +65,16 @@ class OneAtATime:
     @property
     def name(self) -> str:
         return self._timer.name
+
+    def __getattr__(self, name: str) -> Any:
+        """What a timer may have beyond the contract."""
+        value = getattr(self._timer, name)
+        return self._turn if name == "turn" else value
+
+    def _turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+        with self._alone():
+            readings: list[Reading] = self._timer.turn(runs, warms)  # type: ignore[attr-defined]
+        return readings
 
     def warm(self, run: Runnable) -> Warm:
         with self._alone():

@@ -57,7 +57,7 @@ def check_ready(kernel: Kernel) -> None:
     if not kernel.tuner._own_benchmark:
         raise UsageError(
             f"kernel '{kernel.name}' is timed in its own way, and such results are not kept; "
-            "leave out do_bench, warmup, rep and use_cuda_graph"
+            "leave out do_bench, warmup and rep"
         )
     if knobs.runtime.interpret:
         raise UsageError("under TRITON_INTERPRET=1 nothing is compiled or timed; unset it to tune")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from whet.build import Job
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
-from whet.targets.triton.capture import ready_to_fork
+from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.locks import OneAtATime
@@ -38,18 +41,31 @@ class TritonTarget:
         locks: Path,
     ) -> None:
         self.call = call
-        self.menu = Menu(configs)
+        self.menu = _menu(call.tuner, configs)
         self.name = str(call.tuner.base_fn.__name__)
         self._key = FrozenMap(key)
         self._make_timer = make_timer
         self._locks = locks
         self._index = device.current_index()
+        self._limits = device.limits(self._index)
 
     @property
     def space(self) -> Space:
         return self.menu.space
 
+    @cached_property
+    def method(self) -> Method:
+        return Method(self._timer.name, getattr(self._timer, "l2", "none"))
+
+    @cached_property
+    def _timer(self) -> Timer:
+        return self._make_timer()
+
     def workload(self) -> Workload:
+        return self._workload
+
+    @cached_property
+    def _workload(self) -> Workload:
         import triton
 
         return Workload(
@@ -64,16 +80,18 @@ class TritonTarget:
         return None
 
     def job(self, config: Config) -> Job | None:
-        request = self.call.request(self.menu.triton(config), device.limits(self._index))
-        if request is None:
+        call, choice = self.call, self.menu.triton(config)
+        found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
+        if found is None:
             return None
         ready_to_fork()
-        return Job(compile_kernel, (request,))
+        request, identity = found
+        return Job(compile_kernel, (request,), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)
         return LocalBench(
-            self, OneAtATime(self._make_timer(), lock), check_each=self.call.gate is not None
+            self, OneAtATime(self._timer, lock), check_each=self.call.gate is not None
         )
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
@@ -91,3 +109,28 @@ class TritonTarget:
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
         return LoadedTriton(self.call, self.menu.triton(config))
+
+
+_Contents = list[tuple[Any, dict[str, Any], Any]]
+
+_menus: WeakKeyDictionary[Any, tuple[_Contents, Menu]] = WeakKeyDictionary()
+
+
+def _menu(tuner: Any, configs: Sequence[Any]) -> Menu:
+    """The kernel's last one, where it still holds: shapes are tuned one after another, and people
+    may have changed a config in between."""
+    contents = [(config, config.all_kwargs(), config.pre_hook) for config in configs]
+    known = _menus.get(tuner)
+    if known is None or not _unchanged(known[0], contents):
+        known = _menus[tuner] = contents, Menu(configs)
+    return known[1]
+
+
+def _unchanged(before: _Contents, now: _Contents) -> bool:
+    def same(one: tuple[Any, dict[str, Any], Any], two: tuple[Any, dict[str, Any], Any]) -> bool:
+        return one[0] is two[0] and one[2] is two[2] and one[1] == two[1]
+
+    try:
+        return len(before) == len(now) and all(map(same, before, now))
+    except Exception:  # values that cannot be compared, such as arrays
+        return False

@@ -1,0 +1,272 @@
+"""Whet against stock, judged by the referee: the parts that the benchmarks put together.
+
+Each side runs in a process of its own (`sides.py`) with empty folders for Triton's, CUDA's and
+whet's results. What stock was not given the time for is worked out from what it did, and marked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cold import Answer, child
+from problems import Problem
+from referee import EVENTS_US
+
+Kind = str
+USABLE, OVERSIZED, CUT, BROKEN = "usable", "oversized", "cut", "broken"
+
+_KINDS = {
+    "ok": USABLE,
+    "outraced": USABLE,
+    "wrong_result": BROKEN,
+    "run_error": BROKEN,
+    "run_timeout": BROKEN,
+    "resources": OVERSIZED,
+    "constraint": OVERSIZED,
+    "build_timeout": CUT,
+    "build_error": BROKEN,
+}
+
+
+def side(
+    name: str,
+    asked: Problem,
+    payload: Mapping[str, Any],
+    folder: Path,
+    limit_s: float,
+    **more: Any,
+) -> Answer:
+    arguments = [name, "--problem", asked.name, "--payload", json.dumps(payload)]
+    return child("sides.py", arguments, folder, limit_s, **more)
+
+
+def kinds_of(asked: Problem, tuned: Mapping[str, Any]) -> dict[int, Kind]:
+    """What became of each config by whet's store; the best that it came to at any size."""
+    order = [USABLE, CUT, BROKEN, OVERSIZED]
+    kinds: dict[int, Kind] = {}
+    for run in tuned.get("runs", []):
+        for index, trial in run["trials"].items():
+            kind = _KINDS[trial["status"]]
+            known = kinds.get(int(index), OVERSIZED)
+            kinds[int(index)] = min(kind, known, key=order.index)
+    return {index: kinds.get(index, BROKEN) for index in range(len(asked.configs))}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds for one compile, for all of them, and for stock's benchmarks."""
+
+    compile_s: float = 30.0
+    compiles_s: float = 150.0
+    benches_s: float = 60.0
+
+
+def compile_order(kinds: Mapping[int, Kind], wanted: int, others: int = 2) -> list[int]:
+    """First `wanted` usable ones, then a few of the others, then the rest: every kind is
+    represented when time runs out. Within a kind in the order of the list."""
+    by_kind: dict[Kind, list[int]] = {kind: [] for kind in (USABLE, OVERSIZED, CUT, BROKEN)}
+    for index, kind in sorted(kinds.items()):
+        by_kind[kind].append(index)
+    heads = {kind: wanted if kind == USABLE else others for kind in by_kind}
+    first = [index for kind, found in by_kind.items() for index in found[: heads[kind]]]
+    rest = [index for kind, found in by_kind.items() for index in found[heads[kind] :]]
+    return first + rest
+
+
+def stock_compiles(
+    asked: Problem, order: Sequence[int], folder: Path, patience: Patience
+) -> dict[int, dict[str, Any]]:
+    """Seconds of each config that stock came to, one after another.
+
+    A compile that takes longer than it may is killed with its process and marked unfinished; the
+    next process goes on behind it. Starting a process is not counted.
+    """
+    left, done = list(order), dict[int, dict[str, Any]]()
+    end = time.perf_counter() + patience.compiles_s
+
+    def overdue(noted: Answer) -> bool:
+        return "since" in noted and time.time() - noted["since"] > patience.compile_s
+
+    while left and (limit_s := end - time.perf_counter()) > 0:
+        answer = side("stock-compile", asked, {"configs": left}, folder, limit_s, stop=overdue)
+        done |= {int(index): row for index, row in answer.get("done", {}).items()}
+        stuck = answer.get("at")
+        if answer["exit_code"] is None and stuck is not None and stuck not in done:
+            spent = time.time() - answer["since"]
+            done[stuck] = {"s": spent, "finished": False, "problem": "unfinished"}
+        elif answer["exit_code"] is not None:
+            break
+        left = [index for index in left if index not in done]
+    return done
+
+
+def stock_total(
+    kinds: Mapping[int, Kind],
+    compiles: Mapping[int, Mapping[str, Any]],
+    benches: Sequence[Mapping[str, Any]],
+    sizes: int,
+) -> dict[str, Any]:
+    """Stock on the whole problem: what was measured, and with the rest at the mean of its kind.
+
+    Compiles that nobody of their kind represents count nothing.
+    """
+    spent = {index: row["s"] for index, row in compiles.items()}
+    per_kind = {kind: [i for i in kinds if kinds[i] == kind] for kind in set(kinds.values())}
+    missing_s = 0.0
+    for members in per_kind.values():
+        known = [spent[index] for index in members if index in spent]
+        if known:
+            missing_s += statistics.mean(known) * (len(members) - len(known))
+    each = [seconds for row in benches for seconds in row["benches_s"]]
+    each_s = statistics.mean(each) if each else 0.0
+    usable = len(per_kind.get(USABLE, [])) + len(per_kind.get(CUT, []))
+    benches_s = each_s * usable * sizes
+    compiles_s = sum(spent.values())
+    return {
+        "compiles_measured_s": compiles_s,
+        "compiles_measured": len(spent),
+        "compiles_finished": sum(row["finished"] for row in compiles.values()),
+        "compiles_extrapolated_s": compiles_s + missing_s,
+        "bench_each_s": each_s,
+        "benches_measured_s": sum(each),
+        "benches_measured": len(each),
+        "benches_extrapolated_s": benches_s,
+        "usable": usable,
+        # Every second of the first was really spent, or is the benchmark of one more config.
+        "lower_s": compiles_s + benches_s,
+        "extrapolated_s": compiles_s + missing_s + benches_s,
+        "extrapolated": len(spent) < len(kinds) or len(each) < usable * sizes,
+    }
+
+
+def compile_cut(asked: Problem, configs: Iterable[int], folder: Path, limit_s: float) -> list[int]:
+    """Those of the configs that compile within the limit, all at once, each in its own process."""
+    wanted = list(configs)
+    if not wanted or limit_s <= 0:
+        return []
+
+    def compiled(index: int) -> bool:
+        answer = side("compile", asked, {"configs": [index]}, folder, limit_s)
+        return bool(answer.get("done"))
+
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        results = list(threads.map(compiled, wanted))
+    return [index for index, done in zip(wanted, results, strict=True) if done]
+
+
+def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
+    """How near the picks come to the best of all, by size: best median / the pick's median.
+
+    `net` has the events' own time taken off both. `rematch` compares the config that the
+    exhaustive samples call best with the pick by samples that chose neither.
+    """
+    rows = []
+    for row in judged:
+        pick = picks.get(row["size"])
+        medians = row["median_us"]
+        if pick is None or str(pick) not in medians:
+            continue
+        best = min(medians, key=medians.__getitem__)
+        again = row.get("rematch_us", {})
+        rows.append(
+            {
+                "size": row["size"],
+                "best": int(best),
+                "pick": pick,
+                "share": medians[best] / medians[str(pick)],
+                "net": _net(medians[best]) / _net(medians[str(pick)]),
+                "rematch": again[best] / again[str(pick)] if str(pick) in again else None,
+            }
+        )
+    if not rows:
+        return None
+    worst = min(rows, key=lambda row: row["share"])
+    rematches = [row["rematch"] for row in rows if row["rematch"] is not None]
+    return {
+        "sizes": len(rows),
+        "geometric_mean": geometric_mean([row["share"] for row in rows]),
+        "worst": worst["share"],
+        "worst_size": worst["size"],
+        "net_geometric_mean": geometric_mean([row["net"] for row in rows]),
+        "net_worst": min(row["net"] for row in rows),
+        "rematch_geometric_mean": geometric_mean(rematches) if rematches else None,
+        "rematch_worst": min(rematches, default=None),
+        "rows": rows,
+    }
+
+
+def _net(reading_us: float) -> float:
+    return max(reading_us - EVENTS_US, reading_us / 10)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def picks_of(tuned: Mapping[str, Any]) -> dict[int, int]:
+    """Config by size, of an answer of whet's or stock's side."""
+    rows = tuned.get("calls") or tuned.get("sizes") or []
+    return {row["size"]: row["pick"] for row in rows if "pick" in row}
+
+
+def agreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """On how many sizes the two tunings chose the same, or what the other calls equal.
+
+    `equal`: either run declared the other's pick equal to its own. `samples`: neither did, but in
+    one of them the medians of the two have overlapping intervals.
+    """
+    runs_one, runs_other = _by_size(one), _by_size(other)
+    counts = {"same": 0, "equal": 0, "samples": 0, "differ": 0}
+    differing = []
+    for size in sorted(runs_one.keys() & runs_other.keys()):
+        a, b = runs_one[size], runs_other[size]
+        if a["best"] == b["best"]:
+            verdict = "same"
+        elif b["best"] in a["equals"] or a["best"] in b["equals"]:
+            verdict = "equal"
+        elif _overlap(a, b["best"]) or _overlap(b, a["best"]):
+            verdict = "samples"
+        else:
+            verdict = "differ"
+            differing.append(size)
+        counts[verdict] += 1
+    sizes = len(runs_one.keys() & runs_other.keys())
+    return {"sizes": sizes, **counts, "differing": differing}
+
+
+def _by_size(tuned: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    return {run["size"]: run for run in tuned.get("runs", []) if run["best"] is not None}
+
+
+def _overlap(run: Mapping[str, Any], stranger: int) -> bool:
+    best, rival = (run["trials"].get(str(index), {}) for index in (run["best"], stranger))
+    if not best.get("interval_us") or not rival.get("interval_us"):
+        return False
+    low, high = best["interval_us"]
+    return bool(rival["interval_us"][0] <= high and low <= rival["interval_us"][1])
+
+
+def racing_share(
+    tuned: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]
+) -> dict[str, float] | None:
+    """Kernel time that whet's race took, beside what 10 samples of every config would take."""
+    work = tuned.get("ledger", {}).get("work_s", {})
+    if "measure.kernel" not in work or not judged:
+        return None
+    raced = work["measure.kernel"] + work.get("warmup.kernel", 0.0)
+    ten = 10e-6 * sum(_net(us) for row in judged for us in row["median_us"].values())
+    return {
+        "kernel_s": raced,
+        "without_warmup_s": work["measure.kernel"],
+        "ten_samples_s": ten,
+        "share": raced / ten,
+        "share_without_warmup": work["measure.kernel"] / ten,
+    }

@@ -1,0 +1,270 @@
+"""The cost paper's suite: 100 random GEMM configs, 64 sizes, everything cold.
+
+    python benchmarks/suite.py [--seeds 0,1,2] [--stock] [--referee] [--again] [--json FILE]
+
+For each seed whet tunes all 64 sizes, one call after another, in a process with empty caches.
+`--again` does so a second time and compares the picks. `--stock` measures triton.autotune in the
+time it is given: compiles of at least 40 configs that fit, a few of the others, and its benchmark
+at 4 sizes; the rest of it is worked out and marked, and whet tunes what stock finished once more,
+cold, for a ratio without extrapolation. `--referee` times every usable config at every size, 30
+samples each, with a timer that uses nothing of whet, and says how near the picks come to the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cold import Record, byte_compile
+from contest import (
+    CUT,
+    OVERSIZED,
+    USABLE,
+    Patience,
+    agreement,
+    compile_cut,
+    compile_order,
+    kinds_of,
+    picks_of,
+    quality,
+    racing_share,
+    side,
+    stock_compiles,
+    stock_total,
+)
+from problems import PAPER_SIZES, Problem, problem, size_text
+
+STOCK_SIZES = ((256, 256, 256), (512, 4096, 256), (1024, 1024, 1024), (4096, 4096, 4096))
+WHET_LIMIT_S = 120.0
+JUDGE_LIMIT_S = 150.0
+WANTED_S, WANTED_RATIO = 15.0, 80.0
+WANTED_MEAN, WANTED_WORST = 0.995, 0.97
+WANTED_SAME = 62
+
+
+def stock_side(asked: Problem, kinds: dict[int, str], options: argparse.Namespace) -> Any:
+    """Stock in its budget, then whet on the very subset that stock finished."""
+    patience = Patience(options.compile_limit, options.stock_budget, options.bench_budget)
+    sizes = [PAPER_SIZES.index(size) for size in STOCK_SIZES]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        order = compile_order(kinds, options.stock_configs)
+        compiles = stock_compiles(asked, order, Path(name), patience)
+        good = sorted(i for i, row in compiles.items() if row["finished"] and not row["problem"])
+        payload = {"configs": good, "sizes": sizes, "seconds": patience.benches_s}
+        benches = side("stock-bench", asked, payload, Path(name), patience.benches_s + 60)
+    rows = benches.get("sizes", [])
+    found = {
+        "compiles": compiles,
+        "benches": rows,
+        "device": benches.get("device"),
+        **stock_total(kinds, compiles, rows, len(PAPER_SIZES)),
+    }
+    return {**found, "subset": _subset(asked, compiles, rows)}
+
+
+def _subset(asked: Problem, compiles: Mapping[int, Any], rows: list[Any]) -> Any:
+    finished = sorted(index for index, row in compiles.items() if row["finished"])
+    sizes = [row["size"] for row in rows if row["finished"]]
+    if not finished or not sizes:
+        return None
+    payload = {"configs": finished, "sizes": sizes}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        tuned = side("whet", asked, payload, Path(name), WHET_LIMIT_S)
+    stock_s = sum(compiles[index]["s"] for index in finished)
+    stock_s += sum(row["s"] for row in rows if row["finished"])
+    whet_s = tuned.get("wall_s")
+    return {
+        "configs": len(finished),
+        "sizes": len(sizes),
+        "stock_s": stock_s,
+        "whet_s": whet_s,
+        "times_less": stock_s / whet_s if whet_s else None,
+    }
+
+
+def referee_side(
+    asked: Problem,
+    kinds: dict[int, str],
+    picks: dict[str, dict[int, int]],
+    folder: Path,
+    options: argparse.Namespace,
+) -> Any:
+    """With the binaries that whet's process left in Triton's cache, and those it had cut."""
+    cut = [index for index, kind in kinds.items() if kind == CUT]
+    late = compile_cut(asked, cut, folder, options.cut_limit)
+    usable = sorted([*(i for i, kind in kinds.items() if kind == USABLE), *late])
+    by_size: dict[int, list[int]] = {}
+    for chosen in picks.values():
+        for size, pick in chosen.items():
+            by_size.setdefault(size, []).append(pick)
+    payload = {"configs": usable, "samples": options.samples, "picks": by_size}
+    if options.beyond:
+        payload["beyond_times"] = options.beyond
+    answer = side("judge", asked, payload, folder, options.judge_limit)
+    judged = answer.get("sizes", [])
+    return {
+        "usable": len(usable),
+        "late": late,
+        "not_compiled": sorted(set(cut) - set(late)),
+        "unlaunchable": answer.get("unlaunchable"),
+        "s": answer["process_s"],
+        "sizes": judged,
+        "quality": {name: quality(judged, chosen) for name, chosen in picks.items()},
+    }
+
+
+def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str, Any]:
+    asked = problem(f"gemm:{seed}")
+    row: dict[str, Any] = {}
+
+    def keep(part: str, found: Any) -> None:
+        row[part] = found
+        record.put(f"seed {seed}", row)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        tuned = side("whet", asked, {}, folder, WHET_LIMIT_S)
+        keep("whet", tuned)
+        kinds = kinds_of(asked, tuned)
+        keep("kinds", {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())})
+        picks = {"whet": picks_of(tuned)}
+        if options.again:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as other:
+                again = side("whet", asked, {}, Path(other), WHET_LIMIT_S)
+            keep("again", again)
+            keep("agreement", agreement(tuned, again))
+            picks["again"] = picks_of(again)
+        if options.stock:
+            keep("stock", stock_side(asked, kinds, options))
+            picks["stock"] = picks_of({"sizes": row["stock"]["benches"]})
+        if options.referee:
+            keep("referee", referee_side(asked, kinds, picks, folder, options))
+            keep("racing", racing_share(tuned, row["referee"]["sizes"]))
+    return row
+
+
+def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
+    """The table of one seed; False where something falls short of what is wanted."""
+    tuned = row["whet"]
+    wall_s = tuned.get("wall_s")
+    kinds = row["kinds"]
+    print(f"\nseed {seed}: {tuned.get('device', 'no device')}")
+    print(
+        f"  configs: {kinds.get(USABLE, 0)} usable, {kinds.get(OVERSIZED, 0)} exceed shared "
+        f"memory, {kinds.get(CUT, 0)} cut, {kinds.get('broken', 0)} others"
+    )
+    if wall_s is None or tuned["exit_code"] != 0:
+        print(f"  whet: DID NOT FINISH (exit code {tuned['exit_code']}), {wall_s} s so far")
+        return False
+    good = bool(wall_s <= WANTED_S and tuned["right"])
+    ledger = tuned["ledger"]["wall_s"]
+    phases = ", ".join(f"{phase} {s:.1f}" for phase, s in sorted(ledger.items()) if s >= 0.05)
+    print(
+        f"  whet: {wall_s:.1f} s for {len(tuned['calls'])} sizes (first "
+        f"{tuned['calls'][0]['s']:.1f} s; {phases}); results "
+        f"{'right' if tuned['right'] else 'WRONG'}"
+    )
+    if "again" in row:
+        good &= _print_again(row)
+    if "stock" in row:
+        good &= _print_stock(row["stock"], wall_s)
+    if "referee" in row:
+        good &= _print_referee(row)
+    return good
+
+
+def _print_again(row: Mapping[str, Any]) -> bool:
+    found = row["agreement"]
+    agree = found["same"] + found["equal"]
+    print(
+        f"  again: {row['again'].get('wall_s', float('nan')):.1f} s; of {found['sizes']} sizes "
+        f"{found['same']} the same pick, {found['equal']} called equal, {found['samples']} more "
+        f"by overlapping samples, {found['differ']} differ"
+    )
+    return bool(agree + found["samples"] >= WANTED_SAME)
+
+
+def _print_stock(stock: Mapping[str, Any], wall_s: float) -> bool:
+    print(
+        f"  stock: {stock['compiles_finished']} of {stock['compiles_measured']} compiles finished "
+        f"in {stock['compiles_measured_s']:.0f} s; {1000 * stock['bench_each_s']:.0f} ms a "
+        f"benchmark ({stock['benches_measured']} of {stock['usable'] * len(PAPER_SIZES)})"
+    )
+    ratio = stock["extrapolated_s"] / wall_s
+    mark = " (extrapolated)" if stock["extrapolated"] else ""
+    print(
+        f"  stock, all of it: {stock['extrapolated_s']:.0f} s{mark}, {ratio:.0f}× whet; with only "
+        f"the compile time spent {stock['lower_s']:.0f} s, {stock['lower_s'] / wall_s:.0f}×"
+    )
+    subset = stock["subset"]
+    if subset and subset["times_less"]:
+        print(
+            f"  finished by both: {subset['configs']} configs × {subset['sizes']} sizes, stock "
+            f"{subset['stock_s']:.1f} s, whet {subset['whet_s']:.1f} s: "
+            f"{subset['times_less']:.0f}×"
+        )
+    return bool(ratio >= WANTED_RATIO)
+
+
+def _print_referee(row: Mapping[str, Any]) -> bool:
+    judged, good = row["referee"], True
+    print(
+        f"  referee: {judged['usable']} configs × {len(judged['sizes'])} sizes in "
+        f"{judged['s']:.0f} s; cut by whet and in the reference {len(judged['late'])}, not in it "
+        f"{len(judged['not_compiled'])}"
+    )
+    for name, found in judged["quality"].items():
+        if found is None:
+            continue
+        print(
+            f"    {name:6} geometric mean {100 * found['geometric_mean']:.2f} %, worst "
+            f"{100 * found['worst']:.1f} % at {size_text(PAPER_SIZES[found['worst_size']])}; net "
+            f"of the events {100 * found['net_geometric_mean']:.2f} / "
+            f"{100 * found['net_worst']:.1f} %; rematch "
+            f"{100 * (found['rematch_geometric_mean'] or 0):.2f} / "
+            f"{100 * (found['rematch_worst'] or 0):.1f} %   ({found['sizes']} sizes)"
+        )
+        if name == "whet":
+            good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST
+            good &= found["sizes"] == len(PAPER_SIZES)
+    racing = row.get("racing")
+    if racing:
+        print(
+            f"    kernel time: {racing['kernel_s']:.2f} s, {100 * racing['share']:.0f} % of 10 "
+            f"samples of everything (without warm-up {100 * racing['share_without_warmup']:.0f} %)"
+        )
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--referee", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--stock-budget", type=float, default=150.0, help="seconds of compiling")
+    parser.add_argument("--stock-configs", type=int, default=40, help="usable ones come first")
+    parser.add_argument("--compile-limit", type=float, default=30.0, help="seconds a config")
+    parser.add_argument("--bench-budget", type=float, default=45.0, help="seconds of benchmarks")
+    parser.add_argument("--samples", type=int, default=30, help="of the referee")
+    parser.add_argument("--cut-limit", type=float, default=45.0, help="for configs whet cut")
+    parser.add_argument("--judge-limit", type=float, default=JUDGE_LIMIT_S)
+    parser.add_argument("--beyond", type=float, help="stop after 10 samples beyond this × best")
+    options = parser.parse_args()
+    byte_compile()
+    record = Record(options.json)
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    for seed in seeds:
+        one_seed(seed, options, record)
+    good = [print_seed(seed, record.rows[f"seed {seed}"]) for seed in seeds]
+    raise SystemExit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()

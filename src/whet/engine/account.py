@@ -1,0 +1,320 @@
+"""`Account`: where the time of a tuning went, what it saved, and when it has paid for itself."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from whet.core.config import Config
+from whet.core.cost import WALL_PHASES, Cost
+from whet.core.frozen import FrozenMap
+from whet.core.run import Run
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.engine import savings
+from whet.engine.savings import (
+    Builds,
+    Cache,
+    Cutting,
+    Overlap,
+    Racing,
+    Refusal,
+    Stock,
+    spent,
+    stages,
+)
+
+_BESIDE_BUILDING = ("load", "warmup", "check", "measure")
+
+_WHY_UNKNOWN = {
+    "wall": "the run did not live to write it down",
+    "racing": "no config was sampled by a timer of whet's",
+    "stock": "no config of a Triton kernel was tried",
+    "payback": "no run was timed to its end and left with a best config",
+}
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """One run, and every trial that its store has of its workload, as they were appended.
+
+    `first` is the author's first config, None where that is not known.
+    """
+
+    run: Run
+    trials: tuple[Trial, ...]
+    first: Config | None = None
+
+    @cached_property
+    def tried(self) -> tuple[Trial, ...]:
+        """Each config's outcome in this run; not what the run merely judged anew, without a new
+        sample, from an earlier run's trial."""
+        before = {t.config.id: t for t in self.trials if t.run_id != self.run.id and self._past(t)}
+        mine = {t.config.id: t for t in self.trials if t.run_id == self.run.id}
+        return tuple(t for id, t in mine.items() if not _same_work(t, before.get(id)))
+
+    @cached_property
+    def known(self) -> tuple[Trial, ...]:
+        """What the store could tell when the run began, of configs that it did not try again."""
+        tried = {trial.config.id for trial in self.tried}
+        others = [t for t in self.trials if t.run_id != self.run.id and self._past(t)]
+        latest = {trial.config.id: trial for trial in others}
+        return tuple(trial for id, trial in latest.items() if id not in tried)
+
+    @property
+    def known_fits(self) -> bool:
+        """False where the space is too small for all that is known: then some lies outside."""
+        size = self.run.space_size
+        return size is None or len(self.known) + len(self.tried) <= size
+
+    @property
+    def work(self) -> Cost:
+        """The run's own sums; those of a run that was killed are of its trials."""
+        recorded = Cost(self.run.cost.work)
+        return recorded if recorded.work else sum((trial.cost for trial in self.tried), Cost())
+
+    def median_ns(self, config: Config | None) -> float | None:
+        """By this run's own samples, if it has any."""
+        found = [t for t in self.trials if t.config == config and t.status.measured]
+        own = [trial for trial in found if trial.run_id == self.run.id]
+        return (own or found)[-1].median_ns if found else None
+
+    @property
+    def earliest(self) -> Config | None:
+        """The config that was measured before all others."""
+        measured = [trial.config for trial in self.trials if trial.status.measured]
+        return measured[0] if measured else None
+
+    def _past(self, trial: Trial) -> bool:
+        return trial.created <= self.run.started
+
+
+@dataclass(frozen=True)
+class ConfigCost:
+    """What one config took over all keys, in workers' seconds; `stage` is the costliest one of
+    its builds, empty where none is known, and `measure_s` all that is not building."""
+
+    config: Config
+    statuses: FrozenMap[int]
+    build_s: float
+    stage: str
+    stage_s: float
+    measure_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.build_s + self.measure_s
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "config": dict(self.config),
+            "config_id": self.config.id,
+            "statuses": dict(self.statuses),
+            "build_s": self.build_s,
+            "costliest_stage": self.stage or None,
+            "costliest_stage_s": self.stage_s,
+            "measure_s": self.measure_s,
+            "total_s": self.total_s,
+        }
+
+
+@dataclass(frozen=True)
+class KeyCost:
+    """One workload's part of it. `builds` and `measured` count configs."""
+
+    workload: Workload
+    run_id: str
+    wall_s: float
+    tried: int
+    builds: int
+    measured: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workload": self.workload.to_json(),
+            "run": self.run_id,
+            "wall_s": self.wall_s,
+            "tried": self.tried,
+            "builds": self.builds,
+            "measured": self.measured,
+        }
+
+
+@dataclass(frozen=True)
+class Payback:
+    """For one call of every one of `keys` keys: what it takes now, and `gain_ns` less than with
+    the author's first config, or where that is not known (`is_first` is False) with the config
+    that was measured first."""
+
+    keys: int
+    wall_s: float
+    best_ns: float
+    gain_ns: float
+    is_first: bool
+
+    @property
+    def calls(self) -> int | None:
+        """After so many calls the tuning has paid for itself; None is never."""
+        return math.ceil(self.wall_s * 1e9 / self.gain_ns) if self.gain_ns > 0 else None
+
+    @property
+    def calls_to_tenth(self) -> int:
+        """From so many calls on, the tuning is under 10 % of the time spent on both."""
+        return math.ceil(9 * self.wall_s * 1e9 / self.best_ns)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "keys": self.keys,
+            "wall_s": self.wall_s,
+            "best_ns": self.best_ns,
+            "gain_ns": self.gain_ns,
+            "against": "first" if self.is_first else "measured_first",
+            "calls": self.calls,
+            "calls_to_10_percent": self.calls_to_tenth,
+        }
+
+
+@dataclass(frozen=True)
+class Account:
+    """Seconds throughout. `wall` sums to the runs' length; `work` adds up what all processes
+    spent, a stage (`build.llir`) being part of its phase. `unknown` says of each part that is None
+    why it is."""
+
+    keys: tuple[KeyCost, ...]
+    configs: tuple[ConfigCost, ...]
+    wall: FrozenMap[float]
+    work: FrozenMap[float]
+    refusal: Refusal
+    cutting: Cutting
+    cache: Cache
+    racing: Racing | None = None
+    overlap: Overlap | None = None
+    stock: Stock | None = None
+    payback: Payback | None = None
+    unknown: FrozenMap[str] = field(default_factory=FrozenMap)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(self.wall.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": 1,
+            "wall_s": self.wall_s,
+            "wall": dict(self.wall),
+            "work": dict(self.work),
+            "keys": [key.to_json() for key in self.keys],
+            "configs": [config.to_json() for config in self.configs],
+            "saved": {
+                "racing": None if self.racing is None else self.racing.to_json(),
+                "early_refusal": self.refusal.to_json(),
+                "cutting": self.cutting.to_json(),
+                "overlap": None if self.overlap is None else self.overlap.to_json(),
+                "cache": self.cache.to_json(),
+            },
+            "stock": None if self.stock is None else self.stock.to_json(),
+            "payback": None if self.payback is None else self.payback.to_json(),
+            "unknown": dict(self.unknown),
+        }
+
+
+def account(tunings: Sequence[Tuning]) -> Account:
+    """The account of one tuning, or of several keys of one kernel together."""
+    tried = [trial for tuning in tunings for trial in tuning.tried]
+    builds = Builds(tried)
+    wall = sum((Cost(wall=tuning.run.cost.wall) for tuning in tunings), Cost()).wall
+    work = sum((tuning.work for tuning in tunings), Cost()).work
+    racing, payback = savings.racing(tried), _payback(tunings)
+    stock = _stock(tunings, tried, builds)
+    return Account(
+        keys=tuple(_key_cost(tuning) for tuning in tunings),
+        configs=_config_costs(tried),
+        wall=FrozenMap({phase: wall[phase] for phase in WALL_PHASES if phase in wall}),
+        work=work,
+        refusal=savings.refusal(tried, builds),
+        cutting=savings.cutting(tried),
+        cache=_cache(tunings, tried, builds),
+        racing=racing,
+        overlap=Overlap(work.get("build", 0.0), wall.get("waiting", 0.0)) if wall else None,
+        stock=stock,
+        payback=payback,
+        unknown=_unknown(wall=wall, racing=racing, stock=stock, payback=payback),
+    )
+
+
+def _unknown(**parts: object) -> FrozenMap[str]:
+    return FrozenMap({name: _WHY_UNKNOWN[name] for name, part in parts.items() if not part})
+
+
+def _stock(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: Builds) -> Stock | None:
+    with_triton = all("triton" in tuning.run.workload.toolchain for tuning in tunings)
+    return savings.stock(tried, builds) if with_triton and tried else None
+
+
+def _same_work(trial: Trial, earlier: Trial | None) -> bool:
+    return (
+        earlier is not None
+        and trial.timing is not None
+        and (trial.timing, trial.cost) == (earlier.timing, earlier.cost)
+    )
+
+
+def _key_cost(tuning: Tuning) -> KeyCost:
+    tried = tuning.tried
+    return KeyCost(
+        workload=tuning.run.workload,
+        run_id=tuning.run.id,
+        wall_s=tuning.run.cost.wall_s,
+        tried=len(tried),
+        builds=sum(spent(trial, "build") > 0 for trial in tried),
+        measured=sum(trial.status.measured for trial in tried),
+    )
+
+
+def _config_costs(tried: Iterable[Trial]) -> tuple[ConfigCost, ...]:
+    """The most expensive first."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in tried:
+        groups.setdefault(trial.config.id, []).append(trial)
+    costs = [_config_cost(trials) for trials in groups.values()]
+    return tuple(sorted(costs, key=lambda cost: -cost.total_s))
+
+
+def _config_cost(trials: Sequence[Trial]) -> ConfigCost:
+    by_stage = stages(sum((trial.cost for trial in trials), Cost()))
+    stage, stage_s = max(by_stage.items(), key=lambda item: item[1], default=("", 0.0))
+    return ConfigCost(
+        config=trials[0].config,
+        statuses=FrozenMap(Counter(str(trial.status) for trial in trials)),
+        build_s=sum(spent(trial, "build") for trial in trials),
+        stage=stage,
+        stage_s=stage_s,
+        measure_s=sum(spent(trial, *_BESIDE_BUILDING) for trial in trials),
+    )
+
+
+def _cache(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: Builds) -> Cache:
+    known = [trial for tuning in tunings for trial in tuning.known]
+    fits = all(tuning.known_fits for tuning in tunings)
+    built, built_s = savings.already_built(tried, builds)
+    known_s = sum((trial.cost.work_s for trial in known), start=0.0) if fits else None
+    return Cache(len(known), known_s, built, built_s)
+
+
+def _payback(tunings: Sequence[Tuning]) -> Payback | None:
+    wall_s = best_ns = first_ns = 0.0
+    keys, is_first = 0, True
+    for tuning in tunings:
+        best = tuning.median_ns(tuning.run.best)
+        first = tuning.median_ns(tuning.first or tuning.earliest)
+        if best and first and tuning.run.cost.wall_s:
+            keys += 1
+            wall_s += tuning.run.cost.wall_s
+            best_ns += best
+            first_ns += first
+            is_first = is_first and tuning.first is not None
+    return Payback(keys, wall_s, best_ns, first_ns - best_ns, is_first) if keys else None

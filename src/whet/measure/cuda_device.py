@@ -1,0 +1,177 @@
+"""A GPU as the CUDA timer sees it, and as torch provides it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from whet.core.errors import UsageError
+from whet.measure.nvml import Health, Nvml
+from whet.measure.timer import Runnable
+
+# No GPU has a faster clock: where the clock is unknown, a sleep is rather too long.
+FASTEST_CLOCK_KHZ = 3_000_000
+
+
+class CudaEvent(Protocol):
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        """True once all that was queued before it has ended."""
+
+    def elapsed_ms(self, end: Any) -> float:
+        """From this event to `end`, an event of the same kind; both have completed."""
+
+
+class CudaApi(Protocol):
+    """All that the timer asks of a device. Work is queued on the current stream."""
+
+    @property
+    def clock_khz(self) -> int:
+        """The fastest that the clock which `sleep` counts can run."""
+
+    @property
+    def l2_bytes(self) -> int: ...
+
+    def current(self) -> contextlib.AbstractContextManager[object]:
+        """Makes this device the current one; events are recorded only inside."""
+
+    def clock(self) -> int:
+        """The host's monotonic nanoseconds."""
+
+    def event(self) -> CudaEvent: ...
+
+    def sleep(self, cycles: int) -> None:
+        """Queues a kernel that does nothing for so many cycles."""
+
+    def fill(self) -> None:
+        """Queues a kernel that writes a few bytes."""
+
+    def flush(self, size: int) -> None:
+        """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean."""
+
+    def captured(self, run: Runnable) -> Callable[[int], object]:
+        """One launch as a graph; the result replays it."""
+
+    def synchronize(self) -> None: ...
+
+    def health(self) -> Health:
+        """What the driver says of the device, nothing where it says nothing."""
+
+    def release(self) -> None:
+        """Gives back the memory that flushes read."""
+
+
+class TorchCuda:
+    """A device as torch knows it, CUDA or HIP; without an index, the current one."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self._torch = _torch()
+        self._cuda: Any = self._torch.cuda
+        self._device: int = self._cuda.current_device() if device is None else device
+        properties = self._cuda.get_device_properties(self._device)
+        self.l2_bytes = int(getattr(properties, "L2_cache_size", 0))
+        self.clock_khz = _sleep_clock_khz(properties)
+        self._nvml = None if self._torch.version.hip else Nvml.find(_bus_id(properties))
+        self._stream: Any = None
+        self._buffers: dict[int, tuple[Any, Any]] = {}
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        with self._cuda.device(self._device):
+            # Looked up once: an event that has to ask for the stream takes 12 µs to record.
+            self._stream = self._cuda.current_stream()
+            yield
+
+    def clock(self) -> int:
+        return time.perf_counter_ns()
+
+    def event(self) -> CudaEvent:
+        return _TorchEvent(self, self._cuda.Event(enable_timing=True))
+
+    @property
+    def stream(self) -> Any:
+        return self._stream
+
+    def sleep(self, cycles: int) -> None:
+        self._cuda._sleep(cycles)
+
+    def fill(self) -> None:
+        self._buffer(4)[1].zero_()
+
+    def flush(self, size: int) -> None:
+        read, total = self._buffer(size)
+        self._torch.sum(read, dim=0, out=total)
+
+    def captured(self, run: Runnable) -> Callable[[int], object]:
+        graph = self._cuda.CUDAGraph()
+        with self._cuda.graph(graph):
+            run.repeat(1)
+
+        def replay(n: int) -> None:
+            for _ in range(n):
+                graph.replay()
+
+        return replay
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize(self._device)
+
+    def health(self) -> Health:
+        return Health() if self._nvml is None else self._nvml.health()
+
+    def release(self) -> None:
+        self._buffers.clear()
+
+    def _buffer(self, size: int) -> tuple[Any, Any]:
+        if size not in self._buffers:
+            torch = self._torch
+            # A tensor made in inference mode could not be written outside of it.
+            with torch.inference_mode(False):
+                place = {"dtype": torch.float32, "device": torch.device("cuda", self._device)}
+                self._buffers[size] = (
+                    torch.zeros(max(1, size // 4), **place),
+                    torch.zeros((), **place),
+                )
+        return self._buffers[size]
+
+
+class _TorchEvent:
+    def __init__(self, api: TorchCuda, event: Any) -> None:
+        self._api = api
+        self._event = event
+        self.query: Callable[[], bool] = event.query
+
+    def record(self) -> None:
+        self._event.record(self._api.stream)
+
+    def elapsed_ms(self, end: _TorchEvent) -> float:
+        return float(self._event.elapsed_time(end._event))
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            "timing on a GPU needs torch, which is not installed: pip install torch"
+        ) from None
+    if not torch.cuda.is_available():
+        raise UsageError("timing on a GPU needs a device, and torch sees none: check its driver")
+    return torch
+
+
+def _bus_id(properties: Any) -> str:
+    domain, bus, device = (
+        int(getattr(properties, f"pci_{part}_id", 0)) for part in ("domain", "bus", "device")
+    )
+    return f"{domain:08X}:{bus:02X}:{device:02X}.0"
+
+
+def _sleep_clock_khz(properties: Any) -> int:
+    # On these torch's sleep counts a constant clock of 100 MHz.
+    if str(getattr(properties, "gcnArchName", "")).startswith("gfx11"):
+        return 100_000
+    return int(getattr(properties, "clock_rate", 0)) or FASTEST_CLOCK_KHZ

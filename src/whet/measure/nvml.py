@@ -1,0 +1,91 @@
+"""What NVIDIA's management library knows of a GPU: why its clock is held back, who else uses it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+# Bits of the reasons for which a clock is held back. Being idle, or set so by a person, is none.
+_REASONS = {
+    0x0004: "power cap",
+    0x0008: "hardware slowdown",
+    0x0020: "heat",
+    0x0040: "heat, by the hardware",
+    0x0080: "power brake",
+}
+_MOST_PROCESSES = 64
+
+
+@dataclass(frozen=True)
+class Health:
+    """`others` are processes that have the device open beside this one; numbers may be those of
+    another namespace."""
+
+    held_back_by: tuple[str, ...] = ()
+    others: tuple[int, ...] = ()
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class Nvml:
+    """One device, by its PCI bus id; `find` gives None where the library or the device is not."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library = library
+        self._handle = handle
+
+    @classmethod
+    def find(cls, bus_id: str) -> Nvml | None:
+        library = _library()
+        handle = ctypes.c_void_p()
+        if library is None:
+            return None
+        found = library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(handle))
+        return cls(library, handle) if found == 0 else None
+
+    def health(self) -> Health:
+        return Health(self._held_back_by(), self._others())
+
+    def _held_back_by(self) -> tuple[str, ...]:
+        bits = ctypes.c_ulonglong()
+        failed = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(
+            self._handle, ctypes.byref(bits)
+        )
+        if failed:
+            return ()
+        return tuple(text for bit, text in _REASONS.items() if bits.value & bit)
+
+    def _others(self) -> tuple[int, ...]:
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        listed = (_Process * _MOST_PROCESSES)()
+        failed = self._library.nvmlDeviceGetComputeRunningProcesses_v3(
+            self._handle, ctypes.byref(count), listed
+        )
+        if failed:
+            return ()
+        pids = [listed[i].pid for i in range(count.value)]
+        if os.getpid() in pids:
+            pids.remove(os.getpid())
+        else:
+            # In a container numbers differ: one of them is this process.
+            pids = pids[1:]
+        return tuple(pids)
+
+
+@cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        return library if library.nvmlInit_v2() == 0 else None
+    except (OSError, AttributeError):
+        return None

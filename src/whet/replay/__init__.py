@@ -1,0 +1,27 @@
+"""Recorded tables: what an exhaustive measurement found, for tuning without a device.
+
+`table.py` is what a table is, `files.py` how it is kept (`encoding.py` describes the format),
+`recording.py` makes one from stores, and `foreign.py` reads other people's.
+"""
+
+from whet.replay.decoding import TableError
+from whet.replay.files import shipped, write_table
+from whet.replay.reading import read_kernel_tuner, read_t4, read_table
+from whet.replay.recording import table_from_stores
+from whet.replay.table import Build, Optimum, Origin, Outcome, Table, TableWorkload
+
+__all__ = [
+    "Build",
+    "Optimum",
+    "Origin",
+    "Outcome",
+    "Table",
+    "TableError",
+    "TableWorkload",
+    "read_kernel_tuner",
+    "read_t4",
+    "read_table",
+    "shipped",
+    "table_from_stores",
+    "write_table",
+]

@@ -1,0 +1,268 @@
+"""`Table`: all that an exhaustive measurement found, so that tuning can be simulated from it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from whet.core.config import Config, Value
+from whet.core.device import Device
+from whet.core.errors import UsageError
+from whet.core.frozen import FrozenMap
+from whet.core.space import Space
+from whet.core.status import Status
+from whet.core.timing import L2, Quality
+from whet.core.workload import Workload
+from whet.replay.declared import Declared
+from whet.replay.visits import Visits
+
+# Seconds in a table are whole multiples of 0.1 ms.
+TICKS_PER_S = 10_000
+LONGEST_ERROR = 300
+
+
+def rounded(seconds: float) -> float:
+    return round(seconds * TICKS_PER_S) / TICKS_PER_S
+
+
+def canonical(key: Mapping[str, Any]) -> str:
+    """Equal for equal keys, where 1, 1.0 and True differ as they do in configs."""
+    return json.dumps(dict(key), sort_keys=True, separators=(",", ":"))
+
+
+def first_line(error: str) -> str:
+    return error.strip().partition("\n")[0].rstrip()[:LONGEST_ERROR]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a table came about. `date` is the day of the last measurement, as in "2026-01-31";
+    `source` is whose format it was read from."""
+
+    timer: str = ""
+    l2: L2 = "none"
+    whet: str = ""
+    date: str = ""
+    source: str = "whet"
+
+
+@dataclass(frozen=True)
+class Build:
+    """One config's build, which all workloads share.
+
+    `seconds` is None where nobody timed it; stages add up to it or to less. Seconds are rounded to
+    0.1 ms and `error` is cut to its first line; a fact of None is no fact and is dropped.
+    """
+
+    status: Status
+    seconds: float | None = None
+    stages: FrozenMap[float] = field(default_factory=FrozenMap)
+    error: str = ""
+    facts: FrozenMap[Value] = field(default_factory=FrozenMap)
+
+    def __post_init__(self) -> None:
+        known = {name: value for name, value in self.facts.items() if value is not None}
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", rounded(self.seconds))
+        stages = {stage: rounded(spent) for stage, spent in self.stages.items()}
+        object.__setattr__(self, "stages", FrozenMap(stages))
+        object.__setattr__(self, "error", first_line(self.error))
+        object.__setattr__(self, "facts", FrozenMap(known))
+
+
+@dataclass(frozen=True)
+class Optimum:
+    index: int
+    ns: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one config on one workload; None is: never tried there.
+
+    `first_ns` is how long its first launch took, and `seconds` what an evaluation spent by phase
+    (`load`, `check`, `warmup`, `measure`), where these are known. Only a config that was measured
+    has visits, and then at least one.
+    """
+
+    status: Status | None = None
+    visits: tuple[tuple[float, ...], ...] = ()
+    quality: Quality = "clean"
+    first_ns: float | None = None
+    seconds: FrozenMap[float] = field(default_factory=FrozenMap)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TableWorkload:
+    """One key, and the outcome of every config of the table on it, by the config's index.
+
+    `qualities` and `errors` have only what differs from clean and from none; `spent` is by phase,
+    in 0.1 ms, and `first` in nanoseconds, each with -1 for unknown.
+    """
+
+    key: FrozenMap[Any]
+    statuses: tuple[Status | None, ...]
+    visits: Visits
+    qualities: FrozenMap[Quality] = field(default_factory=FrozenMap)
+    first: tuple[int, ...] = ()
+    spent: FrozenMap[tuple[int, ...]] = field(default_factory=FrozenMap)
+    errors: FrozenMap[str] = field(default_factory=FrozenMap)
+
+    def __post_init__(self) -> None:
+        lengths = [len(self.visits), *map(len, self.spent.values())]
+        lengths += [len(self.first)] if self.first else []
+        if any(length != len(self.statuses) for length in lengths):
+            raise ValueError("its columns are not all as long as the list of configs")
+        measured = [status is not None and status.measured for status in self.statuses]
+        if not np.array_equal(self.visits.counts > 0, np.array(measured, dtype=bool)):
+            raise ValueError("a measured config has no samples, or another one has")
+
+    @classmethod
+    def of(cls, key: Mapping[str, Any], outcomes: Sequence[Outcome]) -> TableWorkload:
+        """One outcome for each config of the table, in the table's order."""
+        phases = sorted({phase for outcome in outcomes for phase in outcome.seconds})
+        ticks = {
+            phase: tuple(_or_unknown(one.seconds.get(phase), TICKS_PER_S) for one in outcomes)
+            for phase in phases
+        }
+        first = tuple(_or_unknown(outcome.first_ns, 1) for outcome in outcomes)
+        errors = {str(at): first_line(one.error) for at, one in enumerate(outcomes)}
+        qualities = {str(at): one.quality for at, one in enumerate(outcomes)}
+        return cls(
+            key=FrozenMap(key),
+            statuses=tuple(outcome.status for outcome in outcomes),
+            visits=Visits.of([outcome.visits for outcome in outcomes]),
+            qualities=FrozenMap({at: one for at, one in qualities.items() if one != "clean"}),
+            first=first if any(ns >= 0 for ns in first) else (),
+            spent=FrozenMap(ticks),
+            errors=FrozenMap({at: error for at, error in errors.items() if error}),
+        )
+
+    def status(self, at: int) -> Status | None:
+        """None where the config was never tried on this workload."""
+        return self.statuses[at]
+
+    def samples(self, at: int) -> tuple[tuple[float, ...], ...]:
+        """Nanoseconds, visit by visit; empty where the config was not measured."""
+        return self.visits[at]
+
+    def quality(self, at: int) -> Quality:
+        return self.qualities.get(str(at), "clean")
+
+    def error(self, at: int) -> str:
+        return self.errors.get(str(at), "")
+
+    def first_ns(self, at: int) -> float | None:
+        """How long the first launch took, where that is known."""
+        return float(self.first[at]) if self.first and self.first[at] >= 0 else None
+
+    def seconds(self, at: int) -> FrozenMap[float]:
+        """What the first visit spent by phase, to 0.1 ms, where that is known."""
+        return FrozenMap(
+            {
+                phase: ticks[at] / TICKS_PER_S
+                for phase, ticks in self.spent.items()
+                if ticks[at] >= 0
+            }
+        )
+
+    def median_ns(self, at: int) -> float | None:
+        """Over the samples of all visits."""
+        median = float(self.visits.medians[at])
+        return None if math.isnan(median) else median
+
+    @property
+    def medians(self) -> npt.NDArray[np.float64]:
+        """All of `median_ns` at once, NaN where there is none."""
+        return self.visits.medians
+
+    @cached_property
+    def optimum(self) -> Optimum | None:
+        """The first config with the lowest median; None where nothing was measured.
+
+        What was timed less than cleanly counts only where nothing was timed cleanly.
+        """
+        clean = self.medians.copy()
+        clean[[int(at) for at in self.qualities]] = np.nan
+        medians = self.medians if np.isnan(clean).all() else clean
+        if np.isnan(medians).all():
+            return None
+        best = int(np.nanargmin(medians))
+        return Optimum(best, float(medians[best]))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kernel on one device: its configs, how each was built, and every workload measured.
+
+    `declared` is the space as its author gave it, None for a list; `notes` say what a reader should
+    know of the file, for one that it was cut off.
+    """
+
+    kernel: str
+    fingerprint: str
+    device: Device
+    configs: tuple[Config, ...]
+    builds: tuple[Build, ...]
+    workloads: tuple[TableWorkload, ...]
+    toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
+    origin: Origin = field(default_factory=Origin)
+    declared: Declared | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.builds) != len(self.configs):
+            raise ValueError(f"it has {len(self.configs)} configs and {len(self.builds)} builds")
+        if len(self._rows) != len(self.configs):
+            raise ValueError("a config is listed twice")
+        for workload in self.workloads:
+            if len(workload.statuses) != len(self.configs):
+                raise ValueError(f"workload {dict(workload.key)} is not about the listed configs")
+        if len({canonical(workload.key) for workload in self.workloads}) != len(self.workloads):
+            raise ValueError("a key is listed twice")
+
+    @cached_property
+    def space(self) -> Space:
+        """As its author gave it, or the list of the table's configs."""
+        return Space(self.configs) if self.declared is None else self.declared.space()
+
+    def index(self, config: Mapping[str, Any]) -> int | None:
+        """Where a config stands in `configs`; None where the table knows nothing of it."""
+        return self._rows.get(config if isinstance(config, Config) else Config(config))
+
+    def workload(self, key: Mapping[str, Any]) -> TableWorkload:
+        for workload in self.workloads:
+            if canonical(workload.key) == canonical(key):
+                return workload
+        raise UsageError(f"the table of {self.kernel} has no workload {dict(key)}")
+
+    def status(self, workload: TableWorkload, at: int) -> Status | None:
+        """What became of a config there; a build that failed has failed for every workload."""
+        build = self.builds[at].status
+        return build if workload.statuses[at] is None and build.failed else workload.statuses[at]
+
+    def described(self, workload: TableWorkload) -> Workload:
+        """The workload in the terms that targets, stores and models use."""
+        return Workload(self.kernel, self.fingerprint, self.device, workload.key, self.toolchain)
+
+    @cached_property
+    def typical_build_s(self) -> float:
+        """The median of the builds that somebody timed; 0 where nobody did."""
+        known = [build.seconds for build in self.builds if build.seconds is not None]
+        return float(np.median(known)) if known else 0.0
+
+    @cached_property
+    def _rows(self) -> dict[Config, int]:
+        return {config: at for at, config in enumerate(self.configs)}
+
+
+def _or_unknown(amount: float | None, scale: int) -> int:
+    return -1 if amount is None else round(amount * scale)
