@@ -108,6 +108,45 @@ def stock_compiles(
     return done
 
 
+def side_by_side(
+    asked: Problem,
+    configs: Sequence[int],
+    alone: Mapping[int, Mapping[str, Any]],
+    folder: Path,
+    limit_s: float,
+    jobs: int,
+) -> dict[int, dict[str, Any]]:
+    """The compiles for which one after another there is no time: several at once, each in a
+    process of its own, and killed at the limit, when only the time spent counts.
+
+    Next to others a compile takes longer than alone. How much longer is seen from a few of those
+    that were measured `alone`, which go along; all times are divided by that.
+    """
+    known = [i for i, row in alone.items() if row["finished"] and row["s"] > 0.2][: 2 * jobs]
+
+    def compiled(index: int) -> tuple[int, float, bool] | None:
+        answer = side("compile", asked, {"configs": [index]}, folder / f"one-{index}", limit_s)
+        if answer.get("done"):
+            return index, float(answer["seconds"][str(index)]), True
+        return None if "since" not in answer else (index, time.time() - answer["since"], False)
+
+    # The slowest are likely among those asked for; what is known fills the gaps.
+    with ThreadPoolExecutor(jobs) as threads:
+        taken = [found for found in threads.map(compiled, [*configs, *known]) if found]
+    ratios = [seconds / alone[i]["s"] for i, seconds, done in taken if i in known and done]
+    slowed = max(1.0, statistics.median(ratios)) if ratios else 1.0
+    return {
+        index: {
+            "s": seconds / slowed,
+            "finished": done,
+            "problem": "" if done else "unfinished",
+            "slowed": slowed,
+        }
+        for index, seconds, done in taken
+        if index not in known
+    }
+
+
 def stock_total(
     kinds: Mapping[int, Kind],
     compiles: Mapping[int, Mapping[str, Any]],

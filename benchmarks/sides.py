@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cold import Notes
+from contest import CUT, USABLE, compile_cut, kinds_of
 from problems import Bound, Problem, problem, triton_config
 from referee import in_turns, time_many
 
@@ -66,6 +68,34 @@ def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
     # Not "any above": a NaN is above nothing.
     answer["right"] = all(row["error"] <= asked.wrong_above for row in answer["calls"])
     answer |= _stored(asked)
+    notes.write(answer)
+    if payload.get("judge"):
+        answer["judged"] = {}
+        _judge_here(asked, payload["judge"], dict(zip(sizes, calls, strict=True)), answer, notes)
+
+
+def _judge_here(
+    asked: Problem,
+    payload: Payload,
+    calls: dict[int, Bound],
+    answer: dict[str, Any],
+    notes: Notes,
+) -> None:
+    """The referee, in the process that tuned and on the very tensors it was tuned on: where these
+    lie in memory changes the order of close configs by several percent."""
+    kinds = kinds_of(asked, answer)
+    cut = [index for index, kind in kinds.items() if kind == CUT]
+    late = compile_cut(asked, cut, Path(os.environ["TRITON_HOME"]), payload.get("cut_limit", 0))
+    usable = sorted([*(index for index, kind in kinds.items() if kind == USABLE), *late])
+    picks = {row["size"]: [row["pick"]] for row in answer["calls"]}
+    judged: dict[str, Any] = {"usable": len(usable), "late": late, "sizes": []}
+    judged["not_compiled"] = sorted(set(cut) - set(late))
+    answer["judged"] = judged
+    launchable = _launchable(next(iter(calls.values())), asked, usable)
+    start = time.perf_counter()
+    for size, call in calls.items():
+        judged["sizes"].append(_judged(asked, size, call, launchable, picks[size], payload))
+        judged["s"] = time.perf_counter() - start
     notes.write(answer)
 
 
@@ -259,25 +289,35 @@ def judge(asked: Problem, payload: Payload, notes: Notes) -> None:
     bind = asked.bind()
     launchable = _launchable(bind(asked.sizes[sizes[0]]), asked, configs)
     answer: dict[str, Any] = {"sizes": [], "unlaunchable": sorted({*configs} - {*launchable})}
+    picks = payload.get("picks", {})
     for size in sizes:
-        start = time.perf_counter()
-        call = bind(asked.sizes[size])
-        launchers = {str(index): call.launcher(asked.configs[index]) for index in launchable}
-        times = time_many(launchers, payload.get("samples", 30), beyond=payload.get("beyond_times"))
-        medians = {name: statistics.median(taken) for name, taken in times.items()}
-        picked = map(str, payload.get("picks", {}).get(str(size), []))
-        picks = [name for name in picked if name in launchers]
-        best = sorted(medians, key=medians.__getitem__)[:REMATCH_BEST]
-        meeting = {name: launchers[name] for name in dict.fromkeys([*best, *picks])}
-        again = in_turns(meeting, payload.get("rematch_rounds", 60))
-        row = {
-            "size": size,
-            "median_us": medians,
-            "rematch_us": {name: statistics.median(taken) for name, taken in again.items()},
-            "s": time.perf_counter() - start,
-        }
-        answer["sizes"].append(row)
+        call, picked = bind(asked.sizes[size]), picks.get(str(size), [])
+        answer["sizes"].append(_judged(asked, size, call, launchable, picked, payload))
         notes.write(answer)
+
+
+def _judged(
+    asked: Problem,
+    size: int,
+    call: Bound,
+    launchable: Sequence[int],
+    picked: Sequence[int],
+    payload: Payload,
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    launchers = {str(index): call.launcher(asked.configs[index]) for index in launchable}
+    times = time_many(launchers, payload.get("samples", 30), beyond=payload.get("beyond_times"))
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    picks = [name for name in map(str, picked) if name in launchers]
+    best = sorted(medians, key=medians.__getitem__)[:REMATCH_BEST]
+    meeting = {name: launchers[name] for name in dict.fromkeys([*best, *picks])}
+    again = in_turns(meeting, payload.get("rematch_rounds", 60))
+    return {
+        "size": size,
+        "median_us": medians,
+        "rematch_us": {name: statistics.median(taken) for name, taken in again.items()},
+        "s": time.perf_counter() - start,
+    }
 
 
 def _launchable(call: Bound, asked: Problem, configs: Sequence[int]) -> list[int]:
@@ -294,12 +334,19 @@ def _launchable(call: Bound, asked: Problem, configs: Sequence[int]) -> list[int
 
 
 def compile_only(asked: Problem, payload: Payload, notes: Notes) -> None:
-    """Into Triton's cache, without loading: for configs that whet cut off and a referee wants."""
+    """Into Triton's cache, without loading, and how long each took."""
+    from triton_kernels import wake_device
+
+    wake_device()
     configs, _ = _wanted(asked, payload)
     call = asked.bind()(asked.sizes[0])
+    seconds: dict[str, float] = {}
     for index in configs:
+        notes.write({"seconds": seconds, "at": index, "since": time.time()})
+        start = time.perf_counter()
         call.kernel.warmup(*call.arguments, grid=call.grid, **asked.configs[index])
-    notes.write({"done": configs})
+        seconds[str(index)] = time.perf_counter() - start
+    notes.write({"done": configs, "seconds": seconds})
 
 
 def _wanted(asked: Problem, payload: Payload) -> tuple[list[int], list[int]]:

@@ -6,8 +6,11 @@ For each seed whet tunes all 64 sizes, one call after another, in a process with
 `--again` does so a second time and compares the picks. `--stock` measures triton.autotune in the
 time it is given: compiles of at least 40 configs that fit, a few of the others, and its benchmark
 at 4 sizes; the rest of it is worked out and marked, and whet tunes what stock finished once more,
-cold, for a ratio without extrapolation. `--referee` times every usable config at every size, 30
-samples each, with a timer that uses nothing of whet, and says how near the picks come to the best.
+cold, for a ratio without extrapolation. With `--stock-jobs` the compiles that are left run several
+at once, and their times are put right by what that costs. `--referee` times every usable config at
+every size, 30 samples each, with a timer that uses nothing of whet, in the process that tuned:
+where tensors lie in memory changes the order of close configs by several percent. `--elsewhere`
+does so in a new process as well.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from contest import (
     quality,
     racing_share,
     side,
+    side_by_side,
     stock_compiles,
     stock_total,
 )
@@ -52,7 +56,15 @@ def stock_side(asked: Problem, kinds: dict[int, str], options: argparse.Namespac
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         order = compile_order(kinds, options.stock_configs)
         compiles = stock_compiles(asked, order, Path(name), patience)
-        good = sorted(i for i, row in compiles.items() if row["finished"] and not row["problem"])
+        rest = [i for i in order if i not in compiles or not compiles[i]["finished"]]
+        if options.stock_jobs:
+            limit_s, jobs = options.rest_limit, options.stock_jobs
+            compiles |= side_by_side(asked, rest, compiles, Path(name), limit_s, jobs)
+        good = sorted(
+            i
+            for i, row in compiles.items()
+            if row["finished"] and not row["problem"] and kinds[i] == USABLE
+        )
         payload = {"configs": good, "sizes": sizes, "seconds": patience.benches_s}
         benches = side("stock-bench", asked, payload, Path(name), patience.benches_s + 60)
     rows = benches.get("sizes", [])
@@ -66,7 +78,7 @@ def stock_side(asked: Problem, kinds: dict[int, str], options: argparse.Namespac
 
 
 def _subset(asked: Problem, compiles: Mapping[int, Any], rows: list[Any]) -> Any:
-    finished = sorted(index for index, row in compiles.items() if row["finished"])
+    finished = sorted(i for i, row in compiles.items() if row["finished"] and "slowed" not in row)
     sizes = [row["size"] for row in rows if row["finished"]]
     if not finished or not sizes:
         return None
@@ -116,6 +128,14 @@ def referee_side(
     }
 
 
+def judging(options: argparse.Namespace) -> dict[str, Any]:
+    """What the tuning side is asked to do after it has tuned."""
+    if not options.referee:
+        return {}
+    asked = {"samples": options.samples, "cut_limit": options.cut_limit}
+    return {"judge": {**asked, "beyond_times": options.beyond}}
+
+
 def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str, Any]:
     asked = problem(f"gemm:{seed}")
     row: dict[str, Any] = {}
@@ -126,7 +146,8 @@ def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        tuned = side("whet", asked, {}, folder, WHET_LIMIT_S)
+        tuned = side("whet", asked, judging(options), folder, WHET_LIMIT_S + options.judge_limit)
+        judged = tuned.pop("judged", None)
         keep("whet", tuned)
         kinds = kinds_of(asked, tuned)
         keep("kinds", {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())})
@@ -140,9 +161,12 @@ def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str
         if options.stock:
             keep("stock", stock_side(asked, kinds, options))
             picks["stock"] = picks_of({"sizes": row["stock"]["benches"]})
-        if options.referee:
-            keep("referee", referee_side(asked, kinds, picks, folder, options))
-            keep("racing", racing_share(tuned, row["referee"]["sizes"]))
+        if judged:
+            found = quality(judged["sizes"], picks["whet"])
+            keep("referee", {**judged, "quality": {"whet": found}})
+            keep("racing", racing_share(tuned, judged["sizes"]))
+        if options.elsewhere:
+            keep("elsewhere", referee_side(asked, kinds, picks, folder, options))
     return row
 
 
@@ -172,7 +196,9 @@ def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
     if "stock" in row:
         good &= _print_stock(row["stock"], wall_s)
     if "referee" in row:
-        good &= _print_referee(row)
+        good &= _print_referee(row["referee"], "in the process that tuned", row.get("racing"))
+    if "elsewhere" in row:
+        _print_referee(row["elsewhere"], "in another process, other addresses", None)
     return good
 
 
@@ -209,10 +235,10 @@ def _print_stock(stock: Mapping[str, Any], wall_s: float) -> bool:
     return bool(ratio >= WANTED_RATIO)
 
 
-def _print_referee(row: Mapping[str, Any]) -> bool:
-    judged, good = row["referee"], True
+def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
+    good = True
     print(
-        f"  referee: {judged['usable']} configs × {len(judged['sizes'])} sizes in "
+        f"  referee, {where}: {judged['usable']} configs × {len(judged['sizes'])} sizes in "
         f"{judged['s']:.0f} s; cut by whet and in the reference {len(judged['late'])}, not in it "
         f"{len(judged['not_compiled'])}"
     )
@@ -230,7 +256,6 @@ def _print_referee(row: Mapping[str, Any]) -> bool:
         if name == "whet":
             good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST
             good &= found["sizes"] == len(PAPER_SIZES)
-    racing = row.get("racing")
     if racing:
         print(
             f"    kernel time: {racing['kernel_s']:.2f} s, {100 * racing['share']:.0f} % of 10 "
@@ -246,11 +271,16 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--referee", action="store_true")
+    parser.add_argument("--elsewhere", action="store_true", help="referee in a new process too")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--stock-budget", type=float, default=150.0, help="seconds of compiling")
     parser.add_argument("--stock-configs", type=int, default=40, help="usable ones come first")
     parser.add_argument("--compile-limit", type=float, default=30.0, help="seconds a config")
+    parser.add_argument(
+        "--stock-jobs", type=int, default=0, help="compile the rest so many at once"
+    )
+    parser.add_argument("--rest-limit", type=float, default=250.0, help="seconds for one of these")
     parser.add_argument("--bench-budget", type=float, default=45.0, help="seconds of benchmarks")
     parser.add_argument("--samples", type=int, default=30, help="of the referee")
     parser.add_argument("--cut-limit", type=float, default=45.0, help="for configs whet cut")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FLOOR_S = 2.0
+FLOOR_S = 1.5
 FACTOR = 3.0
 
 # How many builds must have led to a measured config before any is cut.

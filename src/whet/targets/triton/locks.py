@@ -9,9 +9,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from whet.measure.timer import Reading, Runnable, Timer, Warm
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.measure import Bench, FirstLook, Reading, Round
+from whet.measure.bench import Built
 
 
 @contextlib.contextmanager
@@ -53,36 +57,65 @@ _thread = threading.local()
 
 
 class OneAtATime:
-    """A timer that holds its GPU's lock while it measures: two processes that time on one device
+    """A bench that holds its GPU's lock while it measures: two processes that time on one device
     at once time each other. A hook that tunes another kernel meanwhile is in the same thread, and
     has the lock already."""
 
-    def __init__(self, timer: Timer, path: Path, wait_s: float = 60.0) -> None:
-        self._timer = timer
+    def __init__(self, bench: Bench, path: Path, wait_s: float = 60.0) -> None:
+        self._bench = bench
         self._path = path
         self._wait_s = wait_s
 
     @property
-    def name(self) -> str:
-        return self._timer.name
+    def in_process(self) -> bool:
+        return self._bench.in_process
 
-    def __getattr__(self, name: str) -> Any:
-        """What a timer may have beyond the contract."""
-        value = getattr(self._timer, name)
-        return self._turn if name == "turn" else value
-
-    def _turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+    def first(
+        self,
+        config: Config,
+        artifact: Any,
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
+    ) -> FirstLook:
         with self._alone():
-            readings: list[Reading] = self._timer.turn(runs, warms)  # type: ignore[attr-defined]
-        return readings
+            return self._bench.first(
+                config, artifact, samples, limit_s=limit_s, beyond_ns=beyond_ns
+            )
 
-    def warm(self, run: Runnable) -> Warm:
+    def looks(
+        self,
+        built: Sequence[Built],
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        beyond_ns: float | None = None,
+    ) -> list[FirstLook | ConfigFailure]:
         with self._alone():
-            return self._timer.warm(run)
+            return self._bench.looks(built, samples, limit_s=limit_s, beyond_ns=beyond_ns)
 
-    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+    def sample(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> tuple[Reading, FrozenMap[float]]:
         with self._alone():
-            return self._timer.measure(run, samples, warm)
+            return self._bench.sample(config, artifact, samples, limit_s=limit_s)
+
+    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+        with self._alone():
+            return self._bench.round(built, limit_s=limit_s)
+
+    def forget(self, config: Config) -> None:
+        self._bench.forget(config)
+
+    def close(self) -> None:
+        self._bench.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

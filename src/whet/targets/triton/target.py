@@ -90,9 +90,8 @@ class TritonTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)
-        return LocalBench(
-            self, OneAtATime(self._timer, lock), check_each=self.call.gate is not None
-        )
+        bench = LocalBench(self, self._timer, check_each=self.call.gate is not None)
+        return OneAtATime(bench, lock)
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""
