@@ -51,6 +51,12 @@ L2BytesOption = Annotated[
 CudaGraphOption = Annotated[
     bool, typer.Option("--cuda-graph", help="Time launches as CUDA graphs, for a slow host.")
 ]
+SamplesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--samples", metavar="N", help="No race: so many samples of every config, for a table."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 

@@ -16,7 +16,7 @@ Examples:
 A flag wins over a variable, a variable over the file, the file over defaults.
 Variables: WHET_STORE, WHET_BUDGET, WHET_SEED, WHET_JOBS, WHET_SEARCH,
 WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2, WHET_L2_BYTES,
-WHET_CUDA_GRAPH.
+WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE.
 The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
@@ -51,6 +51,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     from whet.cli.reading import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
+    samples = settings.samples
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "budget": (str(settings.budget), str(settings.budget)),
@@ -63,4 +64,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "l2": (settings.l2, settings.l2),
         "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
         "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),
+        "samples": (samples, "as the race wants" if samples is None else str(samples)),
+        "race": (settings.race, settings.race),
     }

@@ -18,6 +18,7 @@ from whet.cli.options import (
     L2BytesOption,
     L2Option,
     QuietOption,
+    SamplesOption,
     SearchOption,
     SeedOption,
     StoreOption,
@@ -72,6 +73,7 @@ def tune(
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
+    samples: SamplesOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -96,6 +98,7 @@ def tune(
         "l2": l2,
         "l2_bytes": l2_bytes,
         "cuda_graph": "yes" if cuda_graph else None,
+        "samples": samples,
     }
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)

@@ -36,14 +36,17 @@ class Knowledge:
         space: Space,
         limits: dict[LimitKind, float | None],
         method: Method | None = None,
+        samples: int = 0,
     ) -> Knowledge:
         """What was measured in another way than by `method` (another timer, another state of the
-        L2 cache) is not known; failures hold however their config would have been measured."""
+        L2 cache), or less often than `samples`, is not known; failures hold however their config
+        would have been measured."""
         settled = {
             trial.config.id: trial
             for trial in store.trials(workload_id)
             if trial.config in space
             and _comparable(trial, method)
+            and (trial.timing is None or len(trial.timing.samples) >= samples)
             and not _worth_retrying(trial, limits)
         }
         for run in store.runs(workload_id):

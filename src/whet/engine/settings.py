@@ -33,7 +33,8 @@ class Settings:
     """`store` None is the default place; `memory_bytes` None is what the machine has free.
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
-    read to clear it, None as much as the device has, 0 none, which is the same as warm.
+    read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
+    turns the race off: every config gets so many.
     """
 
     store: str | None = None
@@ -47,6 +48,8 @@ class Settings:
     l2: Literal["cold", "warm"] = "cold"
     l2_bytes: int | None = None
     cuda_graph: bool = False
+    samples: int | None = None
+    race: Literal["default", "halving"] = "default"
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,8 @@ _TABLE: dict[str, _Setting] = {
     "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
     "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
+    "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
+    "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

@@ -33,7 +33,6 @@ from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
 from whet.engine.timeline import TimelineKeeper
 from whet.engine.workbench import Workbench
-from whet.measure import Race
 from whet.search import Strategy, make_strategy
 from whet.store import Store, open_store
 
@@ -92,7 +91,14 @@ def tune(
             opened = store
         shield = stack.enter_context(Shield())
         return _Tuning(
-            target, strategy, opened, settings, plan or Plan(), ledger, on_event, shield
+            target,
+            strategy,
+            opened,
+            settings,
+            (plan or Plan()).under(settings),
+            ledger,
+            on_event,
+            shield,
         ).run()
 
 
@@ -168,7 +174,12 @@ class _Tuning:
             "memory_bytes": self._memory,
         }
         return Knowledge.recall(
-            self._store, self._run.workload.id, self._target.space, limits, self._target.method
+            self._store,
+            self._run.workload.id,
+            self._target.space,
+            limits,
+            self._target.method,
+            self._plan.fixed_samples or 0,
         )
 
     def _planned(self) -> int | None:
@@ -194,7 +205,7 @@ class _Tuning:
                 target=self._target,
                 builder=builder,
                 bench=bench,
-                race=Race(self._plan.race),
+                race=self._plan.new_race(),
                 plan=self._plan,
                 recorder=self._recorder,
                 ledger=self._ledger,

@@ -5,6 +5,7 @@ from whet.measure.cpu import CpuTimer
 from whet.measure.cuda import CudaTimer
 from whet.measure.duel import Duel, DuelOutcome
 from whet.measure.gate import Verdict, compare
+from whet.measure.halving import Halving
 from whet.measure.local import LocalBench
 from whet.measure.policy import DuelPolicy, RacePolicy
 from whet.measure.race import Exit, Race, Request, Standing
@@ -22,6 +23,7 @@ __all__ = [
     "DuelPolicy",
     "Exit",
     "FirstLook",
+    "Halving",
     "Loaded",
     "Loader",
     "LocalBench",

@@ -75,6 +75,8 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_L2": "warm",
         "WHET_L2_BYTES": "64M",
         "WHET_CUDA_GRAPH": "yes",
+        "WHET_SAMPLES": "10",
+        "WHET_RACE": "halving",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -90,6 +92,8 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         l2="warm",
         l2_bytes=64 * 2**20,
         cuda_graph=True,
+        samples=10,
+        race="halving",
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 
