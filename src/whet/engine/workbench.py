@@ -19,7 +19,7 @@ from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
-from whet.measure import Bench, Exit, FirstLook, Race, Reading, Round
+from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
 
 HOST_BOUND = (
     "timed one launch at a time, since the host was too slow to fill the queue; "
@@ -79,13 +79,13 @@ class Workbench:
         return limit
 
     @property
-    def _beyond_ns(self) -> float | None:
+    def _hopeless(self) -> Hopeless | None:
         best = None if self.plan.fixed_samples is not None else self.race.incumbent
         timing = None if best is None else self.candidates[best].known_timing
-        policy = self.plan.race
         if timing is None:
             return None
-        return policy.hopeless_warm_up * timing.median_ns + policy.warm_up_slack_ns
+        policy = self.plan.race
+        return Hopeless(timing.median_ns, policy.hopeless_warm_up, policy.warm_up_slack_ns)
 
     def built(self, result: BuildResult) -> Candidate:
         candidate = self.candidates[result.config.id]
@@ -123,7 +123,7 @@ class Workbench:
                     candidate.artifact,
                     self.plan.first_samples,
                     limit_s=allowed,
-                    beyond_ns=self._beyond_ns,
+                    hopeless=self._hopeless,
                 )
             except ConfigFailure as failure:
                 parts["measure"] = time.perf_counter() - start
@@ -145,7 +145,7 @@ class Workbench:
                 [(candidate.config, candidate.artifact) for candidate in candidates],
                 self.plan.first_samples,
                 limit_s=limit,
-                beyond_ns=self._beyond_ns,
+                hopeless=self._hopeless,
             )
             costs = (Cost(one.seconds) for one in taken if isinstance(one, FirstLook))
             parts.update(sum(costs, Cost()).work)

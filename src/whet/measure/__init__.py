@@ -1,6 +1,6 @@
 """Timers, stopping rules, the race and the duel, the correctness gate, the bench."""
 
-from whet.measure.bench import Bench, Built, FirstLook, Loaded, Loader, Round
+from whet.measure.bench import Bench, Built, FirstLook, Hopeless, Loaded, Loader, Round
 from whet.measure.cpu import CpuTimer
 from whet.measure.cuda import CudaTimer
 from whet.measure.duel import Duel, DuelOutcome
@@ -24,6 +24,7 @@ __all__ = [
     "Exit",
     "FirstLook",
     "Halving",
+    "Hopeless",
     "Loaded",
     "Loader",
     "LocalBench",

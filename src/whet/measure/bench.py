@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from whet.core.config import Config, Value
@@ -37,6 +37,22 @@ class Loader(Protocol):
     """What a target gives to load its artifacts, in the process that measures."""
 
     def load(self, config: Config, artifact: Any) -> Loaded: ...
+
+
+@dataclass(frozen=True)
+class Hopeless:
+    """When a warm-up alone says that a config has lost: so many times the best, and some more."""
+
+    best_ns: float
+    times: float
+    slack_ns: float
+
+    def includes(self, ns: float) -> bool:
+        return ns > self.times * self.best_ns + self.slack_ns
+
+    def after(self, ns: float) -> Hopeless:
+        """The same once a config of `ns` is known."""
+        return self if ns >= self.best_ns else replace(self, best_ns=ns)
 
 
 @dataclass(frozen=True)
@@ -83,12 +99,12 @@ class Bench(Protocol):
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> FirstLook:
         """Loads, checks, warms up and takes the first samples, in one round trip.
 
-        A config whose warm-up alone is slower than `beyond_ns` gets no samples: its reading is
-        the warm-up's, marked `contaminated`.
+        A config whose warm-up is `hopeless` gets no samples: its reading is the warm-up's, marked
+        `contaminated`.
         """
 
     def looks(
@@ -97,7 +113,7 @@ class Bench(Protocol):
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> list[FirstLook | ConfigFailure]:
         """The same for many short kernels, in one round trip; who fails has a failure instead."""
 

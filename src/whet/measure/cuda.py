@@ -115,6 +115,30 @@ class CudaTimer:
             self._used = self._api.clock()
         return warm
 
+    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
+        """The same for several, some from one queue."""
+        warms: list[Warm] = []
+        with self._api.current():
+            self._wake()
+            executions = [self._execution(run, captured=False) for run in runs]
+            guess = CudaWarm(1, 1.0, 0.0, host_ns=self._host_ns)
+            known = [guess] * len(executions)
+            while len(warms) < len(executions):
+                some = executions[self._together(executions, known, len(warms))]
+                start = self._api.clock()
+                batch = self._queue(some, self._sleep_for(self._host_ns * len(some)))
+                if batch.dry:
+                    warms += [self._warm(execution) for execution in some]
+                    continue
+                self._host_ns = batch.host_ns
+                seconds = (self._api.clock() - start) / len(some) / 1e9
+                warms += [
+                    CudaWarm(1, ns, seconds, kernel_s=ns / 1e9, host_ns=batch.host_ns)
+                    for ns in batch.samples
+                ]
+            self._used = self._api.clock()
+        return warms
+
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         known = _known(warm)
         with self._api.current():

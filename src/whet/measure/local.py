@@ -8,7 +8,7 @@ from typing import Any, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.measure.bench import Built, FirstLook, Loader, Round
+from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 
@@ -34,9 +34,9 @@ class LocalBench:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> FirstLook:
-        return self._station.first(config, artifact, samples, beyond_ns)
+        return self._station.first(config, artifact, samples, hopeless)
 
     def looks(
         self,
@@ -44,9 +44,9 @@ class LocalBench:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> list[FirstLook | ConfigFailure]:
-        return self._station.looks(built, samples, beyond_ns)
+        return self._station.looks(built, samples, hopeless)
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None

@@ -12,7 +12,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.measure import failures
-from whet.measure.bench import Built, FirstLook, Loader, Round
+from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 from whet.workers.session import RemoteError, Session, WorkerDied, WorkerTimeout
@@ -61,9 +61,9 @@ class RemoteBench:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> FirstLook:
-        look: FirstLook = self._call("first", config, artifact, samples, beyond_ns, limit_s=limit_s)
+        look: FirstLook = self._call("first", config, artifact, samples, hopeless, limit_s=limit_s)
         return look
 
     def looks(
@@ -72,18 +72,18 @@ class RemoteBench:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> list[FirstLook | ConfigFailure]:
         taken: list[FirstLook | ConfigFailure]
         try:
-            taken = self._call("looks", tuple(built), samples, beyond_ns, limit_s=limit_s)
+            taken = self._call("looks", tuple(built), samples, hopeless, limit_s=limit_s)
         except ConfigFailure:
             # One of them ended the process that ran them all, or took all of the time.
             taken = []
             for config, artifact in built:
                 try:
                     taken.append(
-                        self.first(config, artifact, samples, limit_s=limit_s, beyond_ns=beyond_ns)
+                        self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
                     )
                 except ConfigFailure as failure:
                     taken.append(failure)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.measure.bench import Built, FirstLook, Loaded, Loader, Round
+from whet.core.timing import median
+from whet.measure.bench import Built, FirstLook, Hopeless, Loaded, Loader, Round
 from whet.measure.failures import from_exception
-from whet.measure.timer import Reading, Timer, Warm, run_once
+from whet.measure.timer import Reading, Timer, Warm, joined, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -61,38 +62,113 @@ class Station:
         self._warm_ups: dict[str, Warm] = {}
 
     def first(
-        self, config: Config, artifact: Any, samples: int, beyond_ns: float | None = None
+        self, config: Config, artifact: Any, samples: int, hopeless: Hopeless | None = None
     ) -> FirstLook:
         phases = _Phases()
-        self.forget(config.id)
         with self._failing(config):
-            loaded = self._load(config, artifact, phases)
-            if self._check_each:
-                with phases.phase("check"):
-                    verdict = loaded.check()
-                if not verdict.ok:
-                    raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
+            loaded = self._checked(config, artifact, phases)
             warm = self._warm(config, loaded, phases)
-            hopeless = beyond_ns is not None and warm.estimate_ns > beyond_ns
-            if hopeless:
-                reading = self._hopeless(warm)
+            lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
+            if lost:
+                reading = self._as_it_warmed_up(warm)
             else:
                 with phases.phase("measure"):
                     reading = self._timer.measure(loaded, samples, warm)
                 phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)
-        return FirstLook(reading, facts, phases.frozen(), hopeless)
+        return FirstLook(reading, facts, phases.frozen(), lost)
 
     def looks(
-        self, built: Sequence[Built], samples: int, beyond_ns: float | None = None
+        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None = None
+    ) -> list[FirstLook | ConfigFailure]:
+        if hasattr(self._timer, "turn") and 1 < len(built) <= self._capacity:
+            return self._looks_together(built, samples, hopeless)
+        return self._looks_in_turn(built, samples, hopeless)
+
+    def _looks_in_turn(
+        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None
     ) -> list[FirstLook | ConfigFailure]:
         taken: list[FirstLook | ConfigFailure] = []
         for config, artifact in built:
             try:
-                taken.append(self.first(config, artifact, samples, beyond_ns))
+                look = self.first(config, artifact, samples, hopeless)
             except ConfigFailure as failure:
                 taken.append(failure)
+                continue
+            taken.append(look)
+            if hopeless is not None:
+                hopeless = hopeless.after(median(look.reading.samples))
         return taken
+
+    def _looks_together(
+        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None
+    ) -> list[FirstLook | ConfigFailure]:
+        """One launch of everybody first: these tell who is worth a sample."""
+        phases = {config.id: _Phases() for config, _ in built}
+        failures: dict[str, ConfigFailure] = {}
+        loaded: dict[str, Loaded] = {}
+        for config, artifact in built:
+            try:
+                with self._failing(config):
+                    loaded[config.id] = self._checked(config, artifact, phases[config.id])
+            except ConfigFailure as failure:
+                failures[config.id] = failure
+        try:
+            readings = self._group(loaded, samples, hopeless, phases)
+        except Exception:
+            # One of them failed in the middle of the others; one by one it will be seen who.
+            left = self._looks_in_turn([b for b in built if b[0].id in loaded], samples, hopeless)
+            again = dict(zip(loaded, left, strict=True))
+            return [failures.get(config.id) or again[config.id] for config, _ in built]
+        return [
+            failures.get(config.id)
+            or FirstLook(
+                readings[config.id],
+                FrozenMap(loaded[config.id].facts),
+                phases[config.id].frozen(),
+                hopeless=readings[config.id].quality == "contaminated",
+            )
+            for config, _ in built
+        ]
+
+    def _group(
+        self,
+        loaded: dict[str, Loaded],
+        samples: int,
+        hopeless: Hopeless | None,
+        phases: dict[str, _Phases],
+    ) -> dict[str, Reading]:
+        timer: Any = self._timer
+        began = time.perf_counter()
+        warms: dict[str, Warm] = dict(zip(loaded, timer.warm_all([*loaded.values()]), strict=True))
+        _share(phases, warms, "warmup", time.perf_counter() - began)
+        self._warm_ups.update(warms)
+        if hopeless is not None:
+            for warm in warms.values():
+                hopeless = hopeless.after(warm.estimate_ns)
+        lost = {
+            id: self._as_it_warmed_up(warm)
+            for id, warm in warms.items()
+            if hopeless is not None and hopeless.includes(warm.estimate_ns)
+        }
+        wanted = [id for id in loaded if id not in lost for _ in range(samples)]
+        began = time.perf_counter()
+        taken: list[Reading] = timer.turn(
+            [loaded[id] for id in wanted], [warms[id] for id in wanted]
+        )
+        readings = {id: joined(taken[at : at + samples]) for at, id in _steps(wanted, samples)}
+        _share(phases, readings, "measure", time.perf_counter() - began)
+        return {**lost, **readings}
+
+    def _checked(self, config: Config, artifact: Any, phases: _Phases) -> Loaded:
+        self.forget(config.id)
+        loaded = self._load(config, artifact, phases)
+        if self._check_each:
+            with phases.phase("check"):
+                verdict = loaded.check()
+            if not verdict.ok:
+                raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
+        return loaded
 
     def sample(
         self, config: Config, artifact: Any, samples: int
@@ -132,7 +208,7 @@ class Station:
         phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
         return dict(zip(ids, taken, strict=True))
 
-    def _hopeless(self, warm: Warm) -> Reading:
+    def _as_it_warmed_up(self, warm: Warm) -> Reading:
         """A warm-up that is many times slower than the best needs no better measurement."""
         return Reading(
             samples=(warm.estimate_ns,),
@@ -209,3 +285,19 @@ class Station:
         except (Exception, SystemExit) as problem:
             self.forget(config.id)
             raise from_exception(problem) from problem
+
+
+def _steps(ids: Sequence[str], size: int) -> list[tuple[int, str]]:
+    return [(at, ids[at]) for at in range(0, len(ids), size)]
+
+
+def _share(
+    phases: Mapping[str, _Phases],
+    taken: Mapping[str, Warm] | Mapping[str, Reading],
+    phase: str,
+    seconds: float,
+) -> None:
+    """Of what all took together, each gets the same, and its own kernel's time within that."""
+    for id, one in taken.items():
+        phases[id].add(phase, seconds / len(taken))
+        phases[id].add(f"{phase}.kernel", one.kernel_s)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from whet.core.timing import L2, Quality, Timing
@@ -75,16 +76,30 @@ class Reading:
         )
 
 
+def joined(readings: Sequence[Reading]) -> Reading:
+    """Several readings of one kernel as one; as trustworthy as the worst of them."""
+    first = readings[0]
+    worst: Quality = next((r.quality for r in readings if r.quality != "clean"), "clean")
+    return replace(
+        first,
+        samples=tuple(sample for reading in readings for sample in reading.samples),
+        quality=worst,
+        discarded=sum(reading.discarded for reading in readings),
+        kernel_s=sum(reading.kernel_s for reading in readings),
+        remarks=tuple(text for reading in readings for text in reading.remarks),
+    )
+
+
 class Timer(Protocol):
     """The only part of this room that touches a clock.
 
     A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
     what then still cannot be vouched for is marked in the reading's `quality`.
 
-    A timer may have `turn(runs, warms) -> readings`, one sample of each in this order, where that
-    is quicker than one `measure` after another; `primed_below_ns`, below which a kernel has to run
-    once after another one has run before it is timed; and `release()`, which gives back what it
-    holds on a device.
+    A timer may have `warm_all(runs) -> warms` and `turn(runs, warms) -> readings`, one sample of
+    each in this order, where that is quicker than one after another; `primed_below_ns`, below
+    which a kernel has to run once after another one has run before it is timed; and `release()`,
+    which gives back what it holds on a device.
     """
 
     @property

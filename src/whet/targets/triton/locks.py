@@ -14,7 +14,7 @@ from typing import Any, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.measure import Bench, FirstLook, Reading, Round
+from whet.measure import Bench, FirstLook, Hopeless, Reading, Round
 from whet.measure.bench import Built
 
 
@@ -77,12 +77,10 @@ class OneAtATime:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> FirstLook:
         with self._alone():
-            return self._bench.first(
-                config, artifact, samples, limit_s=limit_s, beyond_ns=beyond_ns
-            )
+            return self._bench.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
 
     def looks(
         self,
@@ -90,10 +88,10 @@ class OneAtATime:
         samples: int,
         *,
         limit_s: float | None = None,
-        beyond_ns: float | None = None,
+        hopeless: Hopeless | None = None,
     ) -> list[FirstLook | ConfigFailure]:
         with self._alone():
-            return self._bench.looks(built, samples, limit_s=limit_s, beyond_ns=beyond_ns)
+            return self._bench.looks(built, samples, limit_s=limit_s, hopeless=hopeless)
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
