@@ -119,9 +119,12 @@ class Looks:
         """Whom to sample again, and how often, once `waiting` verdicts depend on it."""
         if len(self._waiting) < waiting:
             return None
+        best_settled = self._incumbent is not None and self._incumbent.settled
         for entry in self._waiting.values():
             if entry.readings == 1 and entry is not self._reference:
                 return entry.id, 1
+            if entry.settled and best_settled and entry is not self._reference:
+                return entry.id, self._policy.first_samples
         if self._reference is None:
             return None
         return self._reference.id, self._policy.first_samples
@@ -171,7 +174,9 @@ class Looks:
             self._waiting.pop(entry.id, None)
             return
         if entry.readings > 1:
-            is_out = margin > math.log(self._policy.hopeless) or (entry.settled and best.settled)
+            sure = entry.visits > 1 or margin > math.log(self._policy.second_visit)
+            decided = entry.settled and best.settled and sure
+            is_out = decided or margin > math.log(self._policy.hopeless)
         else:
             is_out = margin > math.log(HOPELESS_BY_ONE_SAMPLE)
         if not is_out:

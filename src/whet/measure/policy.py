@@ -11,7 +11,8 @@ class RacePolicy:
     `visit_noise` of a kernel's level between two visits, `rerun_noise` between two runs.
 
     A config is out at once when it is `hopeless` times slower than the best. A closer call waits
-    until the device's pace has been checked, which happens every `anchor_every` such calls.
+    until the device's pace has been checked, which happens every `anchor_every` such calls; one
+    that misses by less than `second_visit` times is looked at once more before.
     A warm-up that is `hopeless_warm_up` times slower than the best, and `warm_up_slack_ns` more,
     ends a config without a sample. Rounds end at `finalists` configs, at ±`precision`, or after
     `max_samples` each; while more than `crowd` are left, at most half of them survive a round.
@@ -31,6 +32,7 @@ class RacePolicy:
     hopeless_warm_up: float = 4.0
     warm_up_slack_ns: float = 30_000.0
     anchor_every: int = 4
+    second_visit: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,30 @@ class TestAnchor:
         gone = race.record("best", [100_000, 101_000])
         assert {one.id for one in gone} == {"new0", "new1", "new2"}
 
+    def test_who_misses_narrowly_is_looked_at_once_more_where_the_policy_says_so(self) -> None:
+        race = settled_race(second_visit=1.3)
+        race.enter("unlucky", 99)
+        race.record("unlucky", [120_000, 121_000])
+        assert race.plan() == [Request("best", 2)]
+        assert race.record("best", [100_000, 101_000]) == ()
+        assert race.plan() == [Request("unlucky", 2)]
+        race.record("unlucky", [99_000, 99_500])
+        race.plan()
+        race.record("best", [100_000, 101_000])
+        assert race.verdict("unlucky") == "in"
+
+    def test_who_misses_narrowly_twice_is_out(self) -> None:
+        race = settled_race(second_visit=1.3)
+        race.enter("slow", 99)
+        race.record("slow", [120_000, 121_000])
+        race.plan()
+        race.record("best", [100_000, 101_000])
+        race.plan()
+        race.record("slow", [120_000, 121_000])
+        race.plan()
+        race.record("best", [100_000, 101_000])
+        assert race.verdict("slow") == "out"
+
     def test_if_the_device_has_slowed_down_the_call_is_off(self) -> None:
         race = settled_race()
         race.enter("new", 99)
