@@ -13,6 +13,8 @@ class TestAuto(StrategyContract):
 
 
 class TestGrid(StrategyContract):
+    diverse = False
+
     def make(self, space: Space, seed: int) -> Strategy:
         return make_strategy("grid", space, seed)
 
@@ -20,3 +22,43 @@ class TestGrid(StrategyContract):
 class TestRandom(StrategyContract):
     def make(self, space: Space, seed: int) -> Strategy:
         return make_strategy("random", space, seed)
+
+
+class TestCoordinate(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("coordinate", space, seed)
+
+
+class TestAnneal(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("anneal", space, seed)
+
+
+class TestGenetic(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("genetic", space, seed)
+
+
+class TestEvolution(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("evolution", space, seed)
+
+
+class TestGaussianProcess(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("gp", space, seed)
+
+
+class TestTpe(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("tpe", space, seed)
+
+
+class TestForest(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("forest", space, seed)
+
+
+class TestEvolveModel(StrategyContract):
+    def make(self, space: Space, seed: int) -> Strategy:
+        return make_strategy("evolve-model", space, seed)

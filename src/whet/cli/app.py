@@ -13,8 +13,22 @@ from typing import Annotated, Any, cast
 import typer
 
 from whet._version import __version__
-from whet.cli import best, cost, demo, run, settings, store, trials, tune
+from whet.cli import (
+    best,
+    compare,
+    cost,
+    demo,
+    pareto,
+    record,
+    replay,
+    run,
+    settings,
+    store,
+    trials,
+    tune,
+)
 from whet.cli.help import OrderedGroup, PlainCommand
+from whet.cli.tables import TransferCommand
 from whet.core.errors import WhetError
 
 _ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.
@@ -94,22 +108,34 @@ def _add(
     examples: str,
     name: str,
     context_settings: dict[str, Any] | None = None,
+    kind: type[PlainCommand] = PlainCommand,
 ) -> None:
     group.command(
         name,
-        cls=PlainCommand,
+        cls=kind,
         epilog=examples,
         rich_help_panel=panel or "Commands",
         context_settings=context_settings,
     )(command)
 
 
-_add(app, "Tune", tune.tune, tune.EXAMPLES, "tune")
+_add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
 _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
 _add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")
+_add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
+_add(
+    app,
+    "Study",
+    compare.compare_searches,
+    compare.EXAMPLES,
+    "compare-searches",
+    kind=TransferCommand,
+)
+_add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
+_add(app, "Study", record.record, record.EXAMPLES, "record")
 app.add_typer(stores, name="store", rich_help_panel="Keep house")
 _add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")

@@ -24,12 +24,14 @@ from whet.cli.options import (
     StoreOption,
     resolved,
 )
+from whet.cli.tables import TransferOption
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.settings import Settings
     from whet.engine.target import Target
+    from whet.engine.tuning import Transfer
     from whet.targets.triton.offline import Kernel
 
 EXAMPLES = """\b
@@ -74,6 +76,7 @@ def tune(
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
     samples: SamplesOption = None,
+    transfer: TransferOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -87,6 +90,7 @@ def tune(
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
     from whet.cli.summary import summary
+    from whet.cli.tables import from_tables
     from whet.engine.target import Target
 
     flags = {
@@ -102,14 +106,16 @@ def tune(
     }
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)
+    known = None if transfer is None else from_tables(transfer)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = locate(tunable)
     if not isinstance(target, Target):
+        target.tuner.whet_transfer = known
         _tune_kernel(target, given, flags, settings, file_of(tunable), json=json, quiet=quiet)
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
-    result, interrupted = run_tuning(target, settings, quiet=quiet)
+    result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
     if json:
         print_json(nothing_yet(target) if result is None else result.to_json())
     elif result is not None:
@@ -154,7 +160,9 @@ def _tune_kernel(
     raise_for_failures(done)
 
 
-def run_tuning(target: Target, settings: Settings, *, quiet: bool) -> tuple[Result | None, bool]:
+def run_tuning(
+    target: Target, settings: Settings, *, quiet: bool, transfer: Transfer | None = None
+) -> tuple[Result | None, bool]:
     """Tunes with progress on stderr; the result, and whether Ctrl-C ended it.
 
     A result is None only when Ctrl-C came before anything was measured.
@@ -165,7 +173,8 @@ def run_tuning(target: Target, settings: Settings, *, quiet: bool) -> tuple[Resu
 
     try:
         with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
-            return run(target, settings=settings, on_event=on_event), False
+            result = run(target, settings=settings, transfer=transfer, on_event=on_event)
+            return result, False
     except Interrupted as interrupted:
         return interrupted.result, True
     except KeyboardInterrupt:

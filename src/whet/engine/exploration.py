@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 
 from whet.build import BuildResult, cut_for
 from whet.core.config import Config
@@ -40,11 +40,13 @@ class Exploration:
         strategy: Strategy,
         reserve_s: float,
         relatives: Callable[[], Sequence[Trial]] = tuple,
+        known: Container[str] = (),
     ) -> None:
         self._b = bench
         self._strategy = strategy
         self._reserve_s = reserve_s
         self._relatives = relatives
+        self._known = known
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
         self._batch = FIRST_BATCH
@@ -71,7 +73,7 @@ class Exploration:
                 self._b.builder.cancel_all()
                 break
             if self._may_measure:
-                candidates = [one for one in self._next() if not self._is_twin(one)]
+                candidates = self._distinct(self._next())
                 if candidates:
                     self._look_at(candidates)
                 self._recheck_the_best()
@@ -94,19 +96,30 @@ class Exploration:
 
     def _top_up(self) -> None:
         waiting = self._b.builder.pending + len(self._built)
+        # A strategy that learns is asked for no more at once than keeps the cores busy.
+        guided = getattr(self._strategy, "guided", False)
         if self._b.target.shares_host:
-            wanted = self._batch * self._b.jobs if waiting == 0 else 0
+            wanted = (1 if guided else self._batch) * self._b.jobs if waiting == 0 else 0
         else:
-            wanted = 4 * self._b.jobs - waiting
+            wanted = (1 if guided else 4) * self._b.jobs - waiting
         wanted = min(wanted, self._room)
         if wanted <= 0 or self._exhausted:
             return
+        authors = [] if self._asked else self._authors_first()
         with self._b.ledger.phase("search"):
-            configs = self._strategy.ask(wanted)
-        self._exhausted = not configs
+            configs = self._strategy.ask(wanted - len(authors))
+        self._exhausted = not configs and wanted > len(authors)
         self._batch = min(2 * self._batch, LARGEST_BATCH)
+        new = [config for config in configs if config.id not in self._b.candidates]
+        configs = [*authors, *(config for config in new if config not in authors)]
         rejected = [found for config in configs if (found := self._start(config))]
         self._fail(rejected)
+
+    def _authors_first(self) -> list[Config]:
+        """Whatever the strategy thinks of it: it is what people have now, and compare with."""
+        first = self._b.target.space.first
+        tried = first is None or first.id in self._b.candidates or first.id in self._known
+        return [] if tried or first is None else [first]
 
     def _start(self, config: Config) -> tuple[Candidate, ConfigFailure] | None:
         candidate = Candidate(config, order=len(self._b.candidates))
@@ -192,6 +205,19 @@ class Exploration:
         if self._b.seconds_left < 10.0:  # then every look is watched by the clock
             many = 1
         return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
+
+    def _distinct(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """One of each binary that has not been measured; its twins wait for what comes of it."""
+        chosen: list[Candidate] = []
+        seen: set[Hashable] = set()
+        for candidate in candidates:
+            same = self._b.target.twin(candidate.config, candidate.facts)
+            if same in seen:
+                self._push(candidate)
+            elif not self._is_twin(candidate):
+                chosen.append(candidate)
+                seen.update(() if same is None else (same,))
+        return chosen
 
     def _is_twin(self, candidate: Candidate) -> bool:
         """The same binary again: what was measured of its twin holds for it."""

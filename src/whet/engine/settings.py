@@ -34,7 +34,8 @@ class Settings:
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
-    turns the race off: every config gets so many.
+    turns the race off: every config gets so many. With `learn` a search starts from what the store
+    knows of the kernel's other workloads.
     """
 
     store: str | None = None
@@ -50,6 +51,7 @@ class Settings:
     cuda_graph: bool = False
     samples: int | None = None
     race: Literal["default", "halving"] = "default"
+    learn: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ _TABLE: dict[str, _Setting] = {
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
     "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
+    "learn": _Setting("learn", _yes_or_no, "yes or no"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

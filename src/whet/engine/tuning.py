@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from whet._version import __version__
 from whet.build import Builder
@@ -26,6 +27,7 @@ from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Shield
 from whet.engine.known import Knowledge, relatives
+from whet.engine.learning import learned
 from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
@@ -33,12 +35,16 @@ from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
 from whet.engine.timeline import TimelineKeeper
 from whet.engine.workbench import Workbench
-from whet.search import Strategy, make_strategy
+from whet.learn.prior import Prior
+from whet.search import Strategy, check_search, make_strategy
 from whet.store import Store, open_store
 
 # Without a budget, a space up to this size is raced whole; a larger one gets this many trials.
 WHOLE_SPACE = 1024
 DEFAULT_TRIALS = 200
+
+
+Transfer: TypeAlias = Prior | Callable[[Space], Prior | None]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -59,13 +65,16 @@ def tune(
     jobs: int | None = None,
     settings: Settings | None = None,
     plan: Plan | None = None,
+    transfer: Transfer | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Result:
     """Finds the fastest config of a target and remembers it.
 
-    What is not given comes from the settings (environment, file, defaults). `store=":memory:"`
-    leaves nothing behind. Raises `TuningFailedError` where nothing works, and `Interrupted`, which
-    is a KeyboardInterrupt with the best so far, on Ctrl-C.
+    `transfer` is what is known of its space beforehand, or a function that says so of a space;
+    without it, a search that cannot try everything learns from the store's other workloads of the
+    same kernel. What is not given comes from the settings (environment, file, defaults).
+    `store=":memory:"` leaves nothing behind. Raises `TuningFailedError` where nothing works, and
+    `Interrupted`, which is a KeyboardInterrupt with the best so far, on Ctrl-C.
     """
     if not isinstance(target, Target):
         raise UsageError(
@@ -82,7 +91,7 @@ def tune(
     ledger = WallLedger()
     if target.space.first is None:
         raise TuningFailedError(f"the space of '{target.name}' {_why_empty(target.space)}")
-    strategy = make_strategy(search or settings.search, target.space, settings.seed)
+    check_search(search or settings.search)
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store
@@ -90,6 +99,7 @@ def tune(
         else:
             opened = store
         shield = stack.enter_context(Shield())
+        strategy = _strategy(search or settings.search, target, opened, settings, transfer)
         return _Tuning(
             target,
             strategy,
@@ -100,6 +110,27 @@ def tune(
             on_event,
             shield,
         ).run()
+
+
+def _strategy(
+    search: str | Strategy,
+    target: Target,
+    store: Store,
+    settings: Settings,
+    transfer: Transfer | None,
+) -> Strategy:
+    space, budget = target.space, _effective_budget(settings.budget, target.space)
+    whole = not budget.bounded or (budget.seconds is None and space.is_small(budget.trials or 0))
+    if not isinstance(search, str):
+        return make_strategy(search, space, settings.seed)
+    prior: Prior | None
+    if transfer is not None:
+        prior = transfer(space) if callable(transfer) else transfer
+    elif whole or not settings.learn:
+        prior = None
+    else:
+        prior = learned(store, target.workload(), space)
+    return make_strategy(search, space, settings.seed, prior, whole=whole)
 
 
 class _Tuning:
@@ -222,6 +253,7 @@ class _Tuning:
                 self._strategy,
                 self._reserve_s,
                 lambda: relatives(self._store, self._run.workload, self._target.space),
+                self._known.settled,
             )
             exploration.run()
             self._exhaustive = exploration.complete

@@ -2,16 +2,20 @@
 
 `table.py` is what a table is, `files.py` how it is kept (`encoding.py` describes the format),
 `recording.py` makes one from stores, and `foreign.py` reads other people's.
+`simulation.py` tunes on a table and `lab.py` does so many times; `scores.py` and `pareto_study.py`
+say what came of it.
 """
 
 from whet.replay.decoding import TableError
 from whet.replay.files import shipped, write_table
 from whet.replay.reading import read_kernel_tuner, read_t4, read_table
 from whet.replay.recording import table_from_stores
+from whet.replay.simulation import Course, replay_space, simulate
 from whet.replay.table import Build, Optimum, Origin, Outcome, Table, TableWorkload
 
 __all__ = [
     "Build",
+    "Course",
     "Optimum",
     "Origin",
     "Outcome",
@@ -21,7 +25,9 @@ __all__ = [
     "read_kernel_tuner",
     "read_t4",
     "read_table",
+    "replay_space",
     "shipped",
+    "simulate",
     "table_from_stores",
     "write_table",
 ]

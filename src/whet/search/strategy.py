@@ -22,6 +22,9 @@ class Strategy(Protocol):
     - With the same seed and the same calls it asks for the same configs. Randomness comes from
       its own generator; the global ones are neither used nor seeded.
     - It reads no clock, touches no file and prints nothing.
+
+    One whose next choice depends on the outcomes so far has `guided = True`: it is then asked for
+    no more at a time than can be built at once.
     """
 
     @property

@@ -73,6 +73,10 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "best",
         "trials",
         "cost",
+        "replay",
+        "compare-searches",
+        "pareto",
+        "record",
         "settings",
         "store",
     ]

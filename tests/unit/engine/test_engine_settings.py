@@ -77,6 +77,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_CUDA_GRAPH": "yes",
         "WHET_SAMPLES": "10",
         "WHET_RACE": "halving",
+        "WHET_LEARN": "no",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -94,6 +95,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         cuda_graph=True,
         samples=10,
         race="halving",
+        learn=False,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

@@ -71,9 +71,15 @@ class TestAuto:
         assert asked[0] == SMALL.first
         assert set(asked) == set(SMALL)
 
-    def test_it_samples_a_large_one(self) -> None:
-        space = wide(10, 10)
+    def test_a_space_that_is_tried_whole_comes_in_random_order(self) -> None:
+        space = wide(3, 5)
         assert make_strategy("auto", space, 5).ask(50) == Random(space, 5).ask(50)
+
+    def test_one_that_is_not_is_searched(self) -> None:
+        space = wide(3, 5)
+        searching = make_strategy("auto", space, 5, whole=False)
+        assert getattr(searching, "guided", False)
+        assert searching.ask(50) != Random(space, 5).ask(50)
 
     def test_it_keeps_its_name(self) -> None:
         assert make_strategy("auto", SMALL).name == "auto"
@@ -94,7 +100,7 @@ class TestByName:
         with pytest.raises(UsageError) as caught:
             make_strategy("randon", SMALL, 0)
         assert str(caught.value) == (
-            "unknown search 'randon'; did you mean 'random'? valid: auto, grid, random"
+            "unknown search 'randon'; did you mean 'random'? valid: " + ", ".join(STRATEGIES)
         )
 
     def test_something_else_is_refused(self) -> None:

@@ -74,6 +74,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_inputs = whet_inputs
         self.whet_check = whet_check
         self.whet_events: Callable[[Event], None] | None = None
+        self.whet_transfer: Any = None
         self.whet_result: Result | None = None
         self.cache = Cache()
         self._tuning = threading.RLock()
@@ -293,6 +294,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 search=self.whet_search,
                 budget=self.whet_budget,
                 plan=GPU_PLAN,
+                transfer=self.whet_transfer,
                 on_event=self.whet_events,
             )
             self.whet_result = result

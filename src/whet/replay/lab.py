@@ -1,0 +1,184 @@
+"""Many simulated tunings: which strategies on which tables, how often, from which seed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whet.core.space import Space
+from whet.core.timing import Timing
+from whet.core.trial import Trial
+from whet.replay.forking import forked
+from whet.replay.simulation import Course, replay_space, simulate
+from whet.replay.table import Table, TableWorkload, canonical
+from whet.search import Strategy, make_strategy
+
+if TYPE_CHECKING:
+    from whet.learn.prior import Prior
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One workload of a table, and what the table is called."""
+
+    name: str
+    table: Table
+    workload: TableWorkload
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for config in self.table.configs for name in config)
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """One for each config with a known outcome, timed by its true median."""
+        id, medians = self.table.described(self.workload).id, self.workload.medians
+        timer = self.table.origin.timer or "replay"
+        made = []
+        for at, config in enumerate(self.table.configs):
+            status = self.table.status(self.workload, at)
+            if status is None:
+                continue
+            timing = Timing((float(medians[at]),), timer) if status.measured else None
+            facts = self.table.builds[at].facts
+            made.append(Trial(id, config, status, timing, facts=facts, id=config.id))
+        return tuple(made)
+
+    def same_as(self, other: Source) -> bool:
+        return (
+            self.table.kernel == other.table.kernel
+            and self.table.device.name == other.table.device.name
+            and canonical(self.workload.key) == canonical(other.workload.key)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Case(Source):
+    """A workload to tune, with the others that may be learned from."""
+
+    sources: tuple[Source, ...] = ()
+
+    @cached_property
+    def space(self) -> Space:
+        return replay_space(self.table, self.workload)
+
+    @cached_property
+    def prior(self) -> Prior | None:
+        if not self.sources:
+            return None
+        from whet.learn.prior import prior_from
+
+        return prior_from([source.trials for source in self.sources], self.space)
+
+    def with_sources(self, others: Iterable[Source]) -> Case:
+        """Those that tune the same parameters. The workload itself never is its own source."""
+        fit = tuple(one for one in others if one.names == self.names and not one.same_as(self))
+        return replace(self, sources=fit)
+
+    def strategy(self, search: str, seed: int) -> Strategy:
+        if self.prior is None:
+            return make_strategy(search, self.space, seed)
+        return make_strategy(search, self.space, seed, transfer=self.prior)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Repeat `r` gives the seed `seed + r` to the strategy and to the samples it is shown."""
+
+    cases: tuple[Case, ...]
+    searches: tuple[str, ...]
+    evals: int
+    repeats: int = 20
+    seed: int = 0
+    batch: int = 1
+    even_builds: bool = False
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """All repeats of one strategy on one case."""
+
+    case: Case
+    search: str
+    courses: tuple[Course, ...]
+
+    @property
+    def search_ms_per_eval(self) -> float:
+        spent = sum(course.search_s for course in self.courses)
+        return 1e3 * spent / max(1, sum(len(course.evaluations) for course in self.courses))
+
+    def fractions(self, evals: int) -> list[float]:
+        """Of the optimum, by repeat; a workload on which nothing works has none to miss."""
+        optimum = self.case.workload.optimum
+        if optimum is None:
+            return [1.0] * len(self.courses)
+        return [course.fraction(evals, optimum.ns) for course in self.courses]
+
+
+def takes_prior(search: str) -> bool:
+    """Whether the strategy of that name can learn from other workloads."""
+    return "transfer" in signature(type(make_strategy(search, Space([])))).parameters
+
+
+def cases_of(name: str, table: Table, workloads: int | None = None) -> list[Case]:
+    """One for each workload, or an evenly spread sample of so many of them."""
+    listed = table.workloads
+    if workloads is not None and workloads < len(listed):
+        spread = np.linspace(0, len(listed) - 1, workloads).round().astype(int)
+        listed = tuple(listed[at] for at in spread)
+    return [Case(name, table, workload) for workload in listed]
+
+
+def replay(
+    experiment: Experiment, jobs: int = 1, done: Callable[[int, int], None] | None = None
+) -> list[Replayed]:
+    """Case by case, strategy by strategy; `done(finished, all)` is called after each tuning."""
+    tasks = [
+        (number, search, repeat)
+        for number in range(len(experiment.cases))
+        for search in experiment.searches
+        for repeat in range(experiment.repeats)
+    ]
+    for case in experiment.cases:
+        _ = case.space, case.workload.medians  # made once, before any process is forked
+    courses: list[Course] = []
+    for course in forked(run_one, experiment, tasks, jobs):
+        courses.append(course)
+        if done is not None:
+            done(len(courses), len(tasks))
+    every = experiment.repeats
+    return [
+        Replayed(experiment.cases[number], search, tuple(courses[at : at + every]))
+        for at, (number, search, repeat) in enumerate(tasks)
+        if repeat == 0
+    ]
+
+
+def run_one(experiment: Experiment, task: tuple[int, str, int]) -> Course:
+    """Making the strategy counts as its own time too."""
+    number, search, repeat = task
+    case, seed = experiment.cases[number], experiment.seed + repeat
+    _ = case.space, case.prior
+    began = time.perf_counter()
+    strategy = case.strategy(search, seed)
+    made = time.perf_counter() - began
+    course = simulate(
+        case.table,
+        case.workload,
+        strategy,
+        experiment.evals,
+        seed=seed,
+        batch=experiment.batch,
+        even_builds=experiment.even_builds,
+    )
+    return replace(
+        course,
+        search_s=course.search_s + made,
+        seconds=tuple(elapsed + made for elapsed in course.seconds),
+    )

@@ -1,0 +1,125 @@
+"""All that `whet pareto` simulates, and what it says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from whet.core.space import Space
+from whet.replay.frontier import Comparison, Frontier, compare
+from whet.replay.lab import Case, Experiment, Source, replay, takes_prior
+from whet.replay.pareto import Cloud, Draws, Paper
+from whet.replay.racing import racing_clouds
+from whet.replay.repetition import Array, Ints
+from whet.replay.simulation import Course
+from whet.replay.table import Table, TableWorkload
+
+# A race takes some milliseconds, the paper's simulation of the same run next to nothing.
+RACED_DRAWS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingCase(Case):
+    """Only the configs that work, since the paper's runs explore no others."""
+
+    @cached_property
+    def space(self) -> Space:
+        works = np.flatnonzero(~np.isnan(self.workload.medians))
+        return Space([self.table.configs[int(at)] for at in works])
+
+
+@dataclass(frozen=True)
+class Study:
+    clouds: tuple[Cloud, ...]
+    comparisons: tuple[Comparison, ...]
+    overhead_known: bool
+
+    @cached_property
+    def frontiers(self) -> dict[str, Frontier]:
+        return {cloud.name: Frontier.of(cloud) for cloud in self.clouds}
+
+
+def study(
+    table: Table,
+    workloads: Sequence[TableWorkload],
+    plan: Draws,
+    searches: Sequence[str] = (),
+    jobs: int = 1,
+    done: Callable[[int, int], None] | None = None,
+) -> Study:
+    """The paper's variants, racing, and strategies with and without what the table's other
+    workloads teach."""
+    paper = Paper.of(table, list(workloads), plan)
+    sequential, parallel, stopped, stopped_parallel = paper.clouds()
+    draws = min(RACED_DRAWS, plan.draws)
+    raced, raced_parallel = racing_clouds(table, workloads, paper, draws, jobs)
+    clouds = [sequential, parallel, stopped, stopped_parallel, raced, raced_parallel]
+    comparisons = [
+        compare(parallel, sequential, "parallel compilation"),
+        compare(stopped, sequential, "early stopping"),
+        compare(stopped_parallel, parallel, "early stopping"),
+        compare(raced, sequential.first(draws), "racing"),
+        compare(raced_parallel, parallel.first(draws), "racing"),
+    ]
+    for search in searches:
+        learns = len(table.workloads) > 1 and takes_prior(search)
+        for transfer in (False, True) if learns else (False,):
+            name = f"{search} + transfer" if transfer else search
+            for batch, base in ((1, sequential), (plan.compile_factor, parallel)):
+                cases = _cases(table, workloads, plan.runs, transfer)
+                named = name if batch == 1 else f"{name} + {plan.parallel}"
+                found = strategy_cloud(named, cases, search, plan, batch, jobs, done)
+                clouds.append(found)
+                comparisons.append(compare(found, base, name))
+    return Study(tuple(clouds), tuple(comparisons), paper.overhead_known)
+
+
+def strategy_cloud(
+    name: str,
+    cases: Sequence[Case],
+    search: str,
+    plan: Draws,
+    batch: int,
+    jobs: int = 1,
+    done: Callable[[int, int], None] | None = None,
+) -> Cloud:
+    """Row n is after n evaluations; the runs are spread over the cases. Builds of a batch are as
+    evenly spread as the paper's effective factor has them."""
+    most = min(plan.configs[1], *(len(case.space) for case in cases))
+    each = -(-plan.runs // len(cases))
+    experiment = Experiment(tuple(cases), (search,), most, each, plan.seed, batch, even_builds=True)
+    every = [
+        (one.case, course) for one in replay(experiment, jobs, done) for course in one.courses
+    ][: plan.runs]
+    configs = np.arange(max(1, plan.configs[0]), most + 1)
+    return Cloud(
+        name=name,
+        seconds=np.array([_padded(course.seconds, configs) for _, course in every]).T,
+        fraction=np.array([_fractions(case, course, configs) for case, course in every]).T,
+        configs=configs,
+        linked=True,
+    )
+
+
+def _cases(
+    table: Table, workloads: Sequence[TableWorkload], most: int, transfer: bool
+) -> list[Case]:
+    spread = np.linspace(0, len(workloads) - 1, min(most, len(workloads))).round().astype(int)
+    cases: list[Case] = [WorkingCase("", table, workloads[at]) for at in spread]
+    if not transfer:
+        return cases
+    sources = [Source("", table, one) for one in table.workloads if one.optimum is not None]
+    return [case.with_sources(sources) for case in cases]
+
+
+def _padded(values: Sequence[float], configs: Ints) -> Array:
+    return np.asarray(np.array(values)[np.minimum(configs, len(values)) - 1])
+
+
+def _fractions(case: Case, course: Course, configs: Ints) -> Array:
+    optimum = case.workload.optimum
+    assert optimum is not None
+    return optimum.ns / _padded(course.best_ns, configs)

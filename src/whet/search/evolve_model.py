@@ -1,0 +1,135 @@
+"""A population evolved against a learned cost model, of which only the best few are measured.
+
+The model is cheap and the device is not: generations of mutants and crossings are rated by
+boosted trees fitted to what has been measured, and the top of the last generations is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from whet.core.space import Space
+from whet.learn.prior import Prior
+from whet.learn.trees import ensembles
+from whet.search.modelled import Floats, Modelled
+
+POPULATION, GENERATIONS = 64, 4
+# So many are measured before the model is fitted again; one in so many is random.
+ROUND, RANDOM_EVERY = 8, 6
+# The share of a new generation that is crossed; the rest mutates.
+CROSSED = 0.3
+_TRIES = 4
+
+
+class EvolveModel(Modelled):
+    name = "evolve-model"
+
+    def __init__(self, space: Space, seed: int = 0, *, transfer: Prior | None = None) -> None:
+        super().__init__(space, seed, transfer=transfer)
+        self._queue: list[int] = []
+        self._turn = 0
+
+    def _choose(self, free: npt.NDArray[np.intp]) -> int:
+        self._turn += 1
+        if self._turn % RANDOM_EVERY == 0:
+            return self._away(free)
+        queue = [row for row in self._queue if self._candidates.free[row]]
+        if not queue:
+            queue = self._evolved(free)
+        self._queue = queue[1:]
+        return queue[0] if queue else self._away(free)
+
+    def _evolved(self, free: npt.NDArray[np.intp]) -> list[int]:
+        """The next round: the best rated of all generations that are still free."""
+        model = self._model()
+        generation = self._ancestors(free)
+        rated: dict[int, float] = {}
+        for _ in range(GENERATIONS):
+            new = [row for row in dict.fromkeys(generation) if row not in rated]
+            if new:
+                rated.update(zip(new, self._rate(model, new).tolist(), strict=True))
+            parents = sorted(dict.fromkeys(generation), key=rated.__getitem__)[: POPULATION // 2]
+            generation = parents + [self._child(parents) for _ in range(POPULATION // 2)]
+        new = [row for row in dict.fromkeys(generation) if row not in rated]
+        if new:
+            rated.update(zip(new, self._rate(model, new).tolist(), strict=True))
+        order = sorted(rated, key=rated.__getitem__)
+        return self._apart([row for row in order if self._candidates.free[row]])
+
+    def _apart(self, order: list[int]) -> list[int]:
+        """The best of the order, and not a row of near-copies: one more step apart each time."""
+        codes = self._candidates.codes
+        chosen: list[int] = []
+        for row in order:
+            alike = sum(int((codes[row] != codes[other]).sum() < 2) for other in chosen)
+            if alike < 2:
+                chosen.append(row)
+            if len(chosen) == ROUND:
+                break
+        return chosen
+
+    def _ancestors(self, free: npt.NDArray[np.intp]) -> list[int]:
+        fastest = self._outcomes.fastest(POPULATION // 4)
+        drawn = self._rng.choice(free, min(POPULATION, len(free)), replace=False).tolist()
+        if self._ratings is not None:
+            liked = np.argsort(self._ratings, kind="stable")[: POPULATION // 2]
+            drawn = [*liked.tolist(), *drawn]
+        return [*fastest, *drawn]
+
+    def _child(self, parents: list[int]) -> int:
+        """A valid mutant or crossing; the parent itself where none is found in a few tries."""
+        codes = self._candidates.codes
+        mother = parents[self._lower(len(parents))]
+        for _ in range(_TRIES):
+            genes = codes[mother].copy()
+            if self._rng.random() < CROSSED:
+                father = codes[parents[self._lower(len(parents))]]
+                mask = self._rng.random(len(genes)) < 0.5
+                genes[mask] = father[mask]
+            else:
+                self._mutate(genes)
+            row = self._candidates.admit(genes.tolist())
+            if row is not None and row != mother:
+                return row
+        return mother
+
+    def _lower(self, n: int) -> int:
+        """A place near the top of a sorted list, more often than not."""
+        return int(min(self._rng.integers(n), self._rng.integers(n)))
+
+    def _mutate(self, genes: npt.NDArray[np.int32]) -> None:
+        book = self._candidates.book
+        at = int(self._rng.integers(len(genes)))
+        choices = len(book.parameters[at].values) + book.optional[at]
+        genes[at] = (genes[at] + 1 + self._rng.integers(max(1, choices - 1))) % choices
+
+    def _model(self) -> Any:
+        rows = list(self._outcomes.logs)
+        logs = np.array([self._outcomes.logs[row] for row in rows])
+        boosted = ensembles().GradientBoostingRegressor(
+            n_estimators=40,
+            learning_rate=0.15,
+            max_depth=3,
+            subsample=0.8,
+            max_features=0.6,
+            random_state=int(self._rng.integers(2**31)),
+        )
+        # Fast configs matter most, and a slow one is only to be known as slow.
+        weights = np.exp(np.maximum(self._outcomes.best - logs, -3.0))
+        return boosted.fit(self._points[rows], logs, sample_weight=weights)
+
+    def _rate(self, model: Any, rows: list[int]) -> Floats:
+        """Expected log time, with a malus for what is likely to fail."""
+        points = self._points
+        rated: Floats = model.predict(points[rows])
+        if self._ratings is not None:
+            trust = 8 / (8 + len(self._outcomes.logs))
+            known = [row if row < len(self._ratings) else 0 for row in rows]
+            rated = (1 - trust) * rated + trust * (self._outcomes.best + self._ratings[known])
+        chance = self._succeeding()[rows]
+        penalty: Floats = rated - np.log(chance) / math.log(2)
+        return penalty

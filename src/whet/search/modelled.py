@@ -1,0 +1,231 @@
+"""What the strategies with a model share: a pool of candidates, a start, batches, and polish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from whet.core.config import Config
+from whet.core.space import Space
+from whet.core.trial import Trial
+from whet.learn.features import Features, Points
+from whet.learn.gaussian import matern
+from whet.learn.prior import Prior
+from whet.search.candidates import Candidates
+from whet.search.outcomes import Outcomes, Risk
+
+Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+
+# The starting configs are the farthest from one another among so many random ones.
+SCATTERED = 500
+# Two configs of one batch keep about this far apart where no model keeps them apart.
+APART = 0.3
+
+
+class Modelled:
+    """Asks for `starts` configs far from one another, then for what `_choose` finds best.
+
+    A subclass gives `_choose`, and may follow what is asked and told in `_entered` and `_learned`.
+    With `transfer` most of the starts are what the prior rates best.
+    """
+
+    guided = True
+    starts = 8
+    # How many of the starts are the prior's, where there is one.
+    favoured = 6
+
+    def __init__(self, space: Space, seed: int = 0, *, transfer: Prior | None = None) -> None:
+        self._space = space
+        self._rng = np.random.default_rng(seed)
+        self._transfer = transfer
+        self._outcomes = Outcomes()
+        self._pending: dict[int, None] = {}
+        self._design: list[int] | None = None
+
+    def ask(self, n: int) -> list[Config]:
+        asked: list[Config] = []
+        while len(asked) < n:
+            row = self._next()
+            if row is None:
+                break
+            self._candidates.take(row)
+            self._pending[row] = None
+            self._entered(row)
+            asked.append(self._candidates.config(row))
+        return asked
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            row = self._candidates.row(trial.config)
+            if row is None:
+                continue
+            self._candidates.take(row)
+            self._pending.pop(row, None)
+            self._outcomes.record(row, trial)
+            self._learned(row)
+
+    def _choose(self, free: npt.NDArray[np.intp]) -> int:
+        """The free row to ask for next, once two configs have been measured."""
+        raise NotImplementedError
+
+    def _entered(self, row: int) -> None:
+        """A row was asked for."""
+
+    def _learned(self, row: int) -> None:
+        """The outcome of a row is known, also of one that nobody asked for."""
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return Candidates(self._space, self._rng)
+
+    @cached_property
+    def _features(self) -> Features:
+        return Features(self._candidates.book, self._candidates.codes)
+
+    @property
+    def _points(self) -> Points:
+        """The features of every candidate; grows with the pool."""
+        return self._grown("points", self._features)
+
+    def _grown(self, name: str, features: Features) -> Points:
+        store: dict[str, Points] = self.__dict__.setdefault("_stored_points", {})
+        codes = self._candidates.codes
+        held = store.get(name)
+        if held is None:
+            store[name] = held = features.of(codes)
+        elif len(held) < len(codes):
+            store[name] = held = np.vstack([held, features.of(codes[len(held) :])])
+        return held
+
+    @cached_property
+    def _sources(self) -> Floats | None:
+        """The expected log time of every candidate, one column a source of prior knowledge; None
+        without any. What one source does not know is what the others say together."""
+        if self._transfer is None:
+            return None
+        configs = self._candidates.configs()
+        by_source = getattr(self._transfer, "by_source", None)
+        scores = np.asarray(self._transfer.scores(configs), dtype=np.float64)
+        if not np.isfinite(scores).any():
+            return None
+        usual = np.where(np.isfinite(scores), scores, float(np.nanmedian(scores)))
+        columns = usual[:, None]
+        if by_source is not None:
+            known = np.asarray(by_source(configs), dtype=np.float64)
+            columns = np.where(np.isfinite(known), known, usual[:, None])
+        return columns if np.ptp(columns) > 0 else None
+
+    @cached_property
+    def _source_weights(self) -> Floats:
+        """How much each source counts beforehand; they add up to 1."""
+        assert self._sources is not None
+        count = self._sources.shape[1]
+        weights = np.asarray(getattr(self._transfer, "weights", ()), dtype=np.float64)
+        if len(weights) != count or weights.sum() <= 0:
+            weights = np.ones(count)
+        return np.asarray(weights / weights.sum())
+
+    @cached_property
+    def _ratings(self) -> Floats | None:
+        """The weighted mean over the sources; None without any."""
+        if self._sources is None:
+            return None
+        mean: Floats = self._sources @ self._source_weights
+        return mean
+
+    @cached_property
+    def _risk(self) -> Risk:
+        beforehand = None
+        if self._transfer is not None:
+            beforehand = np.asarray(self._transfer.failing(self._candidates.configs()))
+        return Risk(self._outcomes, beforehand)
+
+    def _succeeding(self) -> Floats:
+        """The chance of success of every candidate."""
+        return self._risk.succeeding(self._points, self._candidates.codes)
+
+    def _next(self) -> int | None:
+        free = np.flatnonzero(self._candidates.free)
+        if not len(free):
+            if not self._candidates.refill(self._rng):
+                return None
+            free = np.flatnonzero(self._candidates.free)
+        if len(free) == 1:
+            return int(free[0])
+        if self._design is None:
+            self._design = self._started(free)
+        while self._design:
+            row = self._design.pop(0)
+            if self._candidates.free[row]:
+                return row
+        if len(self._outcomes.logs) < 2:
+            return self._away(free)
+        return self._choose(free)
+
+    def _started(self, free: npt.NDArray[np.intp]) -> list[int]:
+        """The starting rows; fewer where outcomes are known already."""
+        wanted = self.starts - len(self._outcomes.logs)
+        if wanted <= 0:
+            return []
+        favoured = self._favourites(min(self.favoured, wanted))
+        return self._scattered(free, wanted, favoured)
+
+    def _scattered(
+        self, free: npt.NDArray[np.intp], n: int, after: Sequence[int] = ()
+    ) -> list[int]:
+        """`n` rows, each as far as can be from those before it, which start with `after` or with
+        one from the middle of the space. What follows from the parameters does not count here."""
+        drawn = self._rng.permutation(free)[:SCATTERED]
+        plain = self._points[:, : self._features.plain]
+        points = plain[drawn]
+        middle = int(np.argmin(((points - 0.5) ** 2).sum(axis=1)))
+        chosen = list(after) or [int(drawn[middle])]
+        nearest = np.full(len(drawn), np.inf)
+        for row in chosen:
+            nearest = np.minimum(nearest, ((points - plain[row]) ** 2).sum(axis=1))
+        while len(chosen) < min(n, len(free)):
+            at = int(np.argmax(nearest))
+            chosen.append(int(drawn[at]))
+            nearest = np.minimum(nearest, ((points - points[at]) ** 2).sum(axis=1))
+        return chosen
+
+    def _favourites(self, n: int) -> list[int]:
+        """The configs that together serve the sources best: first what is best on average, then
+        what is best for those that the first does not suit, and so on."""
+        if self._sources is None:
+            return []
+        failing = 1 - self._succeeding()
+        slower = self._sources + failing[:, None]
+        slower[~self._candidates.free] = np.inf
+        reached = np.full(slower.shape[1], np.inf)
+        chosen: list[int] = []
+        for _ in range(n):
+            together = np.minimum(slower, reached) @ self._source_weights
+            # Of equals the one that is best on average.
+            together += 0.05 * (slower @ self._source_weights)
+            together[chosen] = np.inf
+            row = int(np.argmin(together))
+            if not np.isfinite(together[row]):
+                break
+            chosen.append(row)
+            reached = np.minimum(reached, slower[row])
+        return chosen
+
+    def _away(self, free: npt.NDArray[np.intp]) -> int:
+        """While next to nothing works: a random one, away from what failed."""
+        drawn = self._rng.permutation(free)[:SCATTERED]
+        chance = self._succeeding()[drawn]
+        return int(drawn[int(np.argmax(chance))])
+
+    def _closeness(self, row: int) -> Floats:
+        """1 at the row, 0 far from it."""
+        points = self._points
+        near = matern(((points - points[row]) ** 2).sum(axis=1) / np.float32(APART**2))
+        return near.astype(np.float64)
+
+    def _most(self, appeal: Floats | Singles, free: npt.NDArray[np.intp]) -> int:
+        return int(free[int(np.argmax(appeal[free]))])

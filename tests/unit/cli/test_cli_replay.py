@@ -1,0 +1,206 @@
+"""`whet replay`, `whet compare-searches` and `whet record`, as one types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.config import Config
+from whet.core.device import Device
+from whet.core.errors import UsageError
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.replay import Build, Outcome, Table, TableWorkload, read_table, write_table
+from whet.store import open_store
+from whet.testing.samples import a_trial, a_workload
+
+Whet = Callable[..., Any]
+
+
+def a_table(workloads: int = 1, device: str = "GPU A") -> Table:
+    """Twelve configs, of which one fails."""
+    configs = tuple(Config(BM=16 * at, W=warps) for at in range(1, 5) for warps in (2, 4, 8))
+    rows = []
+    for number in range(1, workloads + 1):
+        outcomes = [
+            Outcome(Status.OK, ((1000 * number + 100 * at, 1010 * number + 100 * at),))
+            for at in range(len(configs) - 1)
+        ]
+        rows.append(TableWorkload.of({"M": number}, [*outcomes, Outcome(Status.RUN_ERROR)]))
+    return Table(
+        kernel="k",
+        fingerprint="",
+        device=Device(device, "", ""),
+        configs=configs,
+        builds=tuple(Build(Status.OK, 0.5) for _ in configs),
+        workloads=tuple(rows),
+    )
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> str:
+    write_table(a_table(), tmp_path / "one.whet.json.gz")
+    return "one.whet.json.gz"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> str:
+    write_table(a_table(5, "GPU B"), tmp_path / "many.whet.json.gz")
+    return "many.whet.json.gz"
+
+
+@pytest.mark.parametrize("command", ["replay", "compare-searches", "pareto", "record"])
+def test_every_help_has_a_purpose_and_examples_and_fits_a_page(whet: Whet, command: str) -> None:
+    ran = whet(command, "--help")
+    assert ran.code == 0
+    assert "Examples:\n" in ran.out
+    assert ran.widest <= 80
+
+
+def test_json_has_what_was_found_by_evaluations(whet: Whet, one: str) -> None:
+    ran = whet(
+        "replay", one, "--search", "grid,random", "--evals", "1,12", "--repeats", "3", "--json"
+    )
+    assert ran.code == 0
+    rows = json.loads(ran.out)["tables"]
+    assert [row["search"] for row in rows] == ["grid", "random"]
+    grid = rows[0]
+    assert grid["table"] == one
+    assert grid["optimum"] == 1005.0
+    assert grid["found"] == {"1": 1.0, "12": 1.0}
+    assert set(grid["worst"]) == {"1", "12"}
+    assert grid["search_ms_per_eval"] >= 0
+
+
+def test_the_readable_table_fits_a_page_and_ends_with_means(
+    whet: Whet, one: str, many: str
+) -> None:
+    ran = whet("replay", one, many, "--search", "random", "--repeats", "2", "--evals", "3,5")
+    assert ran.code == 0
+    assert ran.widest <= 80
+    assert "many M=5" in ran.out
+    assert ran.out.splitlines()[-1].startswith("mean of 6")
+
+
+def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
+    ran = whet("replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json")
+    assert [row["workload"]["M"] for row in json.loads(ran.out)["tables"]] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--search", "gridd"), "unknown search 'gridd'; did you mean 'grid'? valid: auto"),
+        (("--evals", "10,x"), "--evals '10,x' cannot be read"),
+        (("--evals", "0"), "--evals '0' cannot be read"),
+        (("--serch", "grid"), "no such option --serch"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_line(
+    whet: Whet, one: str, arguments: tuple[str, ...], said: str
+) -> None:
+    ran = whet("replay", one, *arguments)
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_an_unknown_format_is_one_clear_line(whet: Whet, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"hello": 1}')
+    ran = whet("replay", "x.json")
+    assert ran.code == 2
+    assert "neither whet's, nor a Kernel Tuner cache, nor T4" in ran.err
+
+
+def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_path: Path) -> None:
+    entries = ", ".join(f'"{b}": {{"b": {b}, "time": {b}.5, "times": [{b}.5]}}' for b in (1, 2))
+    text = f'{{"kernel_name": "k", "tune_params_keys": ["b"], "cache": {{{entries}, "3": {{"b'
+    (tmp_path / "cut.json").write_text(text)
+    ran = whet("replay", "cut.json", "--search", "grid", "--evals", "2", "--json")
+    assert ran.code == 0
+    assert "its first 2 configs were read" in ran.err
+    assert json.loads(ran.out)["tables"][0]["found"] == {"2": 1.0}
+
+
+def test_transfer_takes_all_names_up_to_the_next_option(
+    whet: Whet, one: str, many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import whet.cli.tables as tables
+
+    seen: list[Any] = []
+
+    def spy(names: list[str], transfer: list[str], workloads: int | None) -> list[Any]:
+        seen.append((list(names), list(transfer)))
+        raise UsageError("enough")
+
+    monkeypatch.setattr(tables, "make_cases", spy)
+    whet("replay", one, "--transfer", many, one, "--repeats", "1")
+    whet("replay", one, "--transfer", many, "--transfer", one)
+    assert seen == [([one], [many, one])] * 2
+
+
+def test_transfer_from_nothing_that_fits_says_so(whet: Whet, one: str) -> None:
+    ran = whet("replay", one, "--search", "grid", "--repeats", "1", "--transfer", one)
+    assert ran.code == 0
+    assert "nothing to learn from" in ran.err
+
+
+def test_strategies_are_compared_by_score_and_drawn(
+    whet: Whet, one: str, many: str, tmp_path: Path
+) -> None:
+    ran = whet("compare-searches", one, many, "--search", "grid,random", "--repeats", "3")
+    assert ran.code == 0
+    assert ran.widest <= 80
+    assert "0 is random search, 1 the optimum" in ran.out
+    data = json.loads((tmp_path / "searches.json").read_text())
+    assert {(row["search"], row["over"]) for row in data["scores"]} == {
+        ("grid", "evaluations"),
+        ("grid", "time"),
+        ("random", "evaluations"),
+        ("random", "time"),
+    }
+    assert len(data["scores"][0]["by_table"]) == len(data["tables"]) == 6
+    assert (tmp_path / "searches-time.svg").read_text().startswith("<svg")
+
+
+def test_the_comparison_as_json_writes_no_files_unasked(
+    whet: Whet, one: str, tmp_path: Path
+) -> None:
+    ran = whet("compare-searches", one, "--search", "grid", "--repeats", "2", "--json")
+    assert json.loads(ran.out)["scores"][0]["score"] == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [one]
+
+
+def test_a_store_is_recorded_as_a_table(whet: Whet, tmp_path: Path) -> None:
+    workload = a_workload()
+    with open_store(str(tmp_path / "s.db")) as store:
+        store.put_workload(workload)
+        store.append([a_trial(workload, {"BM": bm}, 1000.0 * bm) for bm in (1, 2)])
+    ran = whet("record", workload.kernel, "--store", "s.db", "--out", "t.whet.json.gz")
+    assert ran.code == 0
+    assert "2 configs × 1 workload" in ran.out
+    table = read_table(tmp_path / "t.whet.json.gz")
+    assert table.kernel == workload.kernel
+    assert table.workloads[0].key == FrozenMap(workload.key)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("nothing", "--out", "t.whet.json.gz"), 2, "no kernel or workload 'nothing'"),
+        (("x", "--out", "t.json"), 2, "must end in .whet.json.gz"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said(
+    whet: Whet, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    with open_store(str(tmp_path / "s.db")) as store:
+        store.put_workload(a_workload())
+        store.append([a_trial(a_workload(), {"BM": 1}, 1000.0)])
+    ran = whet("record", *arguments, "--store", "s.db")
+    assert ran.code == code
+    assert said in ran.err
