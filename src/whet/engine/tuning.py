@@ -43,6 +43,10 @@ from whet.store import Store, open_store
 WHOLE_SPACE = 1024
 DEFAULT_TRIALS = 200
 
+# With a time budget nobody knows how far it reaches; up to so many configs are taken as they come,
+# many builds at once, rather than searched.
+WHOLE_IN_TIME = 256
+
 
 Transfer: TypeAlias = Prior | Callable[[Space], Prior | None]
 
@@ -120,7 +124,8 @@ def _strategy(
     transfer: Transfer | None,
 ) -> Strategy:
     space, budget = target.space, _effective_budget(settings.budget, target.space)
-    whole = not budget.bounded or (budget.seconds is None and space.is_small(budget.trials or 0))
+    within = WHOLE_IN_TIME if budget.trials is None else budget.trials
+    whole = not budget.bounded or space.is_small(within)
     if not isinstance(search, str):
         return make_strategy(search, space, settings.seed)
     prior: Prior | None
