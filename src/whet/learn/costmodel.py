@@ -32,7 +32,7 @@ FACTS = ("registers", "spills", "shared_bytes", "shared_memory")
 # Below this many outcomes a model would say nothing.
 ENOUGH = 24
 # Workloads at this distance, in doublings of all their numbers together, count half.
-NEAR = 1.0
+NEAR = 0.7
 # A size where so many configs were tried counts half as much as one where all were.
 FEW = 20
 # Sizes to learn from, the nearest.

@@ -26,7 +26,7 @@ def ensembles() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Trees grown on random splits. Their disagreement is how unsure they are together."""
+    """Trees grown on random shares of rows and columns. Their disagreement is their doubt."""
 
     _trees: tuple[Any, ...]
 
@@ -40,8 +40,9 @@ class Trees:
         trees: int = 60,
         smallest_leaf: int = 1,
     ) -> Trees:
-        forest = ensembles().ExtraTreesRegressor(
+        forest = ensembles().RandomForestRegressor(
             trees,
+            max_features=0.8,
             min_samples_leaf=smallest_leaf,
             random_state=seed,
             n_jobs=1,

@@ -29,7 +29,7 @@ from whet.search.strategy import Strategy
 RACED_WHOLE = 1024
 # The prior's share: all of the first configs, then every second, and where that no longer finds
 # anything better every twelfth.
-TRUSTED, PATIENCE = 9, 3
+TRUSTED, PATIENCE = 7, 3
 OFTEN, SELDOM = 2, 12
 
 

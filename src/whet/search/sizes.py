@@ -67,11 +67,9 @@ def recorded(
 
 
 def fractions(
-    tables: Mapping[tuple[Any, ...], Mapping[Config, float]],
-    names: Sequence[str],
-    done: Sequence[Sequence[Trial]],
+    tables: Mapping[tuple[Any, ...], Mapping[Config, float]], done: Sequence[Sequence[Trial]]
 ) -> list[float]:
-    """Of each size's optimum, what its trials reached."""
+    """Of each size's optimum, what its trials reached; 0 where none worked."""
     reached = []
     for size, trials in zip(tables, done, strict=True):
         best = min((trial.median_ns for trial in trials if trial.median_ns), default=math.inf)
