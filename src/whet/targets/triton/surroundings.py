@@ -8,6 +8,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from whet.core.errors import WhetError
@@ -32,7 +33,17 @@ def capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
-_kept: dict[Path, tuple[Store, tuple[int, int]]] = {}
+@dataclass
+class _Kept:
+    """A store that stays open, and how many use it now."""
+
+    path: Path
+    store: Store
+    identity: tuple[int, int]
+    users: int = 0
+
+
+_last: _Kept | None = None
 _keeping = threading.Lock()
 
 
@@ -40,28 +51,37 @@ _keeping = threading.Lock()
 def opened(settings: Settings) -> Iterator[Store]:
     """A store that cannot be used must not stop a kernel from running.
 
-    One on disk stays open, since closing it costs milliseconds and the next shape may come at once;
-    it is opened anew where somebody has put another file in its place.
+    The last one on disk stays open, since closing it costs milliseconds and the next shape may
+    come at once; it is opened anew where somebody has put another file in its place.
     """
     try:
         path = store_path(settings.store)
-        store = open_store(settings.store) if path is None else _kept_open(path)
+        kept = None if path is None else _taken(path.absolute())
     except WhetError as error:
         say_once(f"whet does not remember: {error}")
-        store = MemoryStore()
-    yield store
+        path, kept = None, None
+    if kept is None:
+        yield MemoryStore()
+        return
+    try:
+        yield kept.store
+    finally:
+        with _keeping:
+            kept.users -= 1
+            if kept is not _last and not kept.users:
+                kept.store.close()
 
 
-def _kept_open(path: Path) -> Store:
-    path = path.absolute()
+def _taken(path: Path) -> _Kept:
+    global _last
     with _keeping:
-        store, identity = _kept.pop(path, (None, (0, 0)))
-        if store is None or _identity(path) != identity:
-            if store is not None:
-                store.close()
+        if _last is None or _last.path != path or _identity(path) != _last.identity:
             store = open_store(path)
-        _kept[path] = store, _identity(path)
-        return store
+            if _last is not None and not _last.users:
+                _last.store.close()
+            _last = _Kept(path, store, _identity(path))
+        _last.users += 1
+        return _last
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -72,13 +92,13 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _close_all() -> None:
-    for store, _ in _kept.values():
+def _close_last() -> None:
+    if _last is not None:
         with contextlib.suppress(Exception):
-            store.close()
+            _last.store.close()
 
 
-atexit.register(_close_all)
+atexit.register(_close_last)
 
 
 def temporary() -> Path:
