@@ -201,6 +201,48 @@ def compile_cut(asked: Problem, configs: Iterable[int], folder: Path, limit_s: f
     return [index for index, done in zip(wanted, results, strict=True) if done]
 
 
+@dataclass(frozen=True)
+class Judging:
+    """What the referee may take: seconds for configs that whet cut, and for all of it."""
+
+    cut_s: float
+    all_s: float
+    samples: int = 30
+    beyond: float | None = None
+
+
+def judged_elsewhere(
+    asked: Problem,
+    kinds: Mapping[int, Kind],
+    picks: Mapping[str, Mapping[int, int]],
+    folder: Path,
+    judging: Judging,
+) -> dict[str, Any]:
+    """The referee in a new process, with the binaries that whet's left in Triton's cache and those
+    that it had cut."""
+    cut = [index for index, kind in kinds.items() if kind == CUT]
+    late = compile_cut(asked, cut, folder, judging.cut_s)
+    usable = sorted([*(i for i, kind in kinds.items() if kind == USABLE), *late])
+    by_size: dict[int, list[int]] = {}
+    for chosen in picks.values():
+        for size, pick in chosen.items():
+            by_size.setdefault(size, []).append(pick)
+    payload = {"configs": usable, "samples": judging.samples, "picks": by_size}
+    if judging.beyond:
+        payload["beyond_times"] = judging.beyond
+    answer = side("judge", asked, payload, folder, judging.all_s)
+    judged = answer.get("sizes", [])
+    return {
+        "usable": len(usable),
+        "late": late,
+        "not_compiled": sorted(set(cut) - set(late)),
+        "unlaunchable": answer.get("unlaunchable"),
+        "s": answer["process_s"],
+        "sizes": judged,
+        "quality": {name: quality(judged, chosen) for name, chosen in picks.items()},
+    }
+
+
 def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
     """How near the picks come to the best of all, by size: best median / the pick's median.
 

@@ -19,14 +19,12 @@ from typing import Any
 
 from cold import Record, byte_compile
 from contest import (
-    CUT,
-    USABLE,
+    Judging,
     Patience,
-    compile_cut,
     compile_order,
+    judged_elsewhere,
     kinds_of,
     picks_of,
-    quality,
     racing_share,
     side,
     stock_compiles,
@@ -72,34 +70,9 @@ def one_kernel(name: str, options: argparse.Namespace, record: Record) -> None:
             keep("stock", stock_side(asked, kinds, options))
             picks["stock"] = picks_of({"sizes": row["stock"]["benches"]})
         if not options.no_referee:
-            keep("referee", judged_side(asked, kinds, picks, Path(folder), options))
+            limits = Judging(options.compile_limit, options.judge_limit, options.samples)
+            keep("referee", judged_elsewhere(asked, kinds, picks, Path(folder), limits))
             keep("racing", racing_share(tuned, row["referee"]["sizes"]))
-
-
-def judged_side(
-    asked: Problem,
-    kinds: dict[int, str],
-    picks: Mapping[str, Mapping[int, int]],
-    folder: Path,
-    options: argparse.Namespace,
-) -> Any:
-    cut = [index for index, kind in kinds.items() if kind == CUT]
-    late = compile_cut(asked, cut, folder, options.compile_limit)
-    usable = sorted([*(i for i, kind in kinds.items() if kind == USABLE), *late])
-    sizes = range(len(asked.sizes))
-    by_size = {
-        size: [chosen[size] for chosen in picks.values() if size in chosen] for size in sizes
-    }
-    payload = {"configs": usable, "samples": options.samples, "picks": by_size}
-    answer = side("judge", asked, payload, folder, options.judge_limit)
-    judged = answer.get("sizes", [])
-    return {
-        "usable": len(usable),
-        "not_compiled": sorted(set(cut) - set(late)),
-        "sizes": judged,
-        "s": answer["process_s"],
-        "quality": {name: quality(judged, chosen) for name, chosen in picks.items()},
-    }
 
 
 def print_kernel(name: str, row: Mapping[str, Any]) -> bool:

@@ -26,10 +26,11 @@ from contest import (
     CUT,
     OVERSIZED,
     USABLE,
+    Judging,
     Patience,
     agreement,
-    compile_cut,
     compile_order,
+    judged_elsewhere,
     kinds_of,
     picks_of,
     quality,
@@ -97,37 +98,6 @@ def _subset(asked: Problem, compiles: Mapping[int, Any], rows: list[Any]) -> Any
     }
 
 
-def referee_side(
-    asked: Problem,
-    kinds: dict[int, str],
-    picks: dict[str, dict[int, int]],
-    folder: Path,
-    options: argparse.Namespace,
-) -> Any:
-    """With the binaries that whet's process left in Triton's cache, and those it had cut."""
-    cut = [index for index, kind in kinds.items() if kind == CUT]
-    late = compile_cut(asked, cut, folder, options.cut_limit)
-    usable = sorted([*(i for i, kind in kinds.items() if kind == USABLE), *late])
-    by_size: dict[int, list[int]] = {}
-    for chosen in picks.values():
-        for size, pick in chosen.items():
-            by_size.setdefault(size, []).append(pick)
-    payload = {"configs": usable, "samples": options.samples, "picks": by_size}
-    if options.beyond:
-        payload["beyond_times"] = options.beyond
-    answer = side("judge", asked, payload, folder, options.judge_limit)
-    judged = answer.get("sizes", [])
-    return {
-        "usable": len(usable),
-        "late": late,
-        "not_compiled": sorted(set(cut) - set(late)),
-        "unlaunchable": answer.get("unlaunchable"),
-        "s": answer["process_s"],
-        "sizes": judged,
-        "quality": {name: quality(judged, chosen) for name, chosen in picks.items()},
-    }
-
-
 def judging(options: argparse.Namespace) -> dict[str, Any]:
     """What the tuning side is asked to do after it has tuned."""
     if not options.referee:
@@ -166,7 +136,10 @@ def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str
             keep("referee", {**judged, "quality": {"whet": found}})
             keep("racing", racing_share(tuned, judged["sizes"]))
         if options.elsewhere:
-            keep("elsewhere", referee_side(asked, kinds, picks, folder, options))
+            limits = Judging(
+                options.cut_limit, options.judge_limit, options.samples, options.beyond
+            )
+            keep("elsewhere", judged_elsewhere(asked, kinds, picks, folder, limits))
     return row
 
 

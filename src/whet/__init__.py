@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from whet.store import open_store
     from whet.targets.function import function
     from whet.targets.native.target import native
-    from whet.targets.triton.autotuner import autotune
+    from whet.targets.triton.decorator import autotune
     from whet.targets.triton.install import install, uninstall
 
 _HOMES = {
@@ -58,7 +58,7 @@ _HOMES = {
     "TuningFailedError": "whet.core.errors",
     "UsageError": "whet.core.errors",
     "WhetError": "whet.core.errors",
-    "autotune": "whet.targets.triton.autotuner",
+    "autotune": "whet.targets.triton.decorator",
     "choose": "whet.engine.policy",
     "function": "whet.targets.function",
     "install": "whet.targets.triton.install",

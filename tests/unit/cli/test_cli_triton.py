@@ -401,7 +401,7 @@ def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> No
     name, argv, module, first, store, jobs = json.loads(done.stdout)
     assert name == "__main__"
     assert argv == ["folder/script.py", "--store", "x", "--", "-m"]
-    assert module == "whet.targets.triton.autotuner"
+    assert module == "whet.targets.triton.decorator"
     assert Path(first) == Path("folder").resolve()
     assert (Path(store), jobs) == (Path("s.db").absolute(), "2")
 
@@ -417,7 +417,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
     done = run("-m", "package.job", "--size", "3")
 
     assert done.returncode == 1
-    assert done.stdout == "__main__ ['--size', '3'] whet.targets.triton.autotuner\n"
+    assert done.stdout == "__main__ ['--size', '3'] whet.targets.triton.decorator\n"
     assert done.stderr.splitlines()[-1] == "ValueError: of the script"
     assert "Traceback" in done.stderr
 

@@ -1,4 +1,4 @@
-"""`whet.autotune`: Triton's decorator, with whet behind it."""
+"""Triton's `Autotuner`, with whet behind it."""
 
 from __future__ import annotations
 
@@ -355,75 +355,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 f"finished after {self.bench_time:.2f}s,\n"
                 f"best config selected: {self.cache[key]};"
             )
-
-
-def autotune(
-    configs: Any = None,
-    key: Any = None,
-    prune_configs_by: Any = None,
-    reset_to_zero: Any = None,
-    restore_value: Any = None,
-    pre_hook: Any = None,
-    post_hook: Any = None,
-    warmup: Any = None,
-    rep: Any = None,
-    use_cuda_graph: bool = False,
-    do_bench: Any = None,
-    cache_results: bool = False,
-    *,
-    search: Any = None,
-    budget: Any = None,
-    check: Check | None = None,
-    inputs: Callable[..., Any] | None = None,
-    space: Any = None,
-) -> Callable[[Any], Autotuner]:
-    """`triton.autotune`, with the same arguments in the same order.
-
-    `space` takes a `whet.Space` in place of the list of configs: its parameters `num_warps`,
-    `num_stages`, `num_ctas` and `maxnreg` are Triton's, the others the kernel's. `search` and
-    `budget` are those of `whet.tune`; `inputs` makes arguments from a key, for `whet tune`.
-    `check` is a function from the arguments by name to the expected outputs by name, or "agree":
-    what the first config writes. A config that differs is `wrong_result` and cannot win.
-    """
-    listed = configs if space is None else configs_of(space)
-
-    def decorator(fn: Any) -> Autotuner:
-        return Autotuner(
-            fn,
-            fn.arg_names,
-            listed,
-            key or [],
-            reset_to_zero,
-            restore_value,
-            pre_hook=pre_hook,
-            post_hook=post_hook,
-            prune_configs_by=prune_configs_by,
-            warmup=warmup,
-            rep=rep,
-            use_cuda_graph=use_cuda_graph,
-            do_bench=do_bench,
-            cache_results=cache_results,
-            whet_search=search,
-            whet_budget=budget,
-            whet_inputs=inputs,
-            whet_check=check,
-        )
-
-    return decorator
-
-
-_TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
-
-
-def configs_of(space: Any) -> list[Any]:
-    """Every valid config of a `whet.Space` as a `triton.Config`."""
-    return [
-        stock.Config(
-            {name: value for name, value in config.items() if name not in _TRITONS_OWN},
-            **{name: config[name] for name in _TRITONS_OWN if name in config},
-        )
-        for config in space
-    ]
 
 
 def _workload_key(keys: Sequence[str], passed: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def install() -> None:
     """
     import triton
 
-    from whet.targets.triton.autotuner import autotune
+    from whet.targets.triton.decorator import autotune
 
     if not _replaced:
         _replaced.update(triton=triton.autotune, runtime=triton.runtime.autotune)
