@@ -109,7 +109,7 @@ def time_many(
     samples: int = 30,
     *,
     cold: bool = True,
-    passes: int = 3,
+    passes: int = 10,
     beyond: float | None = None,
     referee: Referee | None = None,
 ) -> dict[str, list[float]]:

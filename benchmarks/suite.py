@@ -64,7 +64,10 @@ def stock_side(asked: Problem, kinds: dict[int, str], options: argparse.Namespac
         good = sorted(
             i
             for i, row in compiles.items()
-            if row["finished"] and not row["problem"] and kinds[i] == USABLE
+            if row["finished"]
+            and not row["problem"]
+            and "slowed" not in row  # its binary lies elsewhere
+            and kinds[i] == USABLE
         )
         payload = {"configs": good, "sizes": sizes, "seconds": patience.benches_s}
         benches = side("stock-bench", asked, payload, Path(name), patience.benches_s + 60)
