@@ -97,6 +97,8 @@ def problem(name: str) -> Problem:
     if kind == "gemm":
         configs = paper_configs(int(detail))
         return Problem(name, ("M", "N", "K"), configs, PAPER_SIZES, _bind_gemm)
+    if kind == "gemm576":
+        return Problem(name, ("M", "N", "K"), large_configs(), PAPER_SIZES, _bind_gemm)
     if kind == "tutorial":
         return Problem(name, ("M", "N", "K"), _tutorial_configs(), TABLE_2_SIZES, _bind_gemm)
     if kind == "softmax":
@@ -113,6 +115,13 @@ def paper_configs(seed: int) -> tuple[Numbers, ...]:
     space = list(itertools.product(blocks, blocks, blocks, (8,), (3, 4, 5), (2, 4, 8)))
     drawn = random.Random(seed).sample(space, PAPER_CONFIGS)
     return tuple(dict(zip((*GEMM_META, *OPTIONS), numbers, strict=True)) for numbers in drawn)
+
+
+def large_configs() -> tuple[Numbers, ...]:
+    """576: 4 × 4 × 3 blocks, 2 to 5 stages, 2, 4 or 8 warps."""
+    blocks = (32, 64, 128, 256)
+    space = itertools.product(blocks, blocks, (16, 32, 64), (8,), (2, 3, 4, 5), (2, 4, 8))
+    return tuple(dict(zip((*GEMM_META, *OPTIONS), numbers, strict=True)) for numbers in space)
 
 
 def _tutorial_configs() -> tuple[Numbers, ...]:

@@ -12,7 +12,6 @@ order each time. A table keeps every sample by visit, the compiler's stages and 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import random
 import tempfile
@@ -22,21 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from problems import PAPER_SIZES, Numbers, paper_configs, problem, triton_config
+from problems import PAPER_SIZES, Numbers, large_configs, paper_configs, problem, triton_config
 
-
-def all_576() -> tuple[Numbers, ...]:
-    tiles = (32, 64, 128, 256)
-    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
-    return tuple(
-        {**dict(zip(names, (m, n, k, 8), strict=True)), "num_stages": stages, "num_warps": warps}
-        for m, n, k, stages, warps in itertools.product(
-            tiles, tiles, (16, 32, 64), (2, 3, 4, 5), (2, 4, 8)
-        )
-    )
-
-
-CONFIGS = {"paper": lambda: paper_configs(0), "gemm576": all_576}
+CONFIGS = {"paper": lambda: paper_configs(0), "gemm576": large_configs}
 
 
 def record(name: str, configs: Sequence[Numbers], visits: int, folder: Path) -> Any:

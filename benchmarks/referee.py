@@ -10,6 +10,7 @@ events cost, about 2 µs, the same for all: see `EVENTS_US`.
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -109,26 +110,29 @@ def time_many(
     samples: int = 30,
     *,
     cold: bool = True,
-    passes: int = 10,
     beyond: float | None = None,
     referee: Referee | None = None,
 ) -> dict[str, list[float]]:
-    """Microseconds of each launcher, in passes over all of them, every other one backwards.
+    """Microseconds of each launcher, one sample a round, every round in another random order.
 
-    With `beyond`, what took more than so many times the fastest in the first pass sits out the
-    others, and has fewer samples.
+    What ran before a kernel and when it was its turn then differs from sample to sample, so that
+    neither lasts in a median. With `beyond`, what took more than so many times the fastest in the
+    first third of the rounds sits out the others, and has fewer samples.
     """
     referee = referee or _referee()
     _run_each(launchers, referee)
     times: dict[str, list[float]] = {name: [] for name in launchers}
-    share = -(-samples // passes)
-    for number in range(passes):
-        for name in _still_in(times, beyond)[:: -1 if number % 2 else 1]:
-            left = min(share, samples - len(times[name]))
-            while left > 0:
-                count = min(left, BATCH)
-                times[name] += referee.batch([launchers[name]] * count, cold=cold)
-                left -= count
+    order = random.Random(0)
+    names = list(launchers)
+    for number in range(samples):
+        if beyond is not None and number == samples // 3:
+            names = _within(times, beyond)
+        order.shuffle(names)
+        for start in range(0, len(names), BATCH):
+            together = names[start : start + BATCH]
+            taken = referee.batch([launchers[name] for name in together], cold=cold)
+            for name, time_us in zip(together, taken, strict=True):
+                times[name].append(time_us)
     return times
 
 
@@ -172,9 +176,7 @@ def _run_each(launchers: Mapping[str, Launch], referee: Referee) -> None:
     referee._cuda.synchronize()
 
 
-def _still_in(times: Mapping[str, Sequence[float]], beyond: float | None) -> list[str]:
-    medians = {name: statistics.median(taken) for name, taken in times.items() if taken}
-    if beyond is None or not medians:
-        return list(times)
+def _within(times: Mapping[str, Sequence[float]], beyond: float) -> list[str]:
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
     limit = beyond * min(medians.values())
     return [name for name in times if medians[name] <= limit]

@@ -47,7 +47,8 @@ def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
     imported = time.perf_counter()
     key = list(asked.key)
     listed = [triton_config(asked.configs[index]) for index in configs]
-    tuned: Any = whet.autotune(configs=listed, key=key)(calls[0].kernel)
+    budget = payload.get("budget")
+    tuned: Any = whet.autotune(configs=listed, key=key, budget=budget)(calls[0].kernel)
     builds = _watch_builds(tuned)
     answer: dict[str, Any] = {"import_s": imported - before, "device": _device(), "calls": []}
     for size, call in zip(sizes, calls, strict=True):
