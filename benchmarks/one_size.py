@@ -39,7 +39,8 @@ def main() -> None:
     asked = problem("gemm576")
     size = tuple(int(number) for number in options.size.split("x"))
     table = read_table(options.reference)
-    known = table.workload(dict(zip(asked.key, size, strict=True)))
+    wanted = dict(zip(asked.key, size, strict=True)).items()
+    known = next(workload for workload in table.workloads if wanted <= workload.key.items())
     optimum = known.optimum
     assert optimum is not None, "nothing in the reference can be used at this size"
     record = Record(options.json)
