@@ -6,6 +6,7 @@ whet's results. What stock was not given the time for is worked out from what it
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -208,7 +209,6 @@ class Judging:
     cut_s: float
     all_s: float
     samples: int = 30
-    beyond: float | None = None
 
 
 def judged_elsewhere(
@@ -228,8 +228,6 @@ def judged_elsewhere(
         for size, pick in chosen.items():
             by_size.setdefault(size, []).append(pick)
     payload = {"configs": usable, "samples": judging.samples, "picks": by_size}
-    if judging.beyond:
-        payload["beyond_times"] = judging.beyond
     answer = side("judge", asked, payload, folder, judging.all_s)
     judged = answer.get("sizes", [])
     return {
@@ -280,8 +278,19 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
         "net_worst": min(row["net"] for row in rows),
         "rematch_geometric_mean": geometric_mean(rematches) if rematches else None,
         "rematch_worst": min(rematches, default=None),
+        **_against_itself(judged),
         "rows": rows,
     }
+
+
+def _against_itself(judged: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What the fastest config by half of the referee's visits is worth by the other half: a pick
+    that is as good as an exhaustive search can make it would get as much."""
+    shares = []
+    for row in judged:
+        for one, other in itertools.permutations(row["halves_us"]):
+            shares.append(min(other.values()) / other[min(one, key=one.__getitem__)])
+    return {"itself_geometric_mean": geometric_mean(shares), "itself_worst": min(shares)}
 
 
 def _net(reading_us: float) -> float:

@@ -11,7 +11,6 @@ events cost, about 2 µs, the same for all: see `EVENTS_US`.
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -110,23 +109,19 @@ def time_many(
     samples: int = 30,
     *,
     cold: bool = True,
-    beyond: float | None = None,
     referee: Referee | None = None,
 ) -> dict[str, list[float]]:
     """Microseconds of each launcher, one sample a round, every round in another random order.
 
     What ran before a kernel and when it was its turn then differs from sample to sample, so that
-    neither lasts in a median. With `beyond`, what took more than so many times the fastest in the
-    first third of the rounds sits out the others, and has fewer samples.
+    neither lasts in a median.
     """
     referee = referee or _referee()
     _run_each(launchers, referee)
     times: dict[str, list[float]] = {name: [] for name in launchers}
     order = random.Random(0)
     names = list(launchers)
-    for number in range(samples):
-        if beyond is not None and number == samples // 3:
-            names = _within(times, beyond)
+    for _ in range(samples):
         order.shuffle(names)
         for start in range(0, len(names), BATCH):
             together = names[start : start + BATCH]
@@ -174,9 +169,3 @@ def _run_each(launchers: Mapping[str, Launch], referee: Referee) -> None:
     for launch in launchers.values():
         launch()
     referee._cuda.synchronize()
-
-
-def _within(times: Mapping[str, Sequence[float]], beyond: float) -> list[str]:
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    limit = beyond * min(medians.values())
-    return [name for name in times if medians[name] <= limit]

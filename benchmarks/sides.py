@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,8 @@ def _judge_here(
     answer["judged"] = judged
     launchable = _launchable(next(iter(calls.values())), asked, usable)
     start = time.perf_counter()
-    for size, call in calls.items():
-        judged["sizes"].append(_judged(asked, size, call, launchable, picks[size], payload))
-        judged["s"] = time.perf_counter() - start
+    judged["sizes"] = _judged(asked, calls, launchable, picks, payload)
+    judged["s"] = time.perf_counter() - start
     notes.write(answer)
 
 
@@ -290,35 +289,60 @@ def judge(asked: Problem, payload: Payload, notes: Notes) -> None:
     bind = asked.bind()
     launchable = _launchable(bind(asked.sizes[sizes[0]]), asked, configs)
     answer: dict[str, Any] = {"sizes": [], "unlaunchable": sorted({*configs} - {*launchable})}
-    picks = payload.get("picks", {})
-    for size in sizes:
-        call, picked = bind(asked.sizes[size]), picks.get(str(size), [])
-        answer["sizes"].append(_judged(asked, size, call, launchable, picked, payload))
-        notes.write(answer)
+    picks = {size: payload.get("picks", {}).get(str(size), []) for size in sizes}
+    calls = {size: bind(asked.sizes[size]) for size in sizes}
+    answer["sizes"] = _judged(asked, calls, launchable, picks, payload)
+    notes.write(answer)
 
 
 def _judged(
     asked: Problem,
-    size: int,
-    call: Bound,
+    calls: Mapping[int, Bound],
     launchable: Sequence[int],
-    picked: Sequence[int],
+    picks: Mapping[int, Sequence[int]],
     payload: Payload,
-) -> dict[str, Any]:
-    start = time.perf_counter()
-    launchers = {str(index): call.launcher(asked.configs[index]) for index in launchable}
-    times = time_many(launchers, payload.get("samples", 30), beyond=payload.get("beyond_times"))
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    picks = [name for name in map(str, picked) if name in launchers]
-    best = sorted(medians, key=medians.__getitem__)[:REMATCH_BEST]
-    meeting = {name: launchers[name] for name in dict.fromkeys([*best, *picks])}
-    again = in_turns(meeting, payload.get("rematch_rounds", 60))
-    return {
-        "size": size,
-        "median_us": medians,
-        "rematch_us": {name: statistics.median(taken) for name, taken in again.items()},
-        "s": time.perf_counter() - start,
+) -> list[dict[str, Any]]:
+    """In visits to every size, seconds apart: within one a config's median may be off by 3 %.
+
+    `halves_us` are the medians of the first and the last visits alone, which tell how well the
+    referee agrees with itself. The `rematch` is one more visit in as many rounds again.
+    """
+    visits, samples = payload.get("visits", 6), payload.get("samples", 30)
+    launchers = {
+        size: {str(index): call.launcher(asked.configs[index]) for index in launchable}
+        for size, call in calls.items()
     }
+    taken = [
+        {size: time_many(launchers[size], samples // visits) for size in calls}
+        for _ in range(visits)
+    ]
+
+    def medians(of: Sequence[Any], size: int) -> dict[str, float]:
+        names = launchers[size]
+        return {
+            name: statistics.median([us for visit in of for us in visit[size][name]])
+            for name in names
+        }
+
+    rows = []
+    for size in calls:
+        found = medians(taken, size)
+        best = sorted(found, key=found.__getitem__)[:REMATCH_BEST]
+        picked = [name for name in map(str, picks[size]) if name in found]
+        meeting = {name: launchers[size][name] for name in dict.fromkeys([*best, *picked])}
+        again = in_turns(meeting, payload.get("rematch_rounds", 60))
+        rows.append(
+            {
+                "size": size,
+                "median_us": found,
+                "halves_us": [
+                    medians(taken[: visits // 2], size),
+                    medians(taken[visits // 2 :], size),
+                ],
+                "rematch_us": {name: statistics.median(times) for name, times in again.items()},
+            }
+        )
+    return rows
 
 
 def _launchable(call: Bound, asked: Problem, configs: Sequence[int]) -> list[int]:

@@ -106,7 +106,7 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
     if not options.referee:
         return {}
     asked = {"samples": options.samples, "cut_limit": options.cut_limit}
-    return {"judge": {**asked, "beyond_times": options.beyond}}
+    return {"judge": asked}
 
 
 def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str, Any]:
@@ -139,9 +139,7 @@ def one_seed(seed: int, options: argparse.Namespace, record: Record) -> dict[str
             keep("referee", {**judged, "quality": {"whet": found}})
             keep("racing", racing_share(tuned, judged["sizes"]))
         if options.elsewhere:
-            limits = Judging(
-                options.cut_limit, options.judge_limit, options.samples, options.beyond
-            )
+            limits = Judging(options.cut_limit, options.judge_limit, options.samples)
             keep("elsewhere", judged_elsewhere(asked, kinds, picks, folder, limits))
     return row
 
@@ -227,7 +225,9 @@ def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
             f"of the events {100 * found['net_geometric_mean']:.2f} / "
             f"{100 * found['net_worst']:.1f} %; rematch "
             f"{100 * (found['rematch_geometric_mean'] or 0):.2f} / "
-            f"{100 * (found['rematch_worst'] or 0):.1f} %   ({found['sizes']} sizes)"
+            f"{100 * (found['rematch_worst'] or 0):.1f} %   ({found['sizes']} sizes)\n"
+            f"           the referee's own best by half of its visits, judged by the others: "
+            f"{100 * found['itself_geometric_mean']:.2f} / {100 * found['itself_worst']:.1f} %"
         )
         if name == "whet":
             good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST
@@ -261,7 +261,6 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=30, help="of the referee")
     parser.add_argument("--cut-limit", type=float, default=45.0, help="for configs whet cut")
     parser.add_argument("--judge-limit", type=float, default=JUDGE_LIMIT_S)
-    parser.add_argument("--beyond", type=float, help="stop after 10 samples beyond this × best")
     options = parser.parse_args()
     byte_compile()
     record = Record(options.json)

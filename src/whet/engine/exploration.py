@@ -15,6 +15,7 @@ from whet.engine.recorder import Candidate
 from whet.engine.workbench import HOPELESS, HOST_BOUND, OutOfTime, Workbench
 from whet.measure import Exit
 from whet.search import Strategy
+from whet.workers import no_forks
 
 # Builds per core in one batch, where building must pause for measuring. It starts small, so that
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.
@@ -106,7 +107,7 @@ class Exploration:
         if wanted <= 0 or self._exhausted:
             return
         authors = [] if self._asked else self._authors_first()
-        with self._b.ledger.phase("search"):
+        with self._b.ledger.phase("search"), no_forks():
             configs = self._strategy.ask(wanted - len(authors))
         self._exhausted = not configs and wanted > len(authors)
         self._batch = min(2 * self._batch, LARGEST_BATCH)
@@ -310,7 +311,7 @@ class Exploration:
 
     def _tell(self, trials: Sequence[Trial]) -> None:
         if trials:
-            with self._b.ledger.phase("search"):
+            with self._b.ledger.phase("search"), no_forks():
                 self._strategy.tell(trials)
 
 

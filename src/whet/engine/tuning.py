@@ -38,6 +38,7 @@ from whet.engine.workbench import Workbench
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
 from whet.store import Store, open_store
+from whet.workers import no_forks
 
 # Without a budget, a space up to this size is raced whole; a larger one gets this many trials.
 WHOLE_SPACE = 1024
@@ -103,7 +104,8 @@ def tune(
         else:
             opened = store
         shield = stack.enter_context(Shield())
-        strategy = _strategy(search or settings.search, target, opened, settings, transfer)
+        with no_forks():
+            strategy = _strategy(search or settings.search, target, opened, settings, transfer)
         return _Tuning(
             target,
             strategy,
@@ -251,7 +253,7 @@ class _Tuning:
                 budget=self._budget,
             )
             self._admit_incumbents()
-            with self._ledger.phase("search"):
+            with self._ledger.phase("search"), no_forks():
                 self._strategy.tell(list(self._known.settled.values()))
             exploration = Exploration(
                 self._bench,

@@ -1,5 +1,6 @@
 """Killable processes: tasks in a pool, and objects that live in a session."""
 
+from whet.workers.forking import no_forks
 from whet.workers.pool import Pool, available_cores, open_pool
 from whet.workers.process import Mode
 from whet.workers.session import RemoteError, Reply, Session, WorkerDied, WorkerTimeout
@@ -18,6 +19,7 @@ __all__ = [
     "WorkerDied",
     "WorkerTimeout",
     "available_cores",
+    "no_forks",
     "open_pool",
     "stage",
 ]

@@ -17,6 +17,7 @@ from typing import Literal
 from whet.core.errors import UsageError, did_you_mean
 from whet.workers import child, descriptors, guardian
 from whet.workers.channel import Channel
+from whet.workers.forking import no_forks
 from whet.workers.keeper import Keeper
 
 Mode = Literal["spawn", "fork"]
@@ -161,7 +162,7 @@ def fork(keeper: Keeper, main: Callable[[child.Desk], None]) -> Worker:
         parent = os.getpid()
         environment = _environment(token, folder)
         try:
-            with descriptors.handed_over(far), _fork_with_threads_allowed():
+            with no_forks(), descriptors.handed_over(far), _fork_with_threads_allowed():
                 pid = os.fork()
             if pid == 0:
                 child.settle_fork(parent, _workdir(folder), output, environment)

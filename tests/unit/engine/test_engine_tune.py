@@ -23,6 +23,7 @@ from whet.engine import Plan, tune
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel
+from whet.workers import Task, open_pool
 
 NOISY = NoiseModel(gaussian=0.02, tail_chance=0.05, tail_factor=3.0)
 
@@ -79,6 +80,34 @@ class TestFinding:
             fake([3, 1, 2], building=True, shares_host=False), store=MemoryStore(), jobs=2
         )
         assert result.config["t"] == 1
+
+
+class _Calculating:
+    """Asks a pool for a worker while it is asked for configs, and sees whether that starts."""
+
+    name = "calculating"
+
+    def __init__(self, pool, configs):
+        self.pool, self.configs, self.started = pool, list(configs), []
+
+    def ask(self, n):
+        self.pool.submit(Task(len, ((),)))
+        self.started += self.pool.wait(0.2)
+        asked, self.configs = self.configs[:n], self.configs[n:]
+        return asked
+
+    def tell(self, trials):
+        pass
+
+
+def test_no_worker_is_forked_while_a_strategy_calculates():
+    target = fake([3, 1, 2])
+    with open_pool(1, "fork") as pool:
+        strategy = _Calculating(pool, target.space)
+        result = tune(target, store=MemoryStore(), search=strategy)
+        assert result.config["t"] == 1
+        assert strategy.started == []
+        assert pool.wait(None)
 
 
 class TestRemembering:

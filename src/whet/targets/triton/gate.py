@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from whet.measure import Verdict
+from whet.workers import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the
 # first config that ran has written.
@@ -24,7 +25,8 @@ class OutputGate:
     def prepare(self, named: Mapping[str, Any]) -> None:
         """Asks the reference once, before any config has touched the arguments."""
         if self._expected is None and callable(self._check):
-            self._expected = dict(self._check(dict(named)))
+            with no_forks():  # it may well compute its answer with NumPy
+                self._expected = dict(self._check(dict(named)))
 
     def judge(self, named: Mapping[str, Any], written: Sequence[str]) -> Verdict:
         if self._expected is None:

@@ -1,0 +1,59 @@
+"""A fork beside linear algebra: OpenBLAS would hang both for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import worker_tasks as tasks
+
+from whet.workers import Kind, Task, no_forks, open_pool
+
+# A hang has no end; this is only how long a busy machine may take.
+PATIENCE_S = 120
+
+SCRIPT = """
+import threading
+import numpy as np
+from whet.workers import Task, no_forks, open_pool
+
+matrix = np.random.default_rng(0).random((500, 500)) + 500 * np.eye(500)
+built = threading.Event()
+
+
+def build():
+    with open_pool(2, "fork") as pool:
+        for _ in range(40):
+            pool.submit(Task(len, ((),)))
+        while pool.pending:
+            pool.wait(None)
+    built.set()
+
+
+threading.Thread(target=build).start()
+while not built.is_set():
+    with no_forks():
+        np.linalg.inv(matrix)
+print("both ended")
+"""
+
+
+def test_linear_algebra_without_forks_and_a_pool_that_forks_both_come_to_an_end() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "4"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert ended.stdout == "both ended\n", ended.stderr
+
+
+def test_a_worker_asked_for_meanwhile_starts_afterwards() -> None:
+    with open_pool(1, "fork") as pool:
+        with no_forks():
+            pool.submit(Task(tasks.add, (2, 3)))
+            assert pool.wait(0.3) == []
+        (outcome,) = pool.wait(None)
+    assert (outcome.kind, outcome.value) == (Kind.DONE, 5)
