@@ -18,6 +18,7 @@ from whet.cli import (
     compare,
     cost,
     demo,
+    diff,
     pareto,
     record,
     replay,
@@ -125,6 +126,7 @@ _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
 _add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")
+_add(app, "Look at results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(
     app,
