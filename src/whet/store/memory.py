@@ -206,9 +206,9 @@ class MemoryStore(Store):
             whole = [self._shelves[one.id] for one in going.workloads]
             trials = [trial for shelf in whole for trial in shelf.trials.values()]
             if going.superseded:
-                confined = [self._shelves[one.id] for one in going.confined]
-                kept = [shelf for shelf in confined if shelf not in whole]
-                trials += [trial for shelf in kept for trial in shelf.superseded()]
+                kept = {one.id for one in going.confined} - {one.id for one in going.workloads}
+                shelves = [shelf for id, shelf in self._shelves.items() if id in kept]
+                trials += [trial for shelf in shelves for trial in shelf.superseded()]
             if not dry_run:
                 self._remove(trials, whole)
             freed = sum(map(_bytes, trials))

@@ -93,8 +93,8 @@ def _weighed(
     if exact:
         for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS):
             weights[n], superseded[n] = of_all, of_superseded
-        more = [sql.WEIGH_RUNS, *([sql.WEIGH_TIMELINES] if has_timelines(db) else [])]
-        for statement in more:
+        more = [sql.WEIGH_TIMELINES] if has_timelines(db) else []
+        for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
             for n, of_all in db.execute(statement):
                 weights[n] = weights.get(n, 0.0) + of_all
     empty = db.execute(sql.ROOT_PAGES).fetchone()[0] * _pragma(db, "page_size")

@@ -132,6 +132,10 @@ WEIGH_TRIALS = f"""
 SELECT t.workload, sum({_TRIAL_BYTES}), sum(({_TRIAL_BYTES}) * ({_IS_SUPERSEDED}))
 FROM trials t GROUP BY t.workload
 """
+WEIGH_WORKLOADS = """
+SELECT n, 100 + length(body) + (SELECT 80 * count(*) FROM latest WHERE workload = w.n)
+FROM workloads w
+"""
 WEIGH_RUNS = "SELECT workload, sum(100 + length(body)) FROM runs GROUP BY workload"
 WEIGH_TIMELINES = """
 SELECT r.workload, sum(length(t.body)) FROM timelines t JOIN runs r ON r.n = t.run

@@ -72,7 +72,8 @@ class Sweep:
         whole = [one for one in confined if self.workloads and self._old(one)]
         if self.max_bytes is None:
             return Going(tuple(whole), confined, self.superseded)
-        kept = sorted((one for one in confined if one not in whole), key=lambda one: one.active)
+        gone = {one.id for one in whole}
+        kept = sorted((one for one in confined if one.id not in gone), key=lambda one: one.active)
         left = size - sum(one.bytes for one in whole)
         superseded = self.superseded or left > self.max_bytes
         if superseded:
