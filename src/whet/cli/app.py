@@ -18,6 +18,7 @@ from whet.cli import (
     compare,
     cost,
     demo,
+    diff,
     pareto,
     record,
     replay,
@@ -26,6 +27,7 @@ from whet.cli import (
     store,
     trials,
     tune,
+    verify,
 )
 from whet.cli.help import OrderedGroup, PlainCommand
 from whet.cli.tables import TransferCommand
@@ -125,6 +127,8 @@ _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
 _add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")
+_add(app, "Look at results", diff.diff, diff.EXAMPLES, "diff")
+_add(app, "Look at results", verify.verify, verify.EXAMPLES, "verify")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(
     app,

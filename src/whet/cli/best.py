@@ -9,7 +9,8 @@ import typer
 from whet.cli.options import JsonOption, StoreOption
 
 if TYPE_CHECKING:
-    from whet.store import WorkloadSummary
+    from whet.core.run import Run
+    from whet.store import Store, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -39,22 +40,37 @@ def best(
     try:
         with open_known(store) as opened:
             known, place = chosen(opened, name), opened.location
+            working = [one for one in known if one.best is not None]
+            runs = {
+                one.workload.id: _chosen_by(opened, one)
+                for one in (working if json or len(known) == 1 else ())
+            }
     except NothingKnownError:
         if json:
             print_json({"v": 1, "best": []})
         raise
-    working = [one for one in known if one.best is not None]
     if json:
-        print_json({"v": 1, "best": [_as_json(one) for one in working]})
+        print_json({"v": 1, "best": [_as_json(one, runs[one.workload.id]) for one in working]})
     elif len(known) == 1 and working:
-        print_lines(_details(known[0]))
+        print_lines(_details(known[0], runs[known[0].workload.id]))
     elif working:
         print_lines(best_table(known, columns()))
     if not working:
         raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work", place)
 
 
-def _as_json(one: WorkloadSummary) -> dict[str, Any]:
+def _chosen_by(store: Store, one: WorkloadSummary) -> Run | None:
+    """The run whose choice the best config is; None where it is merely the fastest that is known,
+    since no run has finished."""
+    from whet.core.run import Outcome
+
+    assert one.best is not None
+    finished = (run for run in store.runs(one.workload.id) if run.outcome is Outcome.FINISHED)
+    newest = next((run for run in finished if run.best is not None), None)
+    return newest if newest is not None and newest.best == one.best.config else None
+
+
+def _as_json(one: WorkloadSummary, run: Run | None) -> dict[str, Any]:
     assert one.best is not None
     timing = one.best.timing
     return {
@@ -65,20 +81,34 @@ def _as_json(one: WorkloadSummary) -> dict[str, Any]:
         "interval_ns": None if timing is None else timing.interval_ns,
         "samples": 0 if timing is None else len(timing.samples),
         "created": one.best.created,
+        "run": None if run is None else run.id,
     }
 
 
-def _details(one: WorkloadSummary) -> list[str]:
+def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
     from whet.cli.output import count_text, fields, page, wrap
-    from whet.cli.reading import moment_text
+    from whet.cli.reading import device_text, moment_text, toolchain_text
     from whet.cli.summary import timing_text
 
     assert one.best is not None
     width = page()
     parts = {
         "best": [str(one.best.config), timing_text(one.best)],
+        "from": _origin(run),
         "measured": moment_text(one.best.created),
+        "device": device_text(one.workload.device),
+        "built by": toolchain_text(one.workload) or "unknown tools",
         "tried": count_text(one.configs, "config"),
         "id": one.workload.id,
     }
     return [*wrap(str(one.workload), width, indent=2), "", *fields(parts, width)]
+
+
+def _origin(run: Run | None) -> str:
+    from whet.cli.output import count_text
+    from whet.cli.reading import moment_text
+
+    if run is None:
+        return "the lowest median that is known; no tuning that chose it has finished"
+    how = "all configs tried" if run.exhaustive else count_text(run.trials, "trial")
+    return f"the tuning of {moment_text(run.started)} ({run.search}, {how})"

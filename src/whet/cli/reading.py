@@ -7,9 +7,11 @@ from datetime import datetime
 
 from whet.cli.options import resolved
 from whet.cli.output import Column, ns_text, table
+from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.workload import Workload
 from whet.store import Store, WorkloadSummary, open_store, store_path
+from whet.store.merging import identity, lookalikes
 
 SHORT_ID = 8
 
@@ -67,13 +69,31 @@ def moment_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
+def device_text(device: Device) -> str:
+    """`NVIDIA H200 (sm_90, driver 570.12)`."""
+    more = [device.architecture, f"driver {device.driver}" if device.driver else ""]
+    return f"{device.name} ({', '.join(part for part in more if part)})"
+
+
+def toolchain_text(workload: Workload) -> str:
+    """`triton 3.6.0`; the tool is left out where its version names it: `gcc (Debian) 12.2.0`."""
+    return ", ".join(
+        version if version.startswith(tool) or not version[:1].isdigit() else f"{tool} {version}"
+        for tool, version in workload.toolchain.items()
+    )
+
+
 def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
-    """One line a workload; the device only where there is more than one."""
-    many = len({one.workload.device.name for one in known}) > 1
+    """One line a workload; the device only where there is more than one, and what it was built
+    with only where a kernel was built with more than one version of that."""
+    workloads = [one.workload for one in known]
+    devices = _devices(workloads)
+    tools = _several_toolchains(workloads)
     layout = [
         Column("id"),
         Column("workload", flexible=True),
-        *([Column("device", flexible=True)] if many else []),
+        *([Column("device", flexible=True)] if devices else []),
+        *([Column("built with", flexible=True)] if tools else []),
         Column("best", align="right"),
         Column("config", flexible=True),
     ]
@@ -81,10 +101,33 @@ def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
         (
             one.workload.id[:SHORT_ID],
             problem_text(one.workload),
-            *([one.workload.device.name] if many else []),
+            *([devices[one.workload.id]] if devices else []),
+            *([toolchain_text(one.workload)] if tools else []),
             ns_text(one.median_ns),
             "nothing works yet" if one.best is None else str(one.best.config),
         )
         for one in known
     ]
     return table(layout, rows, width)
+
+
+def _devices(workloads: list[Workload]) -> dict[str, str]:
+    """By workload id, and only where there are several devices. Those of one name are told apart
+    by what differs, which comes first: the end is what a narrow column cuts off."""
+    found = {identity(workload.device) for workload in workloads}
+    if len(found) < 2:
+        return {}
+    said = {device: device.name for device in found}
+    for several in lookalikes(found):
+        drivers = len({device.driver for device in several}) > 1
+        for device in several:
+            part = f"driver {device.driver or 'unknown'}" if drivers else device.architecture
+            said[device] = f"{part}, {device.name}"
+    return {workload.id: said[identity(workload.device)] for workload in workloads}
+
+
+def _several_toolchains(workloads: list[Workload]) -> bool:
+    by_kernel: dict[str, set[str]] = {}
+    for workload in workloads:
+        by_kernel.setdefault(workload.kernel, set()).add(toolchain_text(workload))
+    return any(len(several) > 1 for several in by_kernel.values())

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from whet.cli.options import JsonOption, StoreOption, resolved
 from whet.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from whet.store import WorkloadSummary
 
 ABOUT = "List what is kept, remove some of it, merge other stores in."
 EXAMPLES = """\b
@@ -31,6 +28,9 @@ Examples:
   whet store gc --older-than 90d --dry-run   what would go
   whet store gc --superseded                 results that newer ones replaced
   whet store gc --kernel matmul              everything about one kernel
+  whet store gc --max-size 500M              the oldest, until the rest fits
+  whet store gc --toolchain triton=3.5       what that version built
+  whet store gc --other-toolchains           what only older versions built
 """
 MERGE_EXAMPLES = """\b
 Examples:
@@ -39,12 +39,14 @@ Examples:
 """
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def ls(store: StoreOption = None, json: JsonOption = False) -> None:
     """List the workloads that are known."""
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import NothingKnownError, open_known
+    from whet.cli.store_text import listing
 
     try:
         with open_known(store) as opened:
@@ -76,7 +78,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
             }
         )
         return
-    print_lines(_listing(location, known))
+    print_lines(listing(location, known))
 
 
 def gc(
@@ -93,36 +95,70 @@ def gc(
         str | None,
         typer.Option("--kernel", metavar="NAME", help="Only of this kernel; alone, all of it."),
     ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size",
+            metavar="SIZE",
+            help="Superseded trials, then the workloads tuned longest ago, until the store is no "
+            "larger: 500M, 2G.",
+        ),
+    ] = None,
+    toolchain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--toolchain", metavar="TOOL=VERSION", help="Only of this version: triton=3.5."
+        ),
+    ] = None,
+    other_toolchains: Annotated[
+        bool,
+        typer.Option(
+            "--other-toolchains",
+            help="Only of versions that this machine does not have and that are not the newest.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Remove what is no longer wanted."""
-    from whet.cli.output import bytes_text, count_text
-    from whet.cli.reading import NothingKnownError, chosen, open_known
+    """Remove what is no longer wanted.
 
-    if older_than is None and not superseded and kernel is None:
-        raise UsageError("say what may go: --older-than AGE, --superseded or --kernel NAME")
+    --kernel and the toolchains confine what else is asked for; alone, all that they name goes.
+    """
+    from whet.cli.output import print_lines
+    from whet.cli.reading import NothingKnownError, chosen, open_known
+    from whet.cli.store_text import swept
+    from whet.cli.toolchains import of_toolchains
+
+    if not (older_than or superseded or kernel or max_size or toolchain or other_toolchains):
+        raise UsageError(
+            "say what may go: --older-than AGE, --superseded, --kernel NAME, --max-size SIZE, "
+            "--toolchain TOOL=VERSION or --other-toolchains"
+        )
     age = None if older_than is None else _seconds(older_than)
+    size = None if max_size is None else _bytes(max_size)
     try:
         with open_known(store, read_only=dry_run) as opened:
             if kernel is not None:
                 kernel = chosen(opened, kernel)[0].workload.kernel
+            ids, said = None, list[str]()
+            if toolchain or other_toolchains:
+                ids, said = of_toolchains(opened, toolchain or [], other_toolchains)
             report = opened.gc(
-                older_than_s=age, superseded=superseded, kernel=kernel, dry_run=dry_run
+                older_than_s=age,
+                superseded=superseded,
+                kernel=kernel,
+                workloads=ids,
+                max_bytes=size,
+                dry_run=dry_run,
             )
     except NothingKnownError as nothing:
         print(nothing)
         return
-    what = ", ".join(
-        (
-            count_text(report.workloads, "workload"),
-            count_text(report.trials, "trial"),
-            count_text(report.runs, "run"),
-        )
-    )
-    print(f"{'would remove' if dry_run else 'removed'} {what} ({bytes_text(report.bytes_freed)})")
+    print_lines([*swept(report), *said])
+    if size is not None and report.bytes_left > size and not dry_run:
+        print(f"it is still larger than {max_size}: nothing else may go")
 
 
 def merge(
@@ -131,10 +167,15 @@ def merge(
     ],
     store: StoreOption = None,
 ) -> None:
-    """Add what other stores know."""
-    from whet.cli.output import count_text
+    """Add what other stores know.
+
+    Results of another device stay that device's, and are never taken for those of this one.
+    """
+    from whet.cli.output import print_lines
     from whet.cli.reading import store_place
+    from whet.cli.store_text import by_device, counts_text, namesakes
     from whet.store import open_store
+    from whet.store.merging import arriving
 
     where = resolved(store=store).settings.store
     for other in others:
@@ -146,15 +187,12 @@ def merge(
     with open_store(where) as opened:
         for other in others:
             with open_store(other, read_only=True) as source:
+                new = arriving(opened, source)
                 report = opened.merge(source)
-            new = ", ".join(
-                (
-                    count_text(report.workloads, "workload"),
-                    count_text(report.trials, "trial"),
-                    count_text(report.runs, "run"),
-                )
-            )
-            print(f"{source.location}: {new} new")
+            counts = counts_text(report.workloads, report.trials, report.runs)
+            print(f"{source.location}: {counts} new")
+            print_lines(by_device(new))
+        print_lines(namesakes(opened))
         print(f"kept in {opened.location}")
 
 
@@ -167,31 +205,8 @@ def _seconds(age: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _listing(location: str, known: list[WorkloadSummary]) -> list[str]:
-    from whet.cli.output import Column, bytes_text, columns, count_text, ns_text, table
-    from whet.cli.reading import SHORT_ID, moment_text, problem_text
-
-    size = bytes_text(os.path.getsize(location)) if os.path.isfile(location) else "in memory"
-    lines = [location, f"{count_text(len(known), 'workload')}, {size}"]
-    layout = [
-        Column("id"),
-        Column("workload", flexible=True),
-        Column("configs", align="right"),
-        Column("ok", align="right"),
-        Column("trials", align="right"),
-        Column("best", align="right"),
-        Column("last tuned"),
-    ]
-    rows = [
-        (
-            one.workload.id[:SHORT_ID],
-            problem_text(one.workload),
-            f"{one.configs:,}",
-            f"{one.ok:,}",
-            f"{one.trials:,}",
-            ns_text(one.median_ns),
-            moment_text(one.active),
-        )
-        for one in known
-    ]
-    return [*lines, "", *table(layout, rows, columns())] if known else lines
+def _bytes(size: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", size.strip().upper())
+    if match is None:
+        raise UsageError(f"--max-size '{size}' cannot be read; write a size, such as 500M or 2G")
+    return int(float(match[1]) * _SIZES[match[2]])

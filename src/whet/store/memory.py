@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from whet.core.errors import StoreError
+from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
@@ -22,7 +24,7 @@ from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, run_end
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import usable_median
-from whet.store.sweeping import Sweep
+from whet.store.sweeping import Sweep, Weighed
 
 
 @dataclass(eq=False)
@@ -71,6 +73,15 @@ class _Shelf:
     def superseded(self) -> list[Trial]:
         standing = {trial.id for trial in self.latest.values()}
         return [trial for id, trial in self.trials.items() if id not in standing]
+
+    def weighed(self) -> Weighed:
+        return Weighed(
+            id=self.workload.id,
+            kernel=self.workload.kernel,
+            active=self.last_active(),
+            bytes=sum(map(_bytes, self.trials.values())),
+            superseded_bytes=sum(map(_bytes, self.superseded())),
+        )
 
     def summary(self) -> WorkloadSummary:
         return WorkloadSummary(
@@ -183,23 +194,31 @@ class MemoryStore(Store):
         older_than_s: float | None = None,
         superseded: bool = False,
         kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
         dry_run: bool = False,
     ) -> GcReport:
-        sweep = Sweep.of(older_than_s, superseded, kernel)
+        sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
         with self._reading() if dry_run else self._writing():
-            mine = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
-            whole = [s for s in mine if sweep.workloads and _older(s, sweep.cutoff)]
+            known = [shelf.weighed() for shelf in self._shelves.values()]
+            size = sum(one.bytes for one in known)
+            going = sweep.choose(known, size)
+            whole = [self._shelves[one.id] for one in going.workloads]
             trials = [trial for shelf in whole for trial in shelf.trials.values()]
-            if superseded:
-                kept = [shelf for shelf in mine if shelf not in whole]
-                trials += [trial for shelf in kept for trial in shelf.superseded()]
+            if going.superseded:
+                kept = {one.id for one in going.confined} - {one.id for one in going.workloads}
+                shelves = [shelf for id, shelf in self._shelves.items() if id in kept]
+                trials += [trial for shelf in shelves for trial in shelf.superseded()]
             if not dry_run:
                 self._remove(trials, whole)
+            freed = sum(map(_bytes, trials))
             return GcReport(
                 trials=len(trials),
                 runs=sum(len(shelf.runs) for shelf in whole),
                 workloads=len(whole),
-                bytes_freed=sum(len(json.dumps(trial.to_json())) for trial in trials),
+                bytes_freed=freed,
+                bytes_left=int(size) - freed,
+                kernels=FrozenMap(Counter(one.kernel for one in going.workloads)),
                 dry_run=dry_run,
             )
 
@@ -264,8 +283,8 @@ class MemoryStore(Store):
             raise StoreError("store :memory: is read-only; open it without read_only")
 
 
-def _older(shelf: _Shelf, cutoff: float | None) -> bool:
-    return cutoff is None or shelf.last_active() < cutoff
+def _bytes(trial: Trial) -> int:
+    return len(json.dumps(trial.to_json()))
 
 
 def _take_trials(shelf: _Shelf, part: Contents) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from whet.core.device import Device
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -33,6 +34,26 @@ class Contents:
 def contents(store: Store) -> Iterator[Contents]:
     for summary in store.workloads():
         yield _contents(store, summary.workload)
+
+
+def arriving(store: Store, other: Store) -> list[Workload]:
+    """What a merge of `other` would make known that `store` does not know yet."""
+    known = {summary.workload.id for summary in store.workloads()}
+    theirs = [summary.workload for summary in other.workloads()]
+    return [workload for workload in theirs if workload.id not in known]
+
+
+def identity(device: Device) -> Device:
+    """Equal for devices whose results are each other's: limits are left out, as in `Workload.id`"""
+    return Device(device.name, device.vendor, device.architecture, device.driver)
+
+
+def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
+    """Devices of one name that are not the same: another driver, architecture or vendor."""
+    by_name: dict[str, dict[Device, None]] = {}
+    for device in devices:
+        by_name.setdefault(device.name, {})[identity(device)] = None
+    return [tuple(several) for several in by_name.values() if len(several) > 1]
 
 
 def run_end(run: Run) -> float:

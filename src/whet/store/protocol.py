@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from whet.core.config import Config
+from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -54,12 +55,16 @@ class Match:
 
 @dataclass(frozen=True)
 class GcReport:
-    """What went, or would go in a dry run, where `bytes_freed` is an estimate."""
+    """What went, or would go in a dry run, where the bytes are an estimate.
+
+    `bytes_left` is what the store then holds; `kernels` counts the workloads by kernel."""
 
     trials: int = 0
     runs: int = 0
     workloads: int = 0
     bytes_freed: int = 0
+    bytes_left: int = 0
+    kernels: FrozenMap[int] = field(default_factory=FrozenMap)
     dry_run: bool = False
 
 
@@ -154,12 +159,16 @@ class Store(Protocol):
         older_than_s: float | None = None,
         superseded: bool = False,
         kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
         dry_run: bool = False,
     ) -> GcReport:
         """Removes whole workloads that were not active for `older_than_s`, and superseded trials.
 
-        `kernel` confines either to one kernel; alone, it removes that kernel's workloads. With
-        nothing asked for, nothing goes. Reading is not activity. What stays keeps its best.
+        A store that then holds more than `max_bytes` loses its superseded trials, and if that is
+        not enough whole workloads, the least recently active first, until it fits. `kernel` and
+        `workloads` (ids) confine all of this; alone, they remove what they name. With nothing
+        asked for, nothing goes. Reading is not activity. What stays keeps its best.
         """
         ...
 
@@ -168,9 +177,8 @@ class Store(Protocol):
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
         run that is still running here is replaced by the same run, ended; a timeline is taken where
-        there is none. Devices cannot mix: a
-        workload names its own. A merge that is cut short leaves whole workloads and can be
-        repeated.
+        there is none. Devices cannot mix: a workload names its own. A merge that is cut short
+        leaves whole workloads and can be repeated.
         """
         ...
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,6 @@ from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store import schema
 from whet.store import statements as sql
 from whet.store.connecting import connect
 from whet.store.faults import read_only_error, store_error, unknown_run, unknown_workload
@@ -33,6 +33,13 @@ from whet.store.rows import (
     trial_values,
     workload_body,
     workload_of,
+)
+from whet.store.sqlite_sweeping import (
+    file_bytes,
+    has_timelines,
+    joined_reports,
+    live_bytes,
+    plan_sweep,
 )
 from whet.store.sweeping import Sweep
 
@@ -121,7 +128,7 @@ class SqliteStore(Store):
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading() as db:
-            if not _has_timelines(db):
+            if not has_timelines(db):
                 return None
             row = db.execute(sql.TIMELINE, (run_id,)).fetchone()
             return None if row is None else timeline_of(row, self.location)
@@ -145,31 +152,20 @@ class SqliteStore(Store):
         older_than_s: float | None = None,
         superseded: bool = False,
         kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
         dry_run: bool = False,
     ) -> GcReport:
-        sweep = Sweep.of(older_than_s, superseded, kernel)
-        asked = {
-            "workloads": sweep.workloads,
-            "superseded": sweep.superseded,
-            "kernel": sweep.kernel,
-            "cutoff": sweep.cutoff,
-        }
-        with self._reading() if dry_run else self._writing() as db:
-            trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
-            runs = db.execute(sql.COUNT_RUNS_GOING, asked).fetchone()[0]
-            workloads = db.execute(sql.COUNT_WORKLOADS_GOING, asked).fetchone()[0]
-            if _has_timelines(db):
-                estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
-            size = _size(db)
-            if not dry_run:
-                db.execute(sql.DELETE_TRIALS, asked)
-                db.execute(sql.DELETE_WORKLOADS, asked)
-        freed = estimate
-        if not dry_run:
-            freed = self._shrink(size) if trials or runs or workloads else 0
-        return GcReport(
-            trials=trials, runs=runs, workloads=workloads, bytes_freed=freed, dry_run=dry_run
-        )
+        sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
+        if dry_run:
+            with self._reading() as db:
+                return plan_sweep(db, sweep).report
+        report = again = self._swept(sweep)
+        # What was weighed is not quite what the file then comes to.
+        while max_bytes is not None and report.bytes_left > max_bytes and again.workloads:
+            again = self._swept(sweep)
+            report = joined_reports(report, again)
+        return report
 
     def merge(self, other: Store) -> MergeReport:
         self._refuse_if_read_only()
@@ -285,13 +281,24 @@ class SqliteStore(Store):
             runs.append(run_of(n, body, workloads[workload_n], self.location))
         return runs
 
-    def _shrink(self, size: int) -> int:
-        """Gives the room back, unless others are in the way: then it is used for later trials."""
+    def _swept(self, sweep: Sweep) -> GcReport:
+        with self._writing() as db:
+            plan, size = plan_sweep(db, sweep), file_bytes(db)
+            plan.carry_out(db)
+        found = plan.report
+        anything = found.trials or found.runs or found.workloads
+        freed, left = self._shrink(size) if anything else (0, found.bytes_left)
+        return replace(found, bytes_freed=freed, bytes_left=left, dry_run=False)
+
+    def _shrink(self, size: int) -> tuple[int, int]:
+        """Gives the room back, unless others are in the way: then it is used for later trials.
+
+        How much that was, and how much is in use."""
         with self._guarded() as db:
             with suppress(sqlite3.OperationalError):
                 db.execute("VACUUM")
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return max(0, size - _size(db))
+            return max(0, size - file_bytes(db)), live_bytes(db)
 
 
 @contextmanager
@@ -315,16 +322,3 @@ def _run_values(run: Run) -> Mapping[str, Any]:
         "best_id": None if run.best is None else run.best.id,
         "body": run_body(run),
     }
-
-
-def _has_timelines(db: sqlite3.Connection) -> bool:
-    """False for an older store, opened to be read only and left as it is."""
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    return version >= schema.FIRST_WITH_TIMELINES
-
-
-def _size(db: sqlite3.Connection) -> int:
-    pages, page_bytes = (
-        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
-    )
-    return pages * page_bytes

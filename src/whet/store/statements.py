@@ -102,29 +102,43 @@ SAVE_TIMELINE = f"{_PUT_TIMELINE} UPDATE SET body = excluded.body"
 TAKE_TIMELINE = f"{_PUT_TIMELINE} NOTHING"
 TIMELINE = "SELECT run, body FROM timelines WHERE run = (SELECT n FROM runs WHERE id = ?)"
 
-_WORKLOADS_GOING = """
-SELECT n FROM workloads
-WHERE :workloads AND (:kernel IS NULL OR kernel = :kernel)
-  AND (:cutoff IS NULL OR coalesce(active, added) < :cutoff)
+_GOING = "(SELECT value FROM json_each(:going))"
+_IS_SUPERSEDED = """
+NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload
+            AND l.config_id = t.config_id AND l.trial = t.n)
 """
 _TRIALS_GOING = f"""
-t.workload IN ({_WORKLOADS_GOING})
-OR (:superseded
-    AND t.workload IN (SELECT n FROM workloads WHERE :kernel IS NULL OR kernel = :kernel)
-    AND NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload
-                    AND l.config_id = t.config_id AND l.trial = t.n))
+t.workload IN {_GOING}
+OR (:superseded AND t.workload IN (SELECT value FROM json_each(:confined)) AND {_IS_SUPERSEDED})
 """
 # Beside the bulky columns a trial has some 150 bytes in short columns and indexes.
-COUNT_TRIALS_GOING = f"""
-SELECT count(*), coalesce(sum(150 + length(config) + length(cost) + length(facts) + length(error)
-                              + coalesce(length(timing), 0) + coalesce(length(samples), 0)), 0)
-FROM trials t WHERE {_TRIALS_GOING}
+_TRIAL_BYTES = """
+150 + length(config) + length(cost) + length(facts) + length(error)
++ coalesce(length(timing), 0) + coalesce(length(samples), 0)
 """
-COUNT_RUNS_GOING = f"SELECT count(*) FROM runs WHERE workload IN ({_WORKLOADS_GOING})"
+COUNT_TRIALS_GOING = f"""
+SELECT count(*), coalesce(sum({_TRIAL_BYTES}), 0) FROM trials t WHERE {_TRIALS_GOING}
+"""
+COUNT_RUNS_GOING = f"SELECT count(*) FROM runs WHERE workload IN {_GOING}"
 TIMELINE_BYTES_GOING = f"""
 SELECT coalesce(sum(length(body)), 0) FROM timelines
-WHERE run IN (SELECT n FROM runs WHERE workload IN ({_WORKLOADS_GOING}))
+WHERE run IN (SELECT n FROM runs WHERE workload IN {_GOING})
 """
-COUNT_WORKLOADS_GOING = f"SELECT count(*) FROM ({_WORKLOADS_GOING})"
 DELETE_TRIALS = f"DELETE FROM trials AS t WHERE {_TRIALS_GOING}"
-DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN ({_WORKLOADS_GOING})"
+DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN {_GOING}"
+
+SWEPT = "SELECT n, id, kernel, coalesce(active, added) FROM workloads"
+WEIGH_TRIALS = f"""
+SELECT t.workload, sum({_TRIAL_BYTES}), sum(({_TRIAL_BYTES}) * ({_IS_SUPERSEDED}))
+FROM trials t GROUP BY t.workload
+"""
+WEIGH_WORKLOADS = """
+SELECT n, 100 + length(body) + (SELECT 80 * count(*) FROM latest WHERE workload = w.n)
+FROM workloads w
+"""
+WEIGH_RUNS = "SELECT workload, sum(100 + length(body)) FROM runs GROUP BY workload"
+WEIGH_TIMELINES = """
+SELECT r.workload, sum(length(t.body)) FROM timelines t JOIN runs r ON r.n = t.run
+GROUP BY r.workload
+"""
+ROOT_PAGES = "SELECT count(*) FROM sqlite_master WHERE rootpage > 0"

@@ -31,6 +31,19 @@ class MatchObligations(StoreMaker):
         found = store.match(a_workload(device=more_memory))
         assert found == Match("strict", a_workload())
 
+    def test_another_device_is_never_a_strict_match(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload())
+        device = a_workload().device
+        others = (
+            replace(device, name="Test CPU 2"),
+            replace(device, vendor="nvidia"),
+            replace(device, architecture="aarch64"),
+            replace(device, driver="6.2"),
+        )
+        for other in others:
+            found = store.match(a_workload(device=other))
+            assert found == Match("loose", a_workload(), ("device",))
+
     def test_an_unknown_kernel_matches_nothing(self, tmp_path: Path) -> None:
         store = self.known(tmp_path, a_workload())
         assert store.match(a_workload(kernel="softmax")) is None
@@ -174,6 +187,30 @@ class GcObligations(StoreMaker):
         store, workload = self.filled(tmp_path, {})
         refusal(lambda: store.gc(older_than_s=-1), UsageError)
         assert len(store.trials(workload.id)) == 1
+
+    def test_chosen_workloads_alone_go_whole(self, tmp_path: Path) -> None:
+        store, gone = self.filled(tmp_path, {}, {})
+        kept = a_workload(key={"M": 1})
+        store.put_workload(kept)
+        store.append([a_trial(kept)])
+        report = store.gc(workloads=[gone.id, "of nobody"])
+        assert (report.trials, report.workloads, dict(report.kernels)) == (2, 1, {"matmul": 1})
+        assert [summary.workload for summary in store.workloads()] == [kept]
+
+    def test_no_chosen_workloads_are_none_and_not_all(self, tmp_path: Path) -> None:
+        store, _ = self.filled(tmp_path, {}, {})
+        assert store.gc(workloads=[]).workloads == 0
+        assert store.gc(workloads=[], older_than_s=0, superseded=True).trials == 0
+        assert len(store.workloads()) == 1
+
+    def test_chosen_workloads_confine_what_else_is_asked_for(self, tmp_path: Path) -> None:
+        store, chosen = self.filled(tmp_path, {}, {})
+        other = a_workload(key={"M": 1})
+        store.put_workload(other)
+        store.append([a_trial(other), a_trial(other)])
+        assert store.gc(workloads=[chosen.id], superseded=True).trials == 1
+        assert len(store.trials(other.id, all=True)) == 2
+        assert store.gc(workloads=[chosen.id], kernel="softmax").workloads == 0
 
 
 class MergeObligations(StoreMaker):

@@ -73,6 +73,8 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "best",
         "trials",
         "cost",
+        "diff",
+        "verify",
         "replay",
         "compare-searches",
         "pareto",

@@ -1,0 +1,122 @@
+"""A few configs measured side by side, outside of any tuning: nothing is raced or written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.build import Builder
+from whet.core.config import Config, Value
+from whet.core.cost import Cost
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.core.timing import Timing
+from whet.engine.host import memory_info
+from whet.engine.settings import Settings
+from whet.engine.target import BenchLimits, Target
+from whet.measure import Bench
+from whet.measure.policy import DuelPolicy
+
+# Taken before the rounds, to load, check and warm a config; they count for nothing.
+FIRST_SAMPLES = 2
+
+
+@dataclass
+class Beside:
+    """By config id. `rounds` are nanoseconds of those that took part in each."""
+
+    artifacts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, FrozenMap[Value]] = field(default_factory=dict)
+    timings: dict[str, Timing] = field(default_factory=dict)
+    failures: dict[str, ConfigFailure] = field(default_factory=dict)
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    costs: dict[str, Cost] = field(default_factory=dict)
+
+    def cost(self, config: Config) -> Cost:
+        return self.costs.get(config.id, Cost())
+
+    def spend(self, config: Config, seconds: FrozenMap[float]) -> None:
+        self.costs[config.id] = self.cost(config) + Cost(seconds)
+
+
+def measure_beside(
+    target: Target, configs: Sequence[Config], settings: Settings, policy: DuelPolicy
+) -> Beside:
+    """Builds, checks and measures them in turns, as many as a duel may take.
+
+    How many is settled beforehand, not by how the times look: else chance would have a say in
+    when to stop. Who fails is in `failures`, with whatever was taken of it before.
+    """
+    beside = Beside()
+    _build(beside, target, configs, settings)
+    memory = settings.memory_bytes or memory_info("MemAvailable")
+    with closing(target.bench(BenchLimits(memory))) as bench:
+        for config in configs:
+            if config.id not in beside.failures:
+                _look(beside, bench, config, settings.run_limit_s)
+        _take_rounds(beside, bench, configs, policy, settings.run_limit_s)
+    return beside
+
+
+def _build(beside: Beside, target: Target, configs: Sequence[Config], settings: Settings) -> None:
+    limit = settings.build_limit_s
+    with Builder(jobs=settings.jobs, mode=target.build_mode, limit_s=limit) as builder:
+        for config in configs:
+            refusal = target.reject(config)
+            if refusal is not None:
+                beside.failures[config.id] = ConfigFailure(Status.CONSTRAINT, refusal)
+                continue
+            job = target.job(config)
+            beside.artifacts[config.id] = None
+            if job is not None:
+                builder.submit(config, job, limit_s=limit)
+        while builder.pending:
+            for result in builder.ready():
+                id = result.config.id
+                beside.spend(result.config, FrozenMap({"build": result.seconds}))
+                if result.status is Status.OK:
+                    beside.artifacts[id], beside.facts[id] = result.artifact, result.facts
+                else:
+                    beside.failures[id] = ConfigFailure(result.status, result.error, result.limit)
+
+
+def _look(beside: Beside, bench: Bench, config: Config, limit_s: float) -> None:
+    artifact = beside.artifacts[config.id]
+    try:
+        look = bench.first(config, artifact, FIRST_SAMPLES, limit_s=limit_s)
+    except ConfigFailure as failure:
+        beside.failures[config.id] = failure
+        return
+    beside.spend(config, look.seconds)
+    known = beside.facts.get(config.id, FrozenMap())
+    beside.facts[config.id] = FrozenMap({**known, **look.facts})
+
+
+def _take_rounds(
+    beside: Beside,
+    bench: Bench,
+    configs: Sequence[Config],
+    policy: DuelPolicy,
+    limit_s: float,
+) -> None:
+    start = time.perf_counter()
+    for turn in range(policy.max_rounds):
+        standing = [config for config in configs if config.id not in beside.failures]
+        spent = time.perf_counter() - start
+        late = policy.max_seconds is not None and spent > policy.max_seconds
+        if not standing or (late and turn >= policy.first_check):
+            return
+        order = standing[::-1] if turn % 2 else standing
+        taken = bench.round([(c, beside.artifacts[c.id]) for c in order], limit_s=limit_s)
+        beside.failures.update(taken.failures)
+        beside.rounds.append(taken.times)
+        share = FrozenMap({name: s / len(order) for name, s in taken.seconds.items()})
+        for config in order:
+            beside.spend(config, share)
+        for id, reading in taken.readings.items():
+            before, now = beside.timings.get(id), reading.timing()
+            beside.timings[id] = now if before is None else before.extended(now)

@@ -1,0 +1,110 @@
+"""`gc` in SQLite: weigh what there is, and remove what was chosen."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whet.core.frozen import FrozenMap
+from whet.store import schema
+from whet.store import statements as sql
+from whet.store.protocol import GcReport
+from whet.store.sweeping import Sweep, Weighed
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """`report` is what carrying it out comes to; its bytes are an estimate."""
+
+    asked: Mapping[str, Any]
+    report: GcReport
+
+    def carry_out(self, db: sqlite3.Connection) -> None:
+        db.execute(sql.DELETE_TRIALS, self.asked)
+        db.execute(sql.DELETE_WORKLOADS, self.asked)
+
+
+def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
+    """Reads no row's body, so that a damaged one can be swept away."""
+    size = live_bytes(db)
+    numbers, known = _weighed(db, size, exact=sweep.max_bytes is not None)
+    going = sweep.choose(known, size)
+    asked = {
+        "going": json.dumps([numbers[one.id] for one in going.workloads]),
+        "confined": json.dumps([numbers[one.id] for one in going.confined]),
+        "superseded": going.superseded,
+    }
+    trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
+    if has_timelines(db):
+        estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
+    report = GcReport(
+        trials=trials,
+        runs=db.execute(sql.COUNT_RUNS_GOING, asked).fetchone()[0],
+        workloads=len(going.workloads),
+        bytes_freed=estimate,
+        bytes_left=max(0, size - estimate),
+        kernels=FrozenMap(Counter(one.kernel for one in going.workloads)),
+        dry_run=True,
+    )
+    return SweepPlan(asked, report)
+
+
+def joined_reports(one: GcReport, two: GcReport) -> GcReport:
+    """What two sweeps in a row came to."""
+    return replace(
+        two,
+        trials=one.trials + two.trials,
+        runs=one.runs + two.runs,
+        workloads=one.workloads + two.workloads,
+        bytes_freed=one.bytes_freed + two.bytes_freed,
+        kernels=FrozenMap(Counter(one.kernels) + Counter(two.kernels)),
+    )
+
+
+def has_timelines(db: sqlite3.Connection) -> bool:
+    """False for an older store, opened to be read only and left as it is."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    return version >= schema.FIRST_WITH_TIMELINES
+
+
+def file_bytes(db: sqlite3.Connection) -> int:
+    return _pragma(db, "page_count") * _pragma(db, "page_size")
+
+
+def live_bytes(db: sqlite3.Connection) -> int:
+    """Without the pages that wait to be used again."""
+    used = _pragma(db, "page_count") - _pragma(db, "freelist_count")
+    return used * _pragma(db, "page_size")
+
+
+def _weighed(
+    db: sqlite3.Connection, size: int, *, exact: bool
+) -> tuple[dict[str, int], list[Weighed]]:
+    """Every workload and its share of the file, by what its rows hold; the first page of each
+    table and index is nobody's. Nothing is weighed where the choice does not depend on it."""
+    rows = db.execute(sql.SWEPT).fetchall()
+    numbers = {id: n for n, id, _, _ in rows}
+    weights: dict[int, float] = {}
+    superseded: dict[int, float] = {}
+    if exact:
+        for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS):
+            weights[n], superseded[n] = of_all, of_superseded
+        more = [sql.WEIGH_TIMELINES] if has_timelines(db) else []
+        for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
+            for n, of_all in db.execute(statement):
+                weights[n] = weights.get(n, 0.0) + of_all
+    empty = db.execute(sql.ROOT_PAGES).fetchone()[0] * _pragma(db, "page_size")
+    scale = max(0, size - empty) / (sum(weights.values()) or 1.0)
+    known = [
+        Weighed(id, kernel, active, weights.get(n, 0) * scale, superseded.get(n, 0) * scale)
+        for n, id, kernel, active in rows
+    ]
+    return numbers, known
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

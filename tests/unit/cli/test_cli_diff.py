@@ -1,0 +1,127 @@
+"""`whet diff` of two stores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.workload import Workload
+from whet.store import open_store
+from whet.testing.samples import a_trial, a_workload
+
+Whet = Callable[..., Any]
+
+MATMUL = a_workload()
+SOFTMAX = a_workload(kernel="softmax", key={"N": 512})
+
+
+def fill(path: str, *picks: tuple[Workload, dict[str, Any], float]) -> None:
+    with open_store(path) as store:
+        for workload, config, median_ns in picks:
+            store.put_workload(workload)
+            store.append([a_trial(workload, config, median_ns)])
+
+
+@pytest.fixture(autouse=True)
+def _two_stores() -> None:
+    """One pick is another one, one the same, and one workload each the other store lacks."""
+    first, last = a_workload(key={"M": 1}), a_workload(key={"M": 9})
+    fill(
+        "a.db",
+        (MATMUL, {"BM": 64, "BN": 32}, 1000.0),
+        (SOFTMAX, {"BN": 8}, 300.0),
+        (first, {"BM": 1}, 10.0),
+    )
+    fill(
+        "b.db",
+        (MATMUL, {"BM": 16, "BN": 32}, 2000.0),
+        (SOFTMAX, {"BN": 8}, 301.0),
+        (last, {"BM": 1}, 10.0),
+    )
+
+
+def test_every_workload_is_told_once_and_then_counted(whet: Whet) -> None:
+    ran = whet("diff", "a.db", "b.db")
+
+    assert ran.code == 0
+    rows = [line for line in ran.out.splitlines() if "matmul(" in line or "softmax(" in line]
+    assert [row.split("  ")[0] for row in rows] == [
+        "other pick",
+        "only in A",
+        "only in B",
+        "same pick",
+    ]
+    assert "1.00 µs  2.00 µs  2.00×  A" in rows[0]
+    assert rows[3].endswith("not told")
+    assert ran.out.splitlines()[-1] == (
+        "4 workloads: 1 same pick, 1 other pick (1 told apart), 1 only in A, 1 only in B"
+    )
+
+
+def test_other_picks_are_shown_beneath_their_workload(whet: Whet) -> None:
+    lines = whet("diff", "a.db", "b.db").out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("other pick"))
+
+    assert [line.strip() for line in lines[at + 1 : at + 3]] == ["A  BM=64 BN=32", "B  BM=16 BN=32"]
+
+
+def test_only_an_exit_code_that_is_asked_for_tells(whet: Whet) -> None:
+    assert whet("diff", "a.db", "b.db", "--exit-code").code == 1
+    assert whet("diff", "a.db", "b.db", "softmax", "--exit-code").code == 0
+    assert whet("diff", "a.db", "a.db", "--exit-code").code == 0
+
+
+def test_json_has_both_medians_the_ratio_and_the_verdict(whet: Whet) -> None:
+    found = json.loads(whet("diff", "a.db", "b.db", "--json").out)
+
+    assert found["summary"] == {
+        "other": 1,
+        "same": 1,
+        "only_a": 1,
+        "only_b": 1,
+        "told_apart": 1,
+    }
+    other = found["workloads"][0]
+    assert other["pick"] == "other"
+    assert (other["a"]["median_ns"], other["b"]["median_ns"]) == (1000.0, 2000.0)
+    assert other["b"]["config"] == {"BM": 16, "BN": 32}
+    assert other["ratio"]["low"] < other["ratio"]["mid"] == pytest.approx(2.0)
+    assert other["faster"] == "a"
+    assert found["workloads"][1]["b"] is None
+
+
+def test_another_device_and_toolchain_are_named(whet: Whet) -> None:
+    device = replace(MATMUL.device, driver="7.0")
+    fill("c.db", (a_workload(device=device, toolchain={"cc": "clang 14"}), {"BM": 64}, 1000.0))
+    ran = whet("diff", "a.db", "c.db", "matmul")
+
+    text = " ".join(ran.out.split())
+    assert "device: Test CPU (x86_64, driver 6.1) in A, Test CPU (x86_64, driver 7.0) in B" in text
+    assert "toolchain: gcc 12.2.0 in A, clang 14 in B" in text
+    assert ran.widest <= 80
+
+
+def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet) -> None:
+    ran = whet("diff", "a.db", "b.db", "softmx")
+
+    assert ran.code == 2
+    assert "did you mean 'softmax'?" in ran.err
+
+
+def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
+    ran = whet("diff", "a.db", "none.db")
+
+    assert ran.code == 1
+    assert "there is no store at" in ran.err
+    assert not Path("none.db").exists()
+
+
+def test_two_stores_that_know_nothing_have_no_differences(whet: Whet) -> None:
+    open_store("empty.db").close()
+
+    assert whet("diff", "empty.db", "empty.db").out.splitlines()[-1].startswith("0 workloads:")
