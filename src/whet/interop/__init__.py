@@ -1,0 +1,22 @@
+"""Other people's formats: what serving engines, Triton and Python read, and what they wrote.
+
+One file a format: `vllm.py`, `sglang.py`, `triton_cache.py`, `python_source.py`. What is written
+comes from a store through `selecting.py`; what is read is a `Finding` (`findings.py`), which a
+store keeps apart from whet's own timings. `registry.py` lists the readers.
+"""
+
+from whet.interop.findings import Finding, Tried, keep
+from whet.interop.registry import READERS, Reader, Reading, ReadOptions
+from whet.interop.selecting import Selection, select
+
+__all__ = [
+    "READERS",
+    "Finding",
+    "ReadOptions",
+    "Reader",
+    "Reading",
+    "Selection",
+    "Tried",
+    "keep",
+    "select",
+]
