@@ -26,7 +26,7 @@ MOE_KERNEL = "fused_moe_kernel"
 FOLDER_VARIABLE = "SGLANG_MOE_CONFIG_DIR"
 
 _EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "USE_TMA")
-_NAME = re.compile(
+NAME = re.compile(
     r"E=(?P<E>\d{1,12}),N=(?P<N>\d{1,12}),device_name=(?P<device>[^,]+?)"
     r"(?:,dtype=(?P<dtype>[^,]+?))?"
     r"(?:,block_shape=\[(?P<block_n>\d{1,9}), (?P<block_k>\d{1,9})\])?"
@@ -91,7 +91,7 @@ def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
 
 def read_moe(path: Path, options: ReadOptions) -> list[Finding]:
     """The version of Triton is the folder's, where the file is still in one."""
-    found = matched(path, _NAME, "E=8,N=4096,device_name=NVIDIA_H200.json")
+    found = matched(path, NAME, "E=8,N=4096,device_name=NVIDIA_H200.json")
     key = {"E": int(found["E"]), "N": int(found["N"]), **quantised(found)}
     folder = _VERSION_FOLDER.fullmatch(path.absolute().parent.name)
     version = None if folder is None else folder[1].replace("_", ".")
