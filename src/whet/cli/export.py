@@ -166,6 +166,7 @@ def python(
     pick(M, N, K) returns a dict. A few configs are chosen that serve all known keys, then a table
     or a small tree over the key's numbers.
     """
+    from whet.cli.output import count_text
     from whet.cli.reading import open_known
     from whet.interop.files import OutFile
     from whet.interop.python_source import Measured, python_source
@@ -193,4 +194,5 @@ def python(
     path = Path(out)
     write_all([OutFile(PurePosixPath(path.name), source)], path.parent, force)
     score = "" if decision.score is None else f", {decision.score:.1%} of the best known"
-    print(f"{len(decision.configs)} configs for {decision.keys} keys{score}", file=sys.stderr)
+    what = count_text(len(decision.configs), "config")
+    print(f"{what} for {count_text(decision.keys, 'key')}{score}", file=sys.stderr)

@@ -97,9 +97,15 @@ def distance(one: Sizes, two: Sizes) -> float:
 
 
 def decide(
-    known: Sequence[Known], *, max_configs: int, max_leaves: int, style: Style = "auto"
+    known: Sequence[Known],
+    *,
+    max_configs: int,
+    max_leaves: int,
+    style: Style = "auto",
+    timed: bool = True,
 ) -> Decision:
-    """The rest that has most keys comes first, of equals the first."""
+    """The rest that has most keys comes first, of equals the first. Not `timed` is for choices of
+    which nobody knows how good they are: there is no score then."""
     configs = portfolio_of([one.times for one in known], max_configs).configs
     losses = np.array([[_loss(one.times, config) for config in configs] for one in known])
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -116,7 +122,6 @@ def decide(
             rules.append(Rule(rest, tree=_grown(sizes, losses[rows], max_leaves)))
     by_rest = {rule.rest: rule for rule in rules}
     lost = [losses[row, by_rest[one.rest].index(one.sizes)] for row, one in enumerate(known)]
-    timed = any(len(one.times) > 1 for one in known)
     return Decision(
         configs=configs,
         rules=tuple(rules),

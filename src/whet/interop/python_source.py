@@ -3,39 +3,31 @@
     def pick(M, N, K) -> dict:
         return {**CONFIGS[_rule_0(M, N, K)]}
 
-The file imports nothing but `math`, and is the same for the same results. Reading one back takes
-its literals and runs nothing.
+The file imports nothing but `math`, and is the same for the same results.
 """
 
 from __future__ import annotations
 
-import ast
 import builtins
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from whet._version import __version__
-from whet.core.config import Config, freeze_value
-from whet.core.errors import SpaceError, UsageError
-from whet.core.frozen import FrozenMap
+from whet.core.config import Config
+from whet.core.errors import UsageError
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.interop.decision import Decision, Known, Node, Rule, Style, decide
-from whet.interop.files import FormatError, read_text
-from whet.interop.findings import TIMER, Finding, Tried
-from whet.interop.reading import ReadOptions, written_at
+from whet.interop.findings import TIMER
 
-SOURCE = "python"
 DEVICE = "device"
 CONFIGS = 8
 
 _WIDEST = 96
-_LARGEST = 4 << 20
 
 _NEAREST = '''
 
@@ -108,10 +100,14 @@ def python_source(
         )
         for one in measured
     ]
-    if max_configs is None:
-        timed = any(one.best.timing is not None for one in measured)
-        max_configs = CONFIGS if timed else len(known)
-    decision = decide(known, max_configs=max_configs, max_leaves=max_leaves, style=style)
+    timed = all(one.best.timing is not None for one in measured)
+    decision = decide(
+        known,
+        max_configs=max_configs or (CONFIGS if timed else len(known)),
+        max_leaves=max_leaves,
+        style=style,
+        timed=timed,
+    )
     lines = [*_header(measured, names, decision), *_constants(measured, names, decision)]
     source = "\n".join(lines) + "\n"
     if any(rule.tree is None for rule in decision.rules):
@@ -289,58 +285,3 @@ def _listed(texts: Iterable[str]) -> str:
 def _one_line(text: str) -> str:
     """What stands in a comment must not end it."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def read(path: Path, options: ReadOptions) -> list[Finding]:
-    """The choices in a table that whet wrote. A tree names no keys, so that none can be told."""
-    text = read_text(path)
-    if len(text) > _LARGEST:
-        raise FormatError(f"{path} is too long for a table of choices")
-    found = _literals(path, text)
-    try:
-        return _findings(path, found, options)
-    except KeyError as error:
-        raise FormatError(f"{path} is not a file of 'whet export python': no {error}") from None
-    except (SpaceError, TypeError, ValueError, LookupError) as error:
-        raise FormatError(f"{path} is inconsistent: {error}"[:300]) from None
-
-
-def _literals(path: Path, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    try:
-        for statement in ast.parse(text).body:
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                name = statement.targets[0].id
-                if name != "_RULES":
-                    found[name] = ast.literal_eval(statement.value)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise FormatError(f"{path} is not a file of 'whet export python', or is cut off") from None
-    return found
-
-
-def _findings(path: Path, found: Mapping[str, Any], options: ReadOptions) -> list[Finding]:
-    configs = [Config(values) for values in found["CONFIGS"]]
-    findings = []
-    for number, rest in enumerate(found["KINDS"]):
-        if f"_TABLE_{number}" not in found:
-            raise FormatError(
-                f"{path} decides by a tree, which names no keys; write it with --style table, or "
-                "merge the store it was made from"
-            )
-        kind = dict(zip(found["PARTS"], rest, strict=True))
-        several = len(found["DEVICES"]) > 1
-        device = str(kind.pop(DEVICE) if several else found["DEVICES"][0])
-        for sizes, at in found[f"_TABLE_{number}"].items():
-            key = {**dict(zip(found["SIZES"], sizes, strict=True)), **found["FIXED"], **kind}
-            findings.append(
-                Finding(
-                    kernel=options.kernel or str(found["KERNEL"]),
-                    device=options.device or device,
-                    key=FrozenMap({str(n): freeze_value(v, f"'{n}'") for n, v in key.items()}),
-                    source=SOURCE,
-                    tried=(Tried(configs[at]),),
-                    best=configs[at],
-                    created=written_at(path),
-                )
-            )
-    return findings

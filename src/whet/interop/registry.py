@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whet.interop import python_source, sglang, triton_cache, vllm
+from whet.interop import python_reading, sglang, triton_cache, vllm
 from whet.interop.findings import Finding
 from whet.interop.reading import ReadOptions
 
@@ -49,6 +49,6 @@ READERS: dict[str, Reader] = {
             "Triton's cache: a folder of it, or *.autotune.json",
             _plain(triton_cache.read),
         ),
-        Reader("python", "a table that 'whet export python' wrote", _plain(python_source.read)),
+        Reader("python", "a table that 'whet export python' wrote", _plain(python_reading.read)),
     )
 }

@@ -30,14 +30,13 @@ def tile(**changes: Any) -> dict[str, Any]:
 
 
 def a_key(
+    key: Mapping[str, Any],
     kernel: str = "fused_moe_kernel",
     device: Device = H200,
     toolchain: Mapping[str, str] | None = None,
-    fingerprint: str = "3f786850e387550f",
-    **key: Any,
 ) -> Workload:
     versions = {"triton": "3.6.0"} if toolchain is None else toolchain
-    return Workload(kernel, fingerprint, device, FrozenMap(key), FrozenMap(versions))
+    return Workload(kernel, "3f786850e387550f", device, FrozenMap(key), FrozenMap(versions))
 
 
 def tuned(
@@ -55,6 +54,6 @@ def moe_store(*tokens: int, **key: Any) -> MemoryStore:
     store = MemoryStore()
     for m in tokens:
         quick = tile(BLOCK_SIZE_M=16 if m < 64 else 64)
-        workload = a_key(**{"M": m, "E": 8, "N": 14336, **key})
+        workload = a_key({"M": m, "E": 8, "N": 14336, **key})
         tuned(store, workload, [(quick, 1000.0), (tile(num_warps=8), 1500.0)])
     return store

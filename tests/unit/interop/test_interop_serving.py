@@ -54,7 +54,10 @@ MOE_BODY = """\
 
 
 def files(write: Write, store: Store, **layout: Any) -> dict[str, str]:
-    frozen = {k: FrozenMap(v) if isinstance(v, dict) else v for k, v in layout.items()}
+    frozen: dict[str, Any] = {
+        name: FrozenMap(value) if isinstance(value, dict) else value
+        for name, value in layout.items()
+    }
     written = write(select(store.workloads()).picks, Layout(**frozen))
     return {str(file.path): file.text for file in written}
 
@@ -110,7 +113,7 @@ def test_an_sglang_name_ends_with_the_channel_and_the_second_product() -> None:
 
 def test_use_tma_is_kept_for_sglang_and_refused_for_vllm() -> None:
     store = MemoryStore()
-    tuned(store, a_key(M=1, E=8, N=64), [(tile(USE_TMA=False), 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(tile(USE_TMA=False), 10.0)])
     [text] = files(sglang.moe_files, store).values()
     assert list(json.loads(text)["1"])[-2:] == ["num_stages", "USE_TMA"]
     with pytest.raises(UsageError, match="USE_TMA"):
@@ -120,14 +123,14 @@ def test_use_tma_is_kept_for_sglang_and_refused_for_vllm() -> None:
 def test_options_of_amd_follow_in_the_order_of_vllm() -> None:
     store = MemoryStore()
     config = tile(kpack=2, waves_per_eu=0, matrix_instr_nonkdim=16)
-    tuned(store, a_key(M=1, E=8, N=64), [(config, 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(config, 10.0)])
     [text] = files(vllm.moe_files, store).values()
     assert list(json.loads(text)["1"])[6:] == ["waves_per_eu", "matrix_instr_nonkdim", "kpack"]
 
 
 def test_more_than_one_cta_is_said_and_one_is_not() -> None:
     store = MemoryStore()
-    tuned(store, a_key(M=1, E=8, N=64), [(tile(num_ctas=2), 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(tile(num_ctas=2), 10.0)])
     [text] = files(vllm.moe_files, store).values()
     assert json.loads(text)["1"]["num_ctas"] == 2
 
@@ -135,7 +138,7 @@ def test_more_than_one_cta_is_said_and_one_is_not() -> None:
 def test_keys_and_parameters_may_have_other_names() -> None:
     store = MemoryStore()
     config = {"BM": 16, "TILE_N": 32, "BK": 64, "num_warps": 4, "num_stages": 2}
-    tuned(store, a_key(tokens=32, inter=28672), [(config, 10.0)])
+    tuned(store, a_key({"tokens": 32, "inter": 28672}), [(config, 10.0)])
     layout = {
         "keys": {"M": "tokens"},
         "fixed": {"E": 4, "N": 14336, "GROUP_SIZE_M": 1},
@@ -148,7 +151,7 @@ def test_keys_and_parameters_may_have_other_names() -> None:
 
 def test_each_n_has_a_file_of_its_own() -> None:
     store = moe_store(8)
-    tuned(store, a_key(M=8, E=8, N=512), [(tile(), 10.0)])
+    tuned(store, a_key({"M": 8, "E": 8, "N": 512}), [(tile(), 10.0)])
     assert sorted(files(vllm.moe_files, store)) == [
         "E=8,N=14336,device_name=NVIDIA_H200.json",
         "E=8,N=512,device_name=NVIDIA_H200.json",
@@ -164,7 +167,7 @@ def test_a_plain_dtype_of_the_key_is_no_part_of_a_name() -> None:
 
 def test_a_size_that_is_not_in_the_key_is_one_line_with_the_remedy() -> None:
     store = MemoryStore()
-    tuned(store, a_key(M=1, N=64), [(tile(), 10.0)])
+    tuned(store, a_key({"M": 1, "N": 64}), [(tile(), 10.0)])
     with pytest.raises(UsageError, match=r"does not say E .*--e-key NAME or --extra E=NUMBER"):
         files(vllm.moe_files, store)
 
@@ -172,21 +175,21 @@ def test_a_size_that_is_not_in_the_key_is_one_line_with_the_remedy() -> None:
 def test_a_parameter_that_is_not_in_the_config_is_one_line_with_the_remedy() -> None:
     store = MemoryStore()
     lacking = {name: value for name, value in tile().items() if name != "GROUP_SIZE_M"}
-    tuned(store, a_key(M=1, E=8, N=64), [(lacking, 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}), [(lacking, 10.0)])
     with pytest.raises(UsageError, match="has no GROUP_SIZE_M; give --param"):
         files(vllm.moe_files, store)
 
 
 def test_two_workloads_for_one_entry_are_refused() -> None:
     store = moe_store(8, K=4096)
-    tuned(store, a_key(M=8, E=8, N=14336, K=2048), [(tile(), 10.0)])
+    tuned(store, a_key({"M": 8, "E": 8, "N": 14336, "K": 2048}), [(tile(), 10.0)])
     with pytest.raises(UsageError, match=r"both the entry 8 of .* --where"):
         files(vllm.moe_files, store)
 
 
 def test_sglang_needs_the_version_of_triton() -> None:
     store = MemoryStore()
-    tuned(store, a_key(M=1, E=8, N=64, toolchain={}), [(tile(), 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}, toolchain={}), [(tile(), 10.0)])
     with pytest.raises(UsageError, match=r"--triton 3.5.1"):
         files(sglang.moe_files, store)
     [path] = files(sglang.moe_files, store, triton="3.5.1")
@@ -196,7 +199,7 @@ def test_sglang_needs_the_version_of_triton() -> None:
 def test_a_device_cannot_lead_out_of_the_folder() -> None:
     store = MemoryStore()
     hostile = replace(H200, name="../../etc\0/x")
-    tuned(store, a_key(M=1, E=8, N=64, device=hostile), [(tile(), 10.0)])
+    tuned(store, a_key({"M": 1, "E": 8, "N": 64}, device=hostile), [(tile(), 10.0)])
     for write in (vllm.moe_files, sglang.moe_files):
         with pytest.raises(UsageError, match="cannot be part of a file's name"):
             files(write, store)

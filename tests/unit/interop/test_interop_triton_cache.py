@@ -203,7 +203,7 @@ def test_pruning_by_arguments_needs_inputs(
 
 def test_quantiles_are_in_milliseconds_with_the_median_first() -> None:
     store = MemoryStore()
-    workload = a_key(n=1)
+    workload = a_key({"n": 1})
     tuned(store, workload, [({"BLOCK": 1}, 1e6)])
     [trial] = store.trials(workload.id)
     median, low, high = quantiles(trial)
@@ -212,7 +212,10 @@ def test_quantiles_are_in_milliseconds_with_the_median_first() -> None:
     assert quantiles(None) == [math.inf] * 3
 
 
-GOOD = {"key": [1], "configs_timings": [[{"kwargs": {"B": 1}, "num_warps": 4}, [1.0, 1.0, 1.0]]]}
+GOOD: dict[str, Any] = {
+    "key": [1],
+    "configs_timings": [[{"kwargs": {"B": 1}, "num_warps": 4}, [1.0, 1.0, 1.0]]],
+}
 
 
 @pytest.mark.parametrize(
