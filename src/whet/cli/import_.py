@@ -12,9 +12,10 @@ from whet.cli.options import StoreOption, resolved
 from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from whet.interop import Reader
+    from whet.interop import Read
+    from whet.replay import Table
 
 EXAMPLES = """\b
 Examples:
@@ -58,7 +59,7 @@ def import_results(
     if len(set(parts)) != len(parts) or not all(parts):
         raise UsageError(f"--names '{names}' cannot be read; write each name once: M,N,K")
     options = ReadOptions(kernel, device, parts)
-    readings = {file: readers[kind].read(Path(file), options) for file in files}
+    readings = {file: readers[kind](Path(file), options) for file in files}
     with open_store(resolved(store=store).settings.store) as opened:
         for file, reading in readings.items():
             workloads, trials = keep(opened, reading.findings)
@@ -68,21 +69,19 @@ def import_results(
         print(f"kept in {opened.location}")
 
 
-def _readers() -> Mapping[str, Reader]:
+def _readers() -> Mapping[str, Read]:
     """Tables of other tuners are read by the laboratory, which stands above `interop`."""
-    from whet.interop import READERS, Reader, Reading, ReadOptions
+    from whet.interop import READERS, Reading, ReadOptions
+    from whet.interop.reading import written_at
     from whet.replay import read_kernel_tuner, read_t4
     from whet.replay.findings import table_findings
-    from whet.replay.table import Table
 
-    def reading(table: Table, options: ReadOptions) -> Reading:
-        found = table_findings(table, kernel=options.kernel or "", device=options.device or "")
-        return Reading(tuple(found), table.notes)
+    def reads(read: Callable[[Path], Table]) -> Read:
+        def reading(path: Path, options: ReadOptions) -> Reading:
+            table = read(path)
+            found = table_findings(table, options.kernel, options.device, written_at(path))
+            return Reading(tuple(found), table.notes)
 
-    tables = (
-        Reader(
-            "kernel-tuner", "a Kernel Tuner cache", lambda p, o: reading(read_kernel_tuner(p), o)
-        ),
-        Reader("t4", "a T4 file", lambda p, o: reading(read_t4(p), o)),
-    )
-    return {**READERS, **{reader.name: reader for reader in tables}}
+        return reading
+
+    return {**READERS, "kernel-tuner": reads(read_kernel_tuner), "t4": reads(read_t4)}

@@ -7,14 +7,15 @@ keeps apart from whet's own timings. `registry.py` lists the readers.
 """
 
 from whet.interop.findings import Finding, Tried, keep
-from whet.interop.registry import READERS, Reader, Reading, ReadOptions
+from whet.interop.reading import ReadOptions
+from whet.interop.registry import READERS, Read, Reading
 from whet.interop.selecting import Selection, select
 
 __all__ = [
     "READERS",
     "Finding",
+    "Read",
     "ReadOptions",
-    "Reader",
     "Reading",
     "Selection",
     "Tried",

@@ -153,7 +153,7 @@ def _header(measured: Sequence[Measured], names: _Names, decision: Decision) -> 
         for one in workloads
         for name, version in one.toolchain.items()
     )
-    day = datetime.fromtimestamp(max(one.best.created for one in measured), UTC)
+    moment = max(one.best.created for one in measured)
     ranges = [
         f"{name} {min(w.key[name] for w in workloads)} to {max(w.key[name] for w in workloads)}"
         for name in names.sizes
@@ -162,8 +162,8 @@ def _header(measured: Sequence[Measured], names: _Names, decision: Decision) -> 
         "written by": f"whet {__version__}; better written again than edited",
         "device": _listed(f"{w.device.name} {w.device.architecture}".strip() for w in workloads),
         "built with": _listed(toolchain),
-        "measured": f"{day:%Y-%m-%d}",
-        "keys": f"{decision.keys}; " + ", ".join(ranges),
+        "measured": f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}" if moment else "",
+        "keys": "; ".join([str(decision.keys), *([", ".join(ranges)] if ranges else [])]),
         "for": ", ".join(f"{name}={value}" for name, value in names.fixed.items()),
         "configs": f"{len(decision.configs)} of {decision.measured} that were measured",
         "score": _score(decision),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from whet.interop import python_reading, sglang, triton_cache, vllm
 from whet.interop.findings import Finding
 from whet.interop.reading import ReadOptions
-
-__all__ = ["READERS", "ReadOptions", "Reader", "Reading"]
 
 
 @dataclass(frozen=True)
@@ -18,37 +16,21 @@ class Reading:
     """What a file says, and what a person should know of it."""
 
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Reader:
-    """`read` takes one path and raises a `FormatError` that names it for anything else."""
-
-    name: str
-    about: str
-    read: Callable[[Path, ReadOptions], Reading]
+# Takes one path, and raises a `FormatError` that names it for anything that is not of the format.
+Read = Callable[[Path, ReadOptions], Reading]
 
 
-def _plain(read: Callable[[Path, ReadOptions], list[Finding]]) -> Callable[..., Reading]:
+def _whole(read: Callable[[Path, ReadOptions], list[Finding]]) -> Read:
     return lambda path, options: Reading(tuple(read(path, options)))
 
 
-READERS: dict[str, Reader] = {
-    reader.name: reader
-    for reader in (
-        Reader("vllm-moe", "vLLM's fused MoE: E=…,N=…,device_name=….json", _plain(vllm.read_moe)),
-        Reader(
-            "vllm-fp8", "vLLM's block fp8 GEMM: N=…,K=…,device_name=….json", _plain(vllm.read_fp8)
-        ),
-        Reader(
-            "sglang-moe", "SGLang's fused MoE, a folder a Triton version", _plain(sglang.read_moe)
-        ),
-        Reader(
-            "triton",
-            "Triton's cache: a folder of it, or *.autotune.json",
-            _plain(triton_cache.read),
-        ),
-        Reader("python", "a table that 'whet export python' wrote", _plain(python_reading.read)),
-    )
+READERS: Mapping[str, Read] = {
+    "vllm-moe": _whole(vllm.read_moe),
+    "vllm-fp8": _whole(vllm.read_fp8),
+    "sglang-moe": _whole(sglang.read_moe),
+    "triton": _whole(triton_cache.read),
+    "python": _whole(python_reading.read),
 }

@@ -54,7 +54,7 @@ def write(
     """
     from whet.targets.triton.configs import Menu
 
-    paths = []
+    ready = []
     for one in known:
         configs = list(configs_for(one.workload))
         menu = Menu(configs)
@@ -73,8 +73,8 @@ def write(
         for id, config in by_id.items():
             if (timing := quantiles(one.trials.get(id))) >= best:
                 timings[config] = timing
-        paths.append(_written(tuner, one.workload, configs, timings, folder))
-    return paths
+        ready.append((one.workload, configs, timings))
+    return [_written(tuner, *one, folder) for one in ready]
 
 
 def tuning_key(tuner: Any, workload: Workload) -> tuple[Any, ...]:

@@ -12,9 +12,12 @@ from whet.interop import Finding, Tried
 from whet.replay.table import Table, TableWorkload
 
 
-def table_findings(table: Table, *, kernel: str = "", device: str = "") -> list[Finding]:
+def table_findings(
+    table: Table, kernel: str | None = None, device: str | None = None, written: float = 0.0
+) -> list[Finding]:
     """One a workload. Samples become a median between its extremes: they were taken by a timer
-    of which nothing is known, and are never weighed against samples of ours."""
+    of which nothing is known, and are never weighed against samples of ours. `written` is the
+    moment that counts where the table names no day."""
     return [
         Finding(
             kernel=kernel or table.kernel,
@@ -24,7 +27,7 @@ def table_findings(table: Table, *, kernel: str = "", device: str = "") -> list[
             tried=tuple(_tried(table, workload)),
             best=None if workload.optimum is None else table.configs[workload.optimum.index],
             toolchain=table.toolchain,
-            created=_moment(table.origin.date),
+            created=_moment(table.origin.date, written),
         )
         for workload in table.workloads
     ]
@@ -47,8 +50,8 @@ def _summary(workload: TableWorkload, at: int, source: str) -> Summary | None:
     return Summary(median, float(samples.min()), float(samples.max()), source or "table")
 
 
-def _moment(day: str) -> float:
+def _moment(day: str, otherwise: float) -> float:
     try:
         return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError:
-        return 0.0
+        return otherwise

@@ -281,7 +281,7 @@ def test_a_table_is_read_back_as_choices_and_nothing_is_run(tmp_path: Path) -> N
     text, _ = python_source(measured(matmul_store(64, 4096)))
     path.write_text(text + "\nraise SystemExit('it was run')\n")
     store = MemoryStore()
-    keep(store, READERS["python"].read(path, ReadOptions()).findings)
+    keep(store, READERS["python"](path, ReadOptions()).findings)
     again, _ = python_source(measured(store))
     table = text[text.index("KERNEL") :]
     assert again[again.index("KERNEL") :] == table
@@ -295,7 +295,7 @@ def test_what_is_no_such_file_is_refused_in_one_line(text: str, tmp_path: Path) 
     path = tmp_path / "decision.py"
     path.write_text(text)
     with pytest.raises(FormatError, match=r"decision\.py") as refused:
-        READERS["python"].read(path, ReadOptions())
+        READERS["python"](path, ReadOptions())
     assert "\n" not in str(refused.value)
 
 
@@ -303,4 +303,4 @@ def test_a_tree_cannot_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / "decision.py"
     path.write_text(python_source(measured(matmul_store(64, 4096)), style="tree")[0])
     with pytest.raises(FormatError, match="by a tree, which names no keys"):
-        READERS["python"].read(path, ReadOptions())
+        READERS["python"](path, ReadOptions())

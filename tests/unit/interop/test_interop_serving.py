@@ -225,7 +225,7 @@ def test_what_was_written_and_read_is_written_again_byte_for_byte(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(file.text)
     store = MemoryStore()
-    keep(store, READERS[kind].read(path, ReadOptions()).findings)
+    keep(store, READERS[kind](path, ReadOptions()).findings)
     assert write(select(store.workloads()).picks, Layout()) == [file]
 
 
@@ -233,8 +233,8 @@ def test_a_choice_without_a_time_is_the_best_of_its_workload(tmp_path: Path) -> 
     path = tmp_path / "E=8,N=14336,device_name=NVIDIA_H200.json"
     path.write_text(MOE_BODY)
     store = MemoryStore()
-    assert keep(store, READERS["vllm-moe"].read(path, ReadOptions()).findings) == (3, 3)
-    assert keep(store, READERS["vllm-moe"].read(path, ReadOptions()).findings) == (3, 0)
+    assert keep(store, READERS["vllm-moe"](path, ReadOptions()).findings) == (3, 3)
+    assert keep(store, READERS["vllm-moe"](path, ReadOptions()).findings) == (3, 0)
     known = store.workloads("fused_moe_kernel")
     assert {one.workload.device.name for one in known} == {"NVIDIA H200"}
     assert {one.workload.toolchain["timer"] for one in known} == {"vllm-moe"}
@@ -271,7 +271,7 @@ def test_what_is_no_such_file_is_refused_by_name_in_one_line(text: str, tmp_path
     path = tmp_path / GOOD_NAME
     path.write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(FormatError, match="E=8,N=64") as refused:
-        READERS["vllm-moe"].read(path, ReadOptions())
+        READERS["vllm-moe"](path, ReadOptions())
     assert "\n" not in str(refused.value)
 
 
@@ -281,12 +281,12 @@ def test_what_is_no_such_file_is_refused_by_name_in_one_line(text: str, tmp_path
 def test_a_name_that_says_nothing_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(MOE_BODY)
     with pytest.raises(FormatError, match="not named as the engine names"):
-        READERS["vllm-moe"].read(tmp_path / name, ReadOptions())
+        READERS["vllm-moe"](tmp_path / name, ReadOptions())
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="No such file"):
-        READERS["vllm-moe"].read(tmp_path / GOOD_NAME, ReadOptions())
+        READERS["vllm-moe"](tmp_path / GOOD_NAME, ReadOptions())
 
 
 SIZES = st.integers(1, 10**6)

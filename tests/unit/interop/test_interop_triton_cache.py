@@ -135,7 +135,7 @@ def test_what_stock_wrote_is_kept_as_foreign(tmp_path: Path, cache: Path) -> Non
         launch(stock, 256)
     store = MemoryStore()
     options = ReadOptions(device="NVIDIA H200", names=("n", "m", "out.dtype", "x.dtype"))
-    keep(store, READERS["triton"].read(cache, options).findings)
+    keep(store, READERS["triton"](cache, options).findings)
     [known] = store.workloads("double")
     assert dict(known.workload.key) == {
         "n": 256,
@@ -242,7 +242,7 @@ def test_what_is_no_such_file_is_refused_in_one_line(data: Any, tmp_path: Path) 
     path = tmp_path / "double.autotune.json"
     path.write_text(json.dumps(data))
     with pytest.raises(FormatError, match=r"double\.autotune\.json") as refused:
-        READERS["triton"].read(path, ReadOptions())
+        READERS["triton"](path, ReadOptions())
     assert "\n" not in str(refused.value)
 
 
@@ -252,9 +252,9 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     for end in range(len(text)):
         path.write_text(text[:end])
         with pytest.raises(FormatError):
-            READERS["triton"].read(path, ReadOptions())
+            READERS["triton"](path, ReadOptions())
     path.write_text(text)
-    [finding] = READERS["triton"].read(path, ReadOptions()).findings
+    [finding] = READERS["triton"](path, ReadOptions()).findings
     assert dict(finding.key) == {"key0": 1}
 
 
@@ -262,9 +262,9 @@ def test_names_must_be_as_many_as_the_key_has_parts(tmp_path: Path) -> None:
     path = tmp_path / "double.autotune.json"
     path.write_text(json.dumps(GOOD))
     with pytest.raises(FormatError, match="has a key of 1 parts"):
-        READERS["triton"].read(path, ReadOptions(names=("M", "N")))
+        READERS["triton"](path, ReadOptions(names=("M", "N")))
 
 
 def test_a_folder_without_such_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cache_results"):
-        READERS["triton"].read(tmp_path, ReadOptions())
+        READERS["triton"](tmp_path, ReadOptions())
