@@ -19,6 +19,9 @@ from whet.cli import (
     cost,
     demo,
     diff,
+    export,
+    export_serving,
+    import_,
     pareto,
     record,
     replay,
@@ -81,6 +84,7 @@ def _group(about: str, epilog: str) -> typer.Typer:
 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
+exports = _group(export.ABOUT, export.EXAMPLES)
 
 
 @app.callback()
@@ -95,6 +99,11 @@ def _root(
 
 @stores.callback()
 def _store(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@exports.callback()
+def _export(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -140,8 +149,15 @@ _add(
 )
 _add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
 _add(app, "Study", record.record, record.EXAMPLES, "record")
+app.add_typer(exports, name="export", rich_help_panel="Share")
+_add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
 app.add_typer(stores, name="store", rich_help_panel="Keep house")
 _add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
+_add(exports, None, export_serving.vllm_moe, export_serving.VLLM_MOE_EXAMPLES, "vllm-moe")
+_add(exports, None, export_serving.vllm_fp8, export_serving.VLLM_FP8_EXAMPLES, "vllm-fp8")
+_add(exports, None, export_serving.sglang_moe, export_serving.SGLANG_MOE_EXAMPLES, "sglang-moe")
+_add(exports, None, export.triton, export.TRITON_EXAMPLES, "triton")
+_add(exports, None, export.python, export.PYTHON_EXAMPLES, "python")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
 _add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
 _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")

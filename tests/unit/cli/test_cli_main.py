@@ -79,6 +79,8 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "compare-searches",
         "pareto",
         "record",
+        "import",
+        "export",
         "settings",
         "store",
     ]

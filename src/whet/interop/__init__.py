@@ -1,0 +1,24 @@
+"""Other people's formats: what serving engines, Triton and Python read, and what they wrote.
+
+One file a format: `vllm.py` and `sglang.py` (what they share is in `serving.py`),
+`triton_cache.py`, and `python_source.py`, whose rule `decision.py` makes. What is written comes
+from a store through `selecting.py`. What is read is a `Finding` (`findings.py`), which a store
+keeps apart from whet's own timings. `registry.py` lists the readers.
+"""
+
+from whet.interop.findings import Finding, Tried, keep
+from whet.interop.reading import ReadOptions
+from whet.interop.registry import READERS, Read, Reading
+from whet.interop.selecting import Selection, select
+
+__all__ = [
+    "READERS",
+    "Finding",
+    "Read",
+    "ReadOptions",
+    "Reading",
+    "Selection",
+    "Tried",
+    "keep",
+    "select",
+]

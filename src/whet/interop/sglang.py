@@ -1,0 +1,98 @@
+"""SGLang's tuned configs of its fused MoE kernel, in a folder for each version of Triton."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from whet.core.errors import UsageError
+from whet.core.workload import Workload
+from whet.interop.files import OutFile
+from whet.interop.findings import Finding
+from whet.interop.reading import ReadOptions
+from whet.interop.serving import (
+    Layout,
+    Pick,
+    body,
+    by_name,
+    checked_part,
+    findings_of,
+    matched,
+    quantised,
+)
+
+MOE_KERNEL = "fused_moe_kernel"
+FOLDER_VARIABLE = "SGLANG_MOE_CONFIG_DIR"
+
+_EXTRAS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "USE_TMA")
+NAME = re.compile(
+    r"E=(?P<E>\d{1,12}),N=(?P<N>\d{1,12}),device_name=(?P<device>[^,]+?)"
+    r"(?:,dtype=(?P<dtype>[^,]+?))?"
+    r"(?:,block_shape=\[(?P<block_n>\d{1,9}), (?P<block_k>\d{1,9})\])?"
+    r"(?P<per_channel_quant>,per_channel_quant=True)?(?P<down>_down)?\.json"
+)
+_VERSION_FOLDER = re.compile(r"triton_([0-9A-Za-z_.+-]+)")
+
+
+def device_part(device: str) -> str:
+    """A space is an underscore. So is a slash, which no file's name can hold."""
+    return checked_part(device.replace(" ", "_").replace("/", "_"), "the device's name")
+
+
+def moe_name(
+    experts: int,
+    n: int,
+    device: str,
+    dtype: str = "",
+    block_shape: tuple[int, int] | None = None,
+    per_channel_quant: bool = False,
+    down: bool = False,
+) -> str:
+    """With a space in the block's shape, unlike vLLM."""
+    kind = f",dtype={dtype}" if dtype else ""
+    shape = f",block_shape=[{block_shape[0]}, {block_shape[1]}]" if block_shape else ""
+    channel = ",per_channel_quant=True" if per_channel_quant else ""
+    end = "_down" if down else ""
+    return f"E={experts},N={n},device_name={device_part(device)}{kind}{shape}{channel}{end}.json"
+
+
+def version_folder(triton: str) -> str:
+    """`"3.5.1"` is `triton_3_5_1`."""
+    return f"triton_{triton.replace('.', '_')}"
+
+
+def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
+    """The folder that holds `configs` is `SGLANG_MOE_CONFIG_DIR`."""
+
+    def name(workload: Workload) -> str:
+        version = layout.triton_of(workload)
+        if version is None:
+            raise UsageError(
+                f"the version of Triton that {workload} was tuned with is not known, and SGLang "
+                "has a folder for each; give --triton 3.5.1"
+            )
+        file = moe_name(
+            layout.size(workload, "E"),
+            layout.size(workload, "N"),
+            workload.device.name,
+            layout.dtype_of(workload),
+            layout.block_shape_of(workload),
+            layout.flag(workload, "per_channel_quant"),
+            layout.flag(workload, "down"),
+        )
+        return f"configs/{version_folder(version)}/{file}"
+
+    return [
+        OutFile(PurePosixPath(file), body(entries))
+        for file, entries in by_name(picks, name, layout, _EXTRAS).items()
+    ]
+
+
+def read_moe(path: Path, options: ReadOptions) -> list[Finding]:
+    """The version of Triton is the folder's, where the file is still in one."""
+    found = matched(path, NAME, "E=8,N=4096,device_name=NVIDIA_H200.json")
+    key = {"E": int(found["E"]), "N": int(found["N"]), **quantised(found)}
+    folder = _VERSION_FOLDER.fullmatch(path.absolute().parent.name)
+    version = None if folder is None else folder[1].replace("_", ".")
+    return findings_of(path, key, found["device"], "sglang-moe", MOE_KERNEL, options, version)

@@ -1,0 +1,94 @@
+"""Which results one file is made from, and how foreign ones are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from interop_samples import a_key, moe_store, tile, tuned
+
+from whet.core.config import Config
+from whet.core.device import Device
+from whet.core.errors import UsageError
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.core.timing import Summary
+from whet.interop import Finding, Tried, keep, select
+from whet.store import MemoryStore
+from whet.testing.samples import a_run, a_trial
+
+A100 = Device("NVIDIA A100", "nvidia", "sm_80")
+
+
+def test_two_devices_are_refused_until_one_is_named() -> None:
+    store = moe_store(8, 16)
+    tuned(store, a_key({"M": 8, "E": 8, "N": 14336}, device=A100), [(tile(), 10.0)])
+    with pytest.raises(UsageError, match=r"2 devices \(.*A100.*\); choose with --device"):
+        select(store.workloads())
+    assert len(select(store.workloads(), devices=["NVIDIA A100"]).picks) == 1
+    assert len(select(store.workloads(), devices=["NVIDIA A100", "NVIDIA H200"]).picks) == 3
+    with pytest.raises(UsageError, match="nothing is known of device 'H200'"):
+        select(store.workloads(), devices=["H200"])
+
+
+def test_of_two_toolchains_the_newest_counts_and_the_rest_is_told() -> None:
+    store = moe_store(8, 16)
+    newer = a_key({"M": 8, "E": 8, "N": 14336}, toolchain={"triton": "3.7.0"})
+    config = Config(tile(num_warps=8))
+    store.save_run(a_run(newer, config, started=1_800_000_000.0))
+    store.append([a_trial(newer, config, created=1_800_000_000.0)])
+    selection = select(store.workloads())
+    assert [workload for workload, _ in selection.picks] == [newer]
+    assert selection.notes == ("left out: 2 of another source or toolchain, not the newest",)
+
+
+def test_another_driver_is_the_same_key_again() -> None:
+    store = moe_store(8)
+    [known] = store.workloads()
+    device = replace(known.workload.device, driver="13.0")
+    tuned(store, replace(known.workload, device=device), [(tile(), 10.0)])
+    assert len(select(store.workloads()).picks) == 1
+
+
+def test_where_chooses_by_the_key() -> None:
+    store = moe_store(8, 16)
+    [(workload, _)] = select(store.workloads(), where={"M": 16}).picks
+    assert workload.key["M"] == 16
+    with pytest.raises(UsageError, match=r"no workload of fused_moe_kernel has M=3; .*E, M, N"):
+        select(store.workloads(), where={"M": 3})
+
+
+def test_a_kernel_of_which_nothing_works_is_refused() -> None:
+    store = MemoryStore()
+    workload = a_key({"M": 1})
+    store.put_workload(workload)
+    store.append([a_trial(workload, status=Status.BUILD_ERROR)])
+    with pytest.raises(UsageError, match="known to work; tune it first"):
+        select(store.workloads())
+
+
+def test_a_foreign_timing_is_kept_as_a_summary_in_a_workload_of_its_own() -> None:
+    quick, slow = Config(B=1), Config(B=2)
+    finding = Finding(
+        kernel="conv",
+        device="NVIDIA H200",
+        key=FrozenMap({"n": 4}),
+        source="t4",
+        tried=(
+            Tried(slow, timing=Summary(20.0, 19.0, 22.0, "t4")),
+            Tried(quick, timing=Summary(10.0, 9.0, 12.0, "t4")),
+            Tried(Config(B=3), Status.BUILD_ERROR, error="no such instruction"),
+        ),
+        best=quick,
+    )
+    store = MemoryStore()
+    assert keep(store, [finding]) == (1, 3)
+    assert keep(store, [finding]) == (1, 0)
+    [known] = store.workloads()
+    assert len(store.runs(known.workload.id)) == 1
+    assert (known.ok, known.configs, known.best_config) == (2, 3, quick)
+    best = known.best
+    assert best is not None
+    assert best.timing is not None
+    assert (best.timing.samples, best.timing.foreign) == ((), finding.tried[1].timing)
+    assert known.workload.toolchain["timer"] == "t4"
