@@ -13,6 +13,9 @@ from typing import Any, Protocol
 # long will never be answered: the process that serves it has stopped, or its host is gone.
 ANSWER_S = 10.0
 
+# The first one opens a connection, and torch then looks up the names of both ends.
+FIRST_ANSWER = 3
+
 _Call = tuple[Callable[[Any], Any], "SimpleQueue[tuple[Any, Exception | None]]"]
 
 
@@ -53,6 +56,7 @@ class GroupBoard:
         self.size = size
         self._answer_s = answer_s
         self._lost = ""
+        self._answered = False
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         Thread(target=_serve, args=(store, self._calls), name="whet board", daemon=True).start()
 
@@ -75,12 +79,14 @@ class GroupBoard:
         if self._lost:
             raise BoardLostError(self._lost)
         answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        limit_s = self._answer_s * (1 if self._answered else FIRST_ANSWER)
         self._calls.put((question, answers))
         try:
-            value, error = answers.get(timeout=self._answer_s)
+            value, error = answers.get(timeout=limit_s)
         except Empty:
-            self._lost = f"the process group's store has not answered for {self._answer_s:g} s"
+            self._lost = f"the process group's store has not answered for {limit_s:g} s"
             raise BoardLostError(self._lost) from None
+        self._answered = True
         if error is not None:
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._lost = f"the process group's store fails: {text}"
