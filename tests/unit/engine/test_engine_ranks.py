@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,16 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.run import Outcome, Result
 from whet.core.status import Status
+from whet.core.trial import Trial
 from whet.engine import tune
+from whet.engine.agreement import Agreed
 from whet.engine.policy import choose
 from whet.engine.settings import Settings
+from whet.engine.turns import turn
 from whet.store import Store, open_store
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
+from whet.testing.samples import a_trial
 
 
 class SharedBoard:
@@ -173,6 +176,37 @@ class TestWhatTheStoreKnowsThen:
         assert "not remembered" in result.notes[1]
 
 
+class TestDecidedByOthersMeanwhile:
+    def decided(self, board: SharedBoard, what: FakeTarget, best: Trial) -> None:
+        key = f"whet/{what.workload().id}/{what.space.id}"
+        agreed = Agreed(2, best).to_json()
+        board.notes[key] = json.dumps({"generation": 2, "rank": 2, "agreed": agreed})
+
+    def test_a_claimant_that_ends_late_takes_the_choice_and_remembers_it(
+        self, board: SharedBoard
+    ) -> None:
+        late, store = target(1), MemoryStore()
+        choice = a_trial(late.workload(), {"t": 3})
+
+        def times(config: Config) -> float:
+            self.decided(board, late, choice)
+            return 1000.0 if config == Config(t=1) else 2000.0
+
+        late.times = times
+        assert ask(board, 0, late, store).config == Config(t=3)
+        best = store.best(late.workload().id)
+        assert best is not None
+        assert (best.config, best.timing) == (Config(t=3), choice.timing)
+
+    def test_a_choice_that_was_never_measured_is_used_and_not_remembered(
+        self, board: SharedBoard
+    ) -> None:
+        mine, store = target(1), MemoryStore()
+        self.decided(board, mine, a_trial(mine.workload(), {"t": 3}, timing=None))
+        assert ask(board, 0, mine, store).config == Config(t=3)
+        assert store.runs(mine.workload().id) == []
+
+
 class TestWithoutAGroup:
     def test_who_had_to_wait_for_another_process_finds_its_answer(self, tmp_path: Path) -> None:
         looked: list[int] = []
@@ -195,8 +229,6 @@ class TestWithoutAGroup:
         assert sorted(looked)[:3] == [0, 0, 0]
 
     def test_a_process_that_waited_too_long_tunes_as_well_and_says_so(self, tmp_path: Path) -> None:
-        from whet.engine.turns import turn
-
         mine = target(1)
         with open_store(tmp_path / "store.db") as store:
             other = alone(target(1), MemoryStore()).run
@@ -206,51 +238,134 @@ class TestWithoutAGroup:
         assert any("another process" in note for note in result.notes)
 
 
-RANK = """
-    import os, random, sys, time, json
+LAUNCHER = """
+    import json, os, random, signal, sys, time
     from datetime import timedelta
+    from multiprocessing import get_context
     import torch.distributed as dist
     import whet
+    from whet.engine.settings import Settings
 
-    rank, repeats = int(sys.argv[1]), int(sys.argv[2])
-    store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), 8, False, timedelta(seconds=60))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=8)
-    noise, skew = random.Random(rank), random.Random(100 + rank)
+    context = get_context("fork")
 
-    def work(n):
-        time.sleep(noise.uniform(0, 2e-4))
+    class Kernel:
+        def __init__(self, rank, line=None):
+            self.noise, self.line = random.Random(rank), line
 
-    chosen = []
-    for repeat in range(repeats):
-        time.sleep(skew.uniform(0, 0.05))
-        if rank == int(sys.argv[4]) and repeat == 1:
-            continue  # a rank that never calls the kernel
-        target = whet.function(
-            work, {"n": list(range(6))}, key={"repeat": repeat}, isolate=False
-        )
-        chosen.append((repeat, whet.tune(target, store=":memory:").config["n"]))
-    print(json.dumps(chosen))
-    dist.destroy_process_group()
+        def __call__(self, n):
+            if self.line is not None:
+                self.line.send("tuning")
+                time.sleep(1000)
+            time.sleep(self.noise.uniform(0, 2e-4))
+
+    def choose(kernel, repeat, store):
+        target = whet.function(kernel, {"n": [*range(6)]}, key={"repeat": repeat}, isolate=False)
+        return whet.tune(target, store=store, settings=Settings(agree_wait_s=30.0)).config["n"]
+
+    def join(rank, size, line, host):
+        if rank == host:
+            store = dist.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
+            line.send(store.port)
+        else:
+            store = dist.TCPStore("127.0.0.1", line.recv(), size, False, timedelta(seconds=60))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+    def start(body, size, host, *more):
+        # The store's server is in rank `host`, or, where that is None, outside of all ranks.
+        lines, ranks = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            ranks.append(context.Process(target=body, args=(rank, size, theirs, host, *more)))
+            ranks[-1].start()
+            lines.append(ours)
+        if host is None:
+            server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+            port = server.port
+        else:
+            server, port = None, lines[host].recv()
+        for rank, line in enumerate(lines):
+            if rank != host:
+                line.send(port)
+        return lines, ranks, server
+
+    def skewed(rank, size, line, host):
+        join(rank, size, line, host)
+        skew, chosen = random.Random(100 + rank), {}
+        for repeat in range(5):
+            time.sleep(skew.uniform(0, 0.05))
+            if (rank, repeat) != (3, 1):  # a rank that never calls the kernel
+                chosen[repeat] = choose(Kernel(rank), repeat, ":memory:")
+        line.send(chosen)
+        line.recv()
+
+    def doomed(rank, size, line, host, store):
+        join(rank, size, line, host)
+        choose(Kernel(rank), 1, ":memory:")
+        line.send("ready")
+        line.recv()
+        if rank == 0:
+            choose(Kernel(rank, line), 0, ":memory:")
+        line.send({0: choose(Kernel(rank), 0, store)})
+        line.recv()
+
+    if sys.argv[1] == "skewed":
+        lines, ranks, server = start(skewed, 8, None)
+    else:
+        host = 0 if sys.argv[1] == "host" else None
+        lines, ranks, server = start(doomed, 4, host, sys.argv[2])
+        for line in lines:
+            line.recv()
+        lines[0].send("go")
+        lines[0].recv()
+        for line in lines[1:]:
+            line.send("go")
+        time.sleep(0.2)
+        os.kill(ranks.pop(0).pid, signal.SIGKILL)
+        lines.pop(0)
+    print(json.dumps([line.recv() for line in lines]))
+    for line in lines:
+        line.send("end")  # only now, for one of them may serve the store
+    for rank in ranks:
+        rank.join()
 """
 
 
-def test_eight_processes_of_a_group_choose_the_same(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("torch.distributed")
-    script = tmp_path / "rank.py"
-    script.write_text(textwrap.dedent(RANK))
-    server = distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    command = [sys.executable, str(script)]
-    ranks = [_process([*command, str(rank), "5", str(server.port), "3"]) for rank in range(8)]
-    said = [rank.communicate(timeout=110) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * 8, said
-    answers = [dict(json.loads(text)) for text, _ in said]
-    assert [len(answer) for answer in answers] == [5, 5, 5, 4, 5, 5, 5, 5]
-    for repeat in range(5):
-        assert len({answer[repeat] for answer in answers if repeat in answer}) == 1
-
-
-def _process(command: Sequence[str]) -> Any:
+def chosen_by_processes(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """What each rank chose, by kernel."""
+    pytest.importorskip("torch.distributed")
+    script = folder / "launcher.py"
+    script.write_text(textwrap.dedent(LAUNCHER))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
+
+
+class TestProcesses:
+    def test_eight_that_come_at_different_times_choose_the_same(self, tmp_path: Path) -> None:
+        answers = chosen_by_processes(tmp_path, "skewed")
+        assert [len(answer) for answer in answers] == [5, 5, 5, 4, 5, 5, 5, 5]
+        for repeat in "01234":
+            assert len({answer[repeat] for answer in answers if repeat in answer}) == 1
+
+    def test_when_the_one_that_tunes_is_killed_the_rest_choose_the_same(
+        self, tmp_path: Path
+    ) -> None:
+        answers = chosen_by_processes(tmp_path, "killed", ":memory:")
+        assert len(answers) == 3
+        assert len({answer["0"] for answer in answers}) == 1
+
+    def test_when_the_board_dies_with_it_the_rest_agree_through_a_shared_store(
+        self, tmp_path: Path
+    ) -> None:
+        answers = chosen_by_processes(tmp_path, "host", str(tmp_path / "store.db"))
+        assert len(answers) == 3
+        assert len({answer["0"] for answer in answers}) == 1
