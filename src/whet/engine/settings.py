@@ -35,7 +35,8 @@ class Settings:
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
     turns the race off: every config gets so many. With `learn` a search starts from what the store
-    knows of the kernel's other workloads.
+    knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
+    one that tunes the same: a rank of its group, or a process with the same store.
     """
 
     store: str | None = None
@@ -52,6 +53,7 @@ class Settings:
     samples: int | None = None
     race: Literal["default", "halving"] = "default"
     learn: bool = True
+    agree_wait_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ _TABLE: dict[str, _Setting] = {
     "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
+    "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

@@ -22,6 +22,9 @@ from whet.core.run import Outcome, Result, Run
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import LimitKind, Trial
+from whet.engine.adoption import adopt
+from whet.engine.agreement import Agreed, Agreement, Progress
+from whet.engine.board import Board, BoardLostError, group_board
 from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
@@ -30,10 +33,12 @@ from whet.engine.known import Knowledge, relatives
 from whet.engine.learning import learned
 from whet.engine.ledger import WallLedger
 from whet.engine.plan import Plan
+from whet.engine.policy import choose
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
 from whet.engine.timeline import TimelineKeeper
+from whet.engine.turns import turn
 from whet.engine.workbench import Workbench
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
@@ -183,7 +188,76 @@ class _Tuning:
         self._exhaustive = False
 
     def run(self) -> Result:
-        if self._known.answers(self._target.space, self._budget):
+        board = group_board()
+        if board is None:
+            return self._in_turn()
+        try:
+            return self._agreed(board)
+        except BoardLostError as lost:
+            self._recorder.note(f"each rank chooses for itself: {lost}")
+            return self._in_turn()
+
+    def _agreed(self, board: Board) -> Result:
+        agreement = Agreement(
+            board,
+            f"{self._run.workload.id}/{self._run.space_id}",
+            self._settings.agree_wait_s,
+            tune=self._here,
+            progress=lambda: Progress(len(self._recorder.trials), self._recorder.best),
+            stopgap=lambda: self._stopgap(board.rank),
+        )
+        try:
+            answer = agreement.reach()
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            raise Interrupted(None) from None
+        if isinstance(answer, Result):
+            return answer
+        self._known = self._recall()
+        if (
+            self._answered
+            and answer.best
+            and self._known.incumbents[0].config == answer.best.config
+        ):
+            return self._from_store()
+        with self._shield.held():
+            result = adopt(
+                answer,
+                self._run,
+                self._store,
+                self._ledger,
+                self._first(()),
+                len(self._known.settled),
+            )
+        self._recorder.emit(RunStarted(result.run, 0, result.known))
+        self._recorder.emit(RunFinished(result))
+        return result
+
+    def _stopgap(self, rank: int) -> Agreed:
+        choice = choose(self._target, store=self._store)
+        trial = Trial(self._run.workload.id, choice.config, Status.OK)
+        return Agreed(rank, trial, reason=f"nothing was found in time; {choice.reason}")
+
+    def _in_turn(self) -> Result:
+        if self._answered:
+            return self._from_store()
+        wait_s = self._settings.agree_wait_s
+        with turn(self._store, self._run, wait_s) as alone:
+            if not alone:
+                self._recorder.note(
+                    f"another process has been tuning this for {wait_s:g} s and still is; "
+                    "timings may disturb each other"
+                )
+            return self._here()
+
+    @property
+    def _answered(self) -> bool:
+        return self._known.answers(self._target.space, self._budget)
+
+    def _here(self) -> Result:
+        self._known = self._recall()  # somebody else may have written more while this one waited
+        if self._answered:
             return self._from_store()
         if self._budget != self._settings.budget:
             self._recorder.note(

@@ -1,12 +1,9 @@
-"""Locks between processes. The system releases them when their holder dies."""
+"""One process at a time on one GPU."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,44 +11,11 @@ from typing import Any, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.engine.turns import file_lock
 from whet.measure import Bench, FirstLook, Hopeless, Reading, Round
 from whet.measure.bench import Built
 
-
-@contextlib.contextmanager
-def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
-    """Yields whether the lock was had within `wait_s` seconds.
-
-    Where no file can be made (a read-only folder) there is nothing to agree on: it was had.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError:
-        yield True
-        return
-    try:
-        yield _acquire(descriptor, wait_s)
-    finally:
-        # Closing alone would not do: a worker forked meanwhile has the descriptor too.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
-def _acquire(descriptor: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
-    pause = 0.001
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(pause)
-            pause = min(0.05, 2 * pause)
-        else:
-            return True
-
+__all__ = ["OneAtATime", "file_lock"]
 
 _thread = threading.local()
 

@@ -1,0 +1,292 @@
+"""One rank tunes, all ranks use its choice.
+
+Everything that is decided stands in one note on the board, and the note changes only by
+compare-and-set from what was read: nothing, then a claim, then perhaps claims of later generations,
+and at last the choice, which stays. A rank that comes back late, or never comes, changes nothing.
+
+    (nothing) ──► claim 1, rank 3 ──► claim 2, rank 4 ──► … ──► claim n with the choice
+                    rank 3 falls silent: the next takes over
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Protocol
+
+from whet.core.config import Config
+from whet.core.errors import TuningFailedError
+from whet.core.run import Result
+from whet.core.trial import Trial
+from whet.engine.board import Board, BoardLostError
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks use, and the rank it comes from.
+
+    `best` is None where tuning failed, for the given `reason`; a `best` without a timing was never
+    measured, and `reason` says why it is used all the same.
+    """
+
+    rank: int
+    best: Trial | None
+    equals: tuple[Config, ...] = ()
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "best": None if self.best is None else self.best.to_json(),
+            "equals": [dict(config) for config in self.equals],
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Agreed:
+        return cls(
+            rank=data["rank"],
+            best=None if data["best"] is None else Trial.from_json(data["best"]),
+            equals=tuple(Config(config) for config in data["equals"]),
+            reason=data["reason"],
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the claimant has come: trials so far, and the best of them."""
+
+    trials: int = 0
+    best: Trial | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait: `wait_s` in all, `silence_s` without a sign of life from the claimant.
+
+    Ranks take over in the order in which they follow the silent one, each `step_s` after the one
+    before it, so that it is always the same rank if that one lives.
+    """
+
+    wait_s: float
+    silence_s: float
+    step_s: float
+    beat_s: float
+    poll_s: float
+
+    @classmethod
+    def of(cls, wait_s: float, size: int) -> Patience:
+        silence_s = min(10.0, wait_s / 30)
+        return cls(
+            wait_s=wait_s,
+            silence_s=silence_s,
+            step_s=silence_s / size,
+            beat_s=silence_s / 10,
+            poll_s=min(1.0, max(0.02, size / 1000)),  # about a thousand looks a second by all ranks
+        )
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def every(self, seconds: float, act: Callable[[], None]) -> AbstractContextManager[None]:
+        """Calls `act` now and then again, beside what is done in the block, and not after it."""
+        ...
+
+
+class SystemClock:
+    """The real one; `every` is a thread."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @contextmanager
+    def every(self, seconds: float, act: Callable[[], None]) -> Iterator[None]:
+        ended = threading.Event()
+
+        def repeat() -> None:
+            act()
+            while not ended.wait(seconds):
+                act()
+
+        thread = threading.Thread(target=repeat, name="whet heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class _Note:
+    generation: int
+    rank: int
+    agreed: Agreed | None = None
+
+    def text(self) -> str:
+        agreed = None if self.agreed is None else self.agreed.to_json()
+        return json.dumps({"generation": self.generation, "rank": self.rank, "agreed": agreed})
+
+
+def _note(text: str | None) -> _Note | None:
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        agreed = None if data["agreed"] is None else Agreed.from_json(data["agreed"])
+        return _Note(data["generation"], data["rank"], agreed)
+    except (KeyError, TypeError, ValueError):
+        raise BoardLostError(
+            "another rank writes in a way that is not known here; "
+            "is it the same version of whet everywhere?"
+        ) from None
+
+
+# Of so many attempts to write a decision one succeeds, or finds another rank's, unless the board
+# does not compare and set as it should.
+REFUSALS = 100
+
+# Written by a claimant that gives up without an answer, in place of a heartbeat.
+_RESIGNED = "resigned"
+
+
+class Agreement:
+    """One rank's part in agreeing on `identity`, which names the workload and the space.
+
+    `tune` is called at most once, and only if this rank has the claim; `progress` tells how far it
+    has come, from another thread. `stopgap` is what to use where time is up and nothing was found.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        identity: str,
+        wait_s: float,
+        *,
+        tune: Callable[[], Result],
+        progress: Callable[[], Progress],
+        stopgap: Callable[[], Agreed],
+        clock: Clock | None = None,
+    ) -> None:
+        self._board = board
+        self._key = f"whet/{identity}"
+        self._patience = Patience.of(wait_s, board.size)
+        self._tune = tune
+        self._progress = progress
+        self._stopgap = stopgap
+        self._clock: Clock = clock or SystemClock()
+        self._found: Result | TuningFailedError | None = None
+
+    def reach(self) -> Result | Agreed:
+        """This rank's own result if that is what all use, else what the others agreed on.
+
+        Ends within the wait, plus what `tune` takes if it falls to this rank. Raises what `tune`
+        raises, and `BoardLostError` where nothing can be agreed and nothing was found here.
+        """
+        try:
+            step: Result | Agreed | _Note = self._follow()
+            while isinstance(step, _Note):
+                step = self._lead(step) or self._follow()
+            return step
+        except BoardLostError:
+            if self._found is None:
+                raise
+            return self._own()
+
+    def _own(self) -> Result:
+        if isinstance(self._found, Result):
+            return self._found
+        assert self._found is not None
+        raise self._found
+
+    def _lead(self, claim: _Note) -> Result | None:
+        """None where the claim was lost meanwhile, and somebody else's word counts."""
+        beats = count()
+
+        def beat() -> None:
+            progress = self._progress()
+            best = None if progress.best is None else progress.best.to_json()
+            text = json.dumps({"beat": next(beats), "trials": progress.trials, "best": best})
+            with suppress(BoardLostError):
+                self._board.set(self._pulse(claim), text)
+
+        try:
+            if self._found is None:
+                with self._clock.every(self._patience.beat_s, beat):
+                    self._found = self._tune()
+        except TuningFailedError as error:
+            self._found = error
+        except BaseException:
+            with suppress(BoardLostError):
+                self._board.set(self._pulse(claim), _RESIGNED)
+            raise
+        if self._swap(claim, replace(claim, agreed=self._published(self._found))):
+            return self._own()
+        return None
+
+    def _published(self, found: Result | TuningFailedError) -> Agreed:
+        if isinstance(found, TuningFailedError):
+            return Agreed(self._board.rank, None, reason=str(found))
+        return Agreed(self._board.rank, found.best, found.equals)
+
+    def _follow(self) -> Agreed | _Note:
+        """The choice, or a claim of this rank's own."""
+        clock, patience = self._clock, self._patience
+        began = heard = clock.now()
+        seen: tuple[_Note | None, str | None] | None = None
+        refusals = 0
+        pause = 0.001
+        while True:
+            note = _note(self._board.get(self._key))
+            if note is not None and note.agreed is not None:
+                return note.agreed
+            pulse = None if note is None else self._board.get(self._pulse(note))
+            now = clock.now()
+            if (note, pulse) != seen:
+                seen, heard = (note, pulse), now
+            if note is not None and now - began >= patience.wait_s:
+                agreed = self._so_far(note, pulse)
+                if self._swap(note, replace(note, agreed=agreed)):
+                    return agreed
+                refusals += 1
+                if refusals == REFUSALS:
+                    raise BoardLostError("the process group's store takes no decision")
+            elif note is None or now - heard >= self._tolerance(note, pulse):
+                claim = _Note(1 if note is None else note.generation + 1, self._board.rank)
+                if self._swap(note, claim):
+                    return claim
+            clock.sleep(pause)
+            pause = min(patience.poll_s, 2 * pause)
+
+    def _tolerance(self, note: _Note, pulse: str | None) -> float:
+        """How long this rank lets the claimant of `note` be silent."""
+        place = (self._board.rank - note.rank - 1) % self._board.size
+        silence = 0.0 if pulse == _RESIGNED else self._patience.silence_s
+        return silence + place * self._patience.step_s
+
+    def _so_far(self, note: _Note, pulse: str | None) -> Agreed:
+        """What there is when the time is up: the claimant's best yet, else the stopgap."""
+        if pulse is None or pulse == _RESIGNED:
+            return self._stopgap()
+        progress = json.loads(pulse)
+        if progress["best"] is None:
+            return self._stopgap()
+        reason = f"the best of {progress['trials']} trials when the wait for the others ended"
+        return Agreed(note.rank, Trial.from_json(progress["best"]), reason=reason)
+
+    def _pulse(self, note: _Note) -> str:
+        return f"{self._key}/{note.generation}"
+
+    def _swap(self, old: _Note | None, new: _Note) -> bool:
+        return self._board.swap(self._key, None if old is None else old.text(), new.text())
