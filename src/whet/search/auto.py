@@ -22,6 +22,7 @@ from whet.core.trial import Trial
 from whet.learn.features import Features, Points
 from whet.learn.prior import Prior
 from whet.search.gp import Belief, GaussianProcess
+from whet.search.modelled import Floats
 from whet.search.random import Random
 from whet.search.strategy import Strategy
 
@@ -46,9 +47,7 @@ class TwoViews(GaussianProcess):
     @cached_property
     def _beliefs(self) -> list[Belief]:
         beliefs = [Belief(), Belief()]
-        if self._sources is None:
-            return beliefs
-        return [*beliefs, Belief(self._sources, self._source_weights)]
+        return beliefs if self._sources is None else [*beliefs, Belief(self._source_weights)]
 
     @cached_property
     def _plain(self) -> Features:
@@ -56,6 +55,10 @@ class TwoViews(GaussianProcess):
 
     def _views(self) -> list[Points]:
         return [self._points, self._grown("plain", self._plain), self._points]
+
+    def _opinions(self) -> list[Floats | None]:
+        usual = None if self._rated_by_rule is None else self._rated_by_rule[:, None]
+        return [usual, usual, self._prior_opinions]
 
     def _started(self, free: npt.NDArray[np.intp]) -> list[int]:
         if self._sources is None:
@@ -79,10 +82,9 @@ class TwoViews(GaussianProcess):
             self._prior_rows.append((row, best))
         return row
 
-    def _whose_turn(self) -> int:
-        if self._sources is not None and self._is_priors_turn(self._turn):
-            return 2
-        return self._turn // 2 % 2 if self._sources is not None else self._turn % 2
+    def _choosers(self) -> list[int]:
+        prior = self._sources is not None and self._is_priors_turn(self._turn)
+        return [2] if prior else [0, 1]
 
     def _is_priors_turn(self, turn: int) -> bool:
         """Whether the process with the prior chooses, which is how much it has proved."""
