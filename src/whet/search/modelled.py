@@ -121,7 +121,8 @@ class Modelled:
     @cached_property
     def _sources(self) -> Floats | None:
         """The expected log time of every candidate, one column a source of prior knowledge; None
-        without any. What one source does not know is what the others say together."""
+        without any. What one source does not know is what the others say together; what mostly
+        failed is slow."""
         if self._transfer is None:
             return None
         configs = self._candidates.configs()
@@ -129,7 +130,9 @@ class Modelled:
         scores = np.asarray(self._transfer.scores(configs), dtype=np.float64)
         if not np.isfinite(scores).any():
             return None
+        failing = np.asarray(self._transfer.failing(configs), dtype=np.float64) > 0.5
         usual = np.where(np.isfinite(scores), scores, float(np.nanmedian(scores)))
+        usual[failing] = float(np.nanmax(scores))
         columns = usual[:, None]
         if by_source is not None:
             known = np.asarray(by_source(configs), dtype=np.float64)
