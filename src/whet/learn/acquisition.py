@@ -11,8 +11,8 @@ Singles = npt.NDArray[np.float32]
 def expected_improvement(mean: Singles, deviation: Singles, best: float) -> Singles:
     """How far below `best` a point is expected to come, counting what is not below as 0."""
     z = (best - mean) / deviation
-    square = z * z
     # Bounded where single precision would end.
+    square = np.minimum(z * z, np.float32(1e12))
     density = 0.3989422804 * np.exp(-0.5 * np.minimum(square, 160))
     # The normal distribution function to three digits, which needs no scipy; in the far tail it
     # would leave nothing to compare, and there the leading term does.

@@ -2,14 +2,13 @@
 
 A space that is raced whole is taken in a random order after the author's first config: there the
 order decides only how good the best so far is at any time, and a random one beats the author's,
-in which neighbours are alike. A larger one is searched by two Gaussian processes in turn. They see
-different features of a config, so that where one is blind the other is not; and only one of them
-listens to what is known from elsewhere.
+in which neighbours are alike. A larger one is searched by Gaussian processes that choose together.
+They see different features of a config, so that where one is blind another is not; and only one of
+them listens to what is known from elsewhere.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -22,33 +21,42 @@ from whet.core.trial import Trial
 from whet.learn.features import Features, Points
 from whet.learn.prior import Prior
 from whet.search.gp import Belief, GaussianProcess
+from whet.search.modelled import Floats
 from whet.search.random import Random
 from whet.search.strategy import Strategy
 
 # A space of so many configs is raced whole.
 RACED_WHOLE = 1024
-# The prior's share: all of the first configs, then every second, and where that no longer finds
-# anything better every twelfth.
-TRUSTED, PATIENCE = 7, 3
-OFTEN, SELDOM = 2, 12
+# So many of the first configs are the prior's choice; from a later one on, every second of so many
+# is far from the others.
+TRUSTED = 8
+AFRESH_FROM, AFRESH = 12, 4
+# How much the rules of thumb count where there is a prior.
+RULES_BESIDE_PRIOR = 0.3
 
 
 class TwoViews(GaussianProcess):
-    """A process that sees products of parameters, one that does not, and one with the prior."""
+    """A process that sees products of parameters, one that does not, and one with the prior.
+
+    The first two know the rules of thumb beforehand, the third those and the prior; each weighs
+    what it was told by how far outcomes bear it out. With a prior the first configs are the
+    prior's alone. Soon after them come some far from one another, as a search without a prior
+    starts: where the prior is wrong, its search is not to end around its favourites.
+    """
 
     favoured = 5
 
     def __init__(self, space: Space, seed: int = 0, *, transfer: Prior | None = None) -> None:
         super().__init__(space, seed, transfer=transfer)
-        self._prior_rows: list[tuple[int, float]] = []
-        self._plan: list[int] | None = None
+        self._afresh: list[int] | None = None
 
     @cached_property
     def _beliefs(self) -> list[Belief]:
         beliefs = [Belief(), Belief()]
         if self._sources is None:
             return beliefs
-        return [*beliefs, Belief(self._sources, self._source_weights)]
+        rules = [] if self._rules.silent else [RULES_BESIDE_PRIOR]
+        return [*beliefs, Belief(np.append(self._source_weights, rules))]
 
     @cached_property
     def _plain(self) -> Features:
@@ -57,45 +65,37 @@ class TwoViews(GaussianProcess):
     def _views(self) -> list[Points]:
         return [self._points, self._grown("plain", self._plain), self._points]
 
+    def _opinions(self) -> list[Floats | None]:
+        rules = None if self._rated_by_rule is None else self._rated_by_rule[:, None]
+        prior = self._prior_opinions
+        if prior is not None and rules is not None:
+            prior = np.hstack([prior, rules])
+        return [rules, rules, prior]
+
     def _started(self, free: npt.NDArray[np.intp]) -> list[int]:
         if self._sources is None:
             return super()._started(free)
-        return self._favourites(self.favoured)
+        # Few sources agree by chance: their second best is no better than what a belief finds.
+        return self._favourites(min(self.favoured, 1 + self._sources.shape[1]))
+
+    def _choosers(self) -> list[int]:
+        if self._sources is None:
+            return [0, 1]
+        return [2] if self._tried < TRUSTED else [0, 1, 2]
 
     def _choose(self, free: npt.NDArray[np.intp]) -> int:
-        if self._sources is None:
-            return super()._choose(free)
-        best = self._outcomes.best
-        if self._turn + self.favoured >= TRUSTED and not self._is_priors_turn(self._turn + 1):
-            if self._plan is None:
-                self._plan = self._scattered(free, self.starts)
-            while self._plan:
-                row = self._plan.pop(0)
+        if self._sources is not None and self._tried >= AFRESH_FROM and self._tried % 2:
+            if self._afresh is None:
+                self._afresh = self._scattered(free, AFRESH)
+            while self._afresh:
+                row = self._afresh.pop(0)
                 if self._candidates.free[row]:
-                    self._turn += 1
                     return row
-        row = super()._choose(free)
-        if self._is_priors_turn(self._turn):
-            self._prior_rows.append((row, best))
-        return row
-
-    def _whose_turn(self) -> int:
-        if self._sources is not None and self._is_priors_turn(self._turn):
-            return 2
-        return self._turn // 2 % 2 if self._sources is not None else self._turn % 2
-
-    def _is_priors_turn(self, turn: int) -> bool:
-        """Whether the process with the prior chooses, which is how much it has proved."""
-        if turn + self.favoured <= TRUSTED:
-            return True
-        return turn % (OFTEN if self._productive else SELDOM) == 0
+        return super()._choose(free)
 
     @property
-    def _productive(self) -> bool:
-        """Whether one of the prior's latest choices was the best until then."""
-        logs = self._outcomes.logs
-        latest = self._prior_rows[-PATIENCE:]
-        return any(logs.get(row, math.inf) < best for row, best in latest)
+    def _tried(self) -> int:
+        return len(self._outcomes) + len(self._pending)
 
 
 class Auto:

@@ -14,8 +14,8 @@ from whet.learn.trees import Trees
 from whet.search.modelled import Floats, Modelled
 
 # The ensemble is grown anew after so many outcomes, or a tenth more where that is more.
-REGROW = 4
-TREES = 20
+REGROW = 6
+TREES = 14
 # Random candidates beside the neighbours of the best few.
 RANDOM, CENTRES = 800, 3
 # Every so often a random config far from what is known, whatever the trees say.

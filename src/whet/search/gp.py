@@ -21,20 +21,31 @@ REFIT = 1.4
 FITTED, KEPT = 80, 400
 # How long the search for better scales goes on, the first times and after that.
 FIRST_STEPS, STEPS = 25, 12
-# Below this expected gain, in log time, the neighbours of the best are looked at in turn.
-LITTLE = 0.003
+# Below this expected gain, in log time, every so often a neighbour of the best is looked at.
+LITTLE, POLISH_EVERY = 0.001, 4
+# Log times far beyond this above the best are all alike.
+EASE = 0.8
 # The quantile of the measured times that a failure counts as.
 SLOW = 0.75
 # How sure one may be beforehand that a prior's differences are as large as it says.
 DOUBT = 0.5
 
 
-class Belief:
-    """One process over one set of features, with or without the prior's ratings as its mean."""
+def eased(slower: Floats) -> Floats:
+    """Log times above the best, with differences among the slow made small: how slow a slow config
+    is says little about the fast ones."""
+    return EASE * (1 - np.exp(-slower / EASE))
 
-    def __init__(self, sources: Floats | None = None, weights: Floats | None = None) -> None:
-        self._sources = sources
+
+class Belief:
+    """One process over one set of features, with or without opinions as its mean.
+
+    `weights` are how much each opinion counts beforehand.
+    """
+
+    def __init__(self, weights: Floats | None = None) -> None:
         self._weights = weights
+        self._opinions: Floats | None = None
         self._field: Field | None = None
         self._values: dict[int, float] = {}
         self._measured: dict[int, None] = {}
@@ -52,8 +63,14 @@ class Belief:
         self._values.pop(row, None)
         self._failed[row] = None
 
-    def posterior(self, points: Points, pending: dict[int, None]) -> tuple[Singles, Singles]:
-        """The belief about every point. What is pending counts as if it came out as believed."""
+    def posterior(
+        self, points: Points, pending: dict[int, None], opinions: Floats | None = None
+    ) -> tuple[Singles, Singles]:
+        """The belief about every point, `opinions` having a column of log times for each.
+
+        What is pending counts as if it came out as believed.
+        """
+        self._opinions = opinions
         field = self._current(points)
         held = set(field.rows)
         for row in (*self._measured, *self._failed, *pending):
@@ -73,32 +90,31 @@ class Belief:
         return mean + rated.astype(np.float32), deviation
 
     def _outcomes(self, rows: Sequence[int]) -> Floats:
-        told = [self._values[row] for row in self._measured]
-        slow = float(np.quantile(told, SLOW)) if told else 0.0
-        return np.array([slow if row in self._failed else self._values[row] for row in rows])
+        """Log times, eased; those of pending rows are so already."""
+        told = np.array([self._values[row] for row in self._measured])
+        if not len(told):
+            return np.array([self._values.get(row, 0.0) for row in rows])
+        best, slow = float(told.min()), float(np.quantile(told, SLOW))
+        known = np.array([slow if row in self._failed else self._values[row] for row in rows])
+        settled = np.array([row in self._failed or row in self._measured for row in rows])
+        return np.where(settled, best + eased(np.maximum(known - best, 0.0)), known)
 
     def _rated(self, field: Field, values: Floats) -> Floats | None:
-        """What the sources say of every point, each weighed by how far the outcomes bear it out:
+        """What the opinions say of every point, each weighed by how far the outcomes bear it out:
         as much as was given to begin with."""
-        if self._sources is None:
+        if self._opinions is None:
             return None
-        if len(self._sources) < len(field):
-            usual = np.median(self._sources, axis=0)
-            more = np.repeat(usual[None, :], len(field) - len(self._sources), axis=0)
-            self._sources = np.vstack([self._sources, more])
-        count = self._sources.shape[1]
-        there = self._sources[field.rows]
+        count = self._opinions.shape[1]
+        there = self._opinions[field.rows]
         columns = field.whitened(np.column_stack([there, values, np.ones(len(values))]))
         flat = columns[:, -1] / max(float(np.linalg.norm(columns[:, -1])), 1e-12)
         columns = columns[:, :-1] - np.outer(flat, flat @ columns[:, :-1])
-        told, sources = columns[:, -1], columns[:, :-1]
+        told, known = columns[:, -1], columns[:, :-1]
         given = np.full(count, 1 / count) if self._weights is None else self._weights
-        error = float(np.mean((told - sources @ given) ** 2)) + 1e-6
+        error = float(np.mean((told - known @ given) ** 2)) + 1e-6
         trust = np.eye(count) * (error / (DOUBT / count**0.5) ** 2)
-        weights = given + np.linalg.solve(
-            sources.T @ sources + trust, sources.T @ (told - sources @ given)
-        )
-        rated: Floats = self._sources @ np.clip(weights, 0.0, 1.5)
+        weights = given + np.linalg.solve(known.T @ known + trust, known.T @ (told - known @ given))
+        rated: Floats = self._opinions @ np.clip(weights, 0.0, 1.5)
         return rated
 
     def _current(self, points: Points) -> Field:
@@ -115,7 +131,7 @@ class Belief:
     def _refit(self, field: Field, points: Points) -> None:
         rows = self._kept(FITTED)
         values = self._outcomes(rows)
-        if self._sources is not None:
+        if self._opinions is not None:
             field.reset(field.scales, rows)
             rated = self._rated(field, values)
             values = values if rated is None else values - rated[rows]
@@ -147,13 +163,30 @@ class GaussianProcess(Modelled):
 
     @cached_property
     def _beliefs(self) -> list[Belief]:
-        if self._sources is None:
-            return [Belief()]
-        return [Belief(self._sources, self._source_weights)]
+        return [Belief(None if self._sources is None else self._source_weights)]
 
     def _views(self) -> list[Points]:
         """The features of each belief."""
         return [self._points]
+
+    def _opinions(self) -> list[Floats | None]:
+        """What each belief is told beforehand."""
+        return [self._prior_opinions]
+
+    def _choosers(self) -> list[int]:
+        """The beliefs that choose next, together."""
+        return [0]
+
+    @property
+    def _prior_opinions(self) -> Floats | None:
+        """What the sources say; of configs that joined the pool later, what is usual."""
+        if self._sources is None:
+            return None
+        missing = len(self._candidates) - len(self._sources)
+        if missing:
+            usual = np.median(self._sources, axis=0)
+            self._sources = np.vstack([self._sources, np.repeat(usual[None, :], missing, axis=0)])
+        return eased(self._sources)
 
     def _learned(self, row: int) -> None:
         for belief in self._beliefs:
@@ -165,19 +198,18 @@ class GaussianProcess(Modelled):
     def _choose(self, free: npt.NDArray[np.intp]) -> int:
         self._turn += 1
         self._surround()
-        which = self._whose_turn()
-        mean, deviation = self._beliefs[which].posterior(self._views()[which], self._pending)
-        gain = expected_improvement(mean, deviation, self._outcomes.best)
-        gain *= self._succeeding().astype(np.float32)
-        free = np.flatnonzero(self._candidates.free)
-        row = self._most(gain, free)
-        if gain[row] < LITTLE and self._turn % 4 < 2:
-            return self._polished(mean, deviation, row)
+        views, opinions = self._views(), self._opinions()
+        gain = self._succeeding().astype(np.float32)
+        gains = []
+        for which in self._choosers():
+            belief = self._beliefs[which]
+            mean, deviation = belief.posterior(views[which], self._pending, opinions[which])
+            gains.append(expected_improvement(mean, deviation, self._outcomes.best))
+        gain *= np.mean(gains, axis=0)
+        row = self._most(gain, np.flatnonzero(self._candidates.free))
+        if gain[row] < LITTLE and self._turn % POLISH_EVERY == 0:
+            return self._polished(gain, row)
         return row
-
-    def _whose_turn(self) -> int:
-        """Which of the beliefs chooses next."""
-        return 0
 
     def _surround(self) -> None:
         """In a space too large to list, the neighbours of the best few join the pool."""
@@ -191,12 +223,10 @@ class GaussianProcess(Modelled):
     def _surrounded(self) -> set[int]:
         return set()
 
-    def _polished(self, mean: Singles, deviation: Singles, otherwise: int) -> int:
+    def _polished(self, gain: Singles, otherwise: int) -> int:
         """The neighbour of the best that promises most."""
         best = self._outcomes.best_row
         around = None if best is None else self._candidates.neighbours(best)
         if around is None or not len(around):
             return otherwise
-        chance = self._succeeding()[around]
-        outlook = mean[around] - 0.5 * deviation[around] - np.log(chance)
-        return int(around[int(np.argmin(outlook))])
+        return self._most(gain, around[around < len(gain)])

@@ -14,6 +14,7 @@ from whet.core.trial import Trial
 from whet.learn.features import Features, Points
 from whet.learn.gaussian import matern
 from whet.learn.prior import Prior
+from whet.learn.rules import Rules
 from whet.search.candidates import Candidates
 from whet.search.outcomes import Outcomes, Risk
 
@@ -22,6 +23,8 @@ Singles = npt.NDArray[np.float32]
 
 # The starting configs are the farthest from one another among so many random ones.
 SCATTERED = 500
+# They are of the share that is best by the rules of thumb, where that is enough to choose from.
+SENSIBLE, SENSIBLE_LEAST = 1 / 6, 64
 # Two configs of one batch keep about this far apart where no model keeps them apart.
 APART = 0.3
 
@@ -45,6 +48,7 @@ class Modelled:
         self._outcomes = Outcomes()
         self._pending: dict[int, None] = {}
         self._design: list[int] | None = None
+        self._stored_by_rule: Floats = np.empty(0)
 
     def ask(self, n: int) -> list[Config]:
         asked: list[Config] = []
@@ -102,9 +106,23 @@ class Modelled:
         return held
 
     @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self._candidates.book)
+
+    @property
+    def _rated_by_rule(self) -> Floats | None:
+        """What the rules of thumb say of every candidate; None where they say nothing."""
+        if self._rules.silent:
+            return None
+        if len(self._stored_by_rule) < len(self._candidates):
+            self._stored_by_rule = self._rules.of(self._candidates.codes)
+        return self._stored_by_rule
+
+    @cached_property
     def _sources(self) -> Floats | None:
         """The expected log time of every candidate, one column a source of prior knowledge; None
-        without any. What one source does not know is what the others say together."""
+        without any. What one source does not know is what the others say together; what mostly
+        failed is slow."""
         if self._transfer is None:
             return None
         configs = self._candidates.configs()
@@ -112,7 +130,9 @@ class Modelled:
         scores = np.asarray(self._transfer.scores(configs), dtype=np.float64)
         if not np.isfinite(scores).any():
             return None
+        failing = np.asarray(self._transfer.failing(configs), dtype=np.float64) > 0.5
         usual = np.where(np.isfinite(scores), scores, float(np.nanmedian(scores)))
+        usual[failing] = float(np.nanmax(scores))
         columns = usual[:, None]
         if by_source is not None:
             known = np.asarray(by_source(configs), dtype=np.float64)
@@ -179,7 +199,7 @@ class Modelled:
     ) -> list[int]:
         """`n` rows, each as far as can be from those before it, which start with `after` or with
         one from the middle of the space. What follows from the parameters does not count here."""
-        drawn = self._rng.permutation(free)[:SCATTERED]
+        drawn = self._rng.permutation(self._sensible(free))[:SCATTERED]
         plain = self._points[:, : self._features.plain]
         points = plain[drawn]
         middle = int(np.argmin(((points - 0.5) ** 2).sum(axis=1)))
@@ -192,6 +212,15 @@ class Modelled:
             chosen.append(int(drawn[at]))
             nearest = np.minimum(nearest, ((points - points[at]) ** 2).sum(axis=1))
         return chosen
+
+    def _sensible(self, free: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Those of the free rows that are best by the rules of thumb."""
+        rated = self._rated_by_rule
+        if rated is None:
+            return free
+        mixed = self._rng.permutation(free)
+        share = max(SENSIBLE_LEAST, int(SENSIBLE * len(free)))
+        return mixed[np.argsort(rated[mixed], kind="stable")[:share]]
 
     def _favourites(self, n: int) -> list[int]:
         """The configs that together serve the sources best: first what is best on average, then
