@@ -18,6 +18,7 @@ from whet.cli import (
     compare,
     cost,
     demo,
+    pack,
     pareto,
     record,
     replay,
@@ -136,6 +137,8 @@ _add(
 )
 _add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
 _add(app, "Study", record.record, record.EXAMPLES, "record")
+_add(app, "Take along", pack.pack, pack.PACK_EXAMPLES, "pack")
+_add(app, "Take along", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(stores, name="store", rich_help_panel="Keep house")
 _add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")

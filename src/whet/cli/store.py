@@ -47,7 +47,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
     from whet.cli.reading import NothingKnownError, open_known
 
     try:
-        with open_known(store) as opened:
+        with open_known(store, bundle=False) as opened:
             location, known = opened.location, opened.workloads()
     except NothingKnownError as nothing:
         if json:
@@ -106,7 +106,7 @@ def gc(
         raise UsageError("say what may go: --older-than AGE, --superseded or --kernel NAME")
     age = None if older_than is None else _seconds(older_than)
     try:
-        with open_known(store, read_only=dry_run) as opened:
+        with open_known(store, read_only=dry_run, bundle=False) as opened:
             if kernel is not None:
                 kernel = chosen(opened, kernel)[0].workload.kernel
             report = opened.gc(

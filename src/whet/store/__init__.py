@@ -1,7 +1,7 @@
 """What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
 
 from whet.store.memory import MemoryStore
-from whet.store.opening import open_if_there, open_store, store_path
+from whet.store.opening import open_if_there, open_store, over_bundle, store_path
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.sqlite import SqliteStore
@@ -17,5 +17,6 @@ __all__ = [
     "WorkloadSummary",
     "open_if_there",
     "open_store",
+    "over_bundle",
     "store_path",
 ]

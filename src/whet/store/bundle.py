@@ -47,17 +47,15 @@ class Bundle:
     def model(self, kernel: str) -> str | None:
         """The kernel's cost model, as it was handed over."""
         name = model_entry(kernel)
-        if name not in self.manifest.entries:
+        if not self.has_model(kernel):
             return None
         try:
             return self._archive.read(name).decode()
         except UnicodeDecodeError:
             raise bundle_error(self.path, f"entry {name} is not text") from None
 
-    @property
-    def models(self) -> int:
-        """How many kernels have one."""
-        return sum(name.startswith(_MODELS) for name in self.manifest.entries)
+    def has_model(self, kernel: str) -> bool:
+        return model_entry(kernel) in self.manifest.entries
 
     def binary_keys(self) -> list[str]:
         return sorted(self._binaries)

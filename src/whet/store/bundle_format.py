@@ -113,7 +113,7 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Raises ValueError for a manifest that no `whet pack` has written."""
-        data = parsed(text, "its manifest")
+        data = parsed(text, "its manifest", unique=True)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError("its manifest is not that of a whet bundle")
         if data.get("version") != VERSION:
@@ -186,10 +186,11 @@ def binary_entry(key: str, file: str) -> str:
     return f"binaries/{key}/{file}"
 
 
-def parsed(text: str | bytes, what: str) -> Any:
-    """JSON in which no name occurs twice; raises ValueError for anything else."""
+def parsed(text: str | bytes, what: str, *, unique: bool = False) -> Any:
+    """What the JSON says, ValueError where it is none, or where with `unique` a name occurs twice
+    in one object."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
     except RecursionError:
         raise ValueError(f"{what} is nested too deeply") from None
     except ValueError as error:

@@ -40,7 +40,7 @@ from whet.store.bundle_zip import Archive
 from whet.store.protocol import Store, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
-_LINES = 256
+_LINES = 1024
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 

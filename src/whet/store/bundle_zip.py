@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import struct
+import weakref
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
@@ -41,6 +42,8 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _opened(path)
+        # For one that is dropped while it is open, as another takes its place.
+        weakref.finalize(self, self._file.close)
         try:
             self._infos = self._directory()
             self.manifest = self._manifest()

@@ -31,14 +31,19 @@ def open_store(
     What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves. What is not
     in the store is looked for in `bundle`, which is never written to.
     """
-    under = None if bundle is None else _bundled(bundle)
     path = store_path(where, environ)
+    under = None if bundle is None else _bundled(bundle)
     store: Store
     if path is None:
         store = MemoryStore(read_only=read_only)
     else:
         store = SqliteStore(path, read_only=read_only)
     return store if under is None else OverlayStore(store, under)
+
+
+def over_bundle(store: Store, bundle: str | Path) -> Store:
+    """A store that is open already, over a bundle."""
+    return OverlayStore(store, _bundled(bundle))
 
 
 def open_if_there(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,19 +51,29 @@ def check(value: Any, shape: Any, name: str) -> None:
     elif isinstance(shape, list):
         if not isinstance(value, list):
             raise ValueError(f"{name} is not a list")
-        for item in value:
-            check(item, shape[0], f"an item of {name}")
+        _check_items(value, shape[0], name)
     elif not isinstance(value, dict):
         raise ValueError(f"{name} is not an object")
     elif isinstance(shape, MapOf):
-        for key, inner in value.items():
-            check(key, TEXT, f"a name in {name}")
-            check(inner, shape.shape, f"{name}.{key[:40]}")
+        _check_items(value, TEXT, name)
+        _check_items(value.values(), shape.shape, name)
     else:
         for key, inner in shape.items():
             if key not in value:
                 raise ValueError(f"{name} has no '{key}'")
-            check(value[key], inner, f"{name}.{key}")
+            # Told apart here, since it is by far the most frequent and needs no longer name.
+            if not isinstance(inner, Kind):
+                check(value[key], inner, f"{name}.{key}")
+            elif not inner.fits(value[key]):
+                raise ValueError(f"{name}.{key} is not {inner.words}")
+
+
+def _check_items(values: Iterable[Any], shape: Any, name: str) -> None:
+    if not isinstance(shape, Kind):
+        for item in values:
+            check(item, shape, f"an item of {name}")
+    elif not all(map(shape.fits, values)):
+        raise ValueError(f"an item of {name} is not {shape.words}")
 
 
 def one_of(*choices: str) -> Kind:
@@ -71,8 +81,8 @@ def one_of(*choices: str) -> Kind:
 
 
 def _is_text(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
+    if not isinstance(value, str) or value.isascii():
+        return isinstance(value, str)
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -94,7 +104,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_sample(value: Any) -> bool:
-    return _is_number(value) or isinstance(value, float)
+    return isinstance(value, float) or _is_number(value)
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:

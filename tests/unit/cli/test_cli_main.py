@@ -24,6 +24,8 @@ COMMANDS = [
     ("trials",),
     ("cost",),
     ("settings",),
+    ("pack",),
+    ("unpack",),
     ("store",),
     ("store", "ls"),
     ("store", "gc"),
@@ -77,6 +79,8 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "compare-searches",
         "pareto",
         "record",
+        "pack",
+        "unpack",
         "settings",
         "store",
     ]
