@@ -116,8 +116,9 @@ class Manifest:
         data = parsed(text, "its manifest", unique=True)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError("its manifest is not that of a whet bundle")
-        if data.get("version") != VERSION:
-            shown = str(data.get("version"))[:20]
+        version = data.get("version")
+        if version != VERSION or isinstance(version, bool):
+            shown = str(version)[:20]
             raise ValueError(f"it has version {shown}, and this whet reads version {VERSION}")
         check(data, _MANIFEST, "manifest")
         if data["digits"] > MOST_DIGITS:

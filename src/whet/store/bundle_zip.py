@@ -102,7 +102,7 @@ class Archive:
     def _check_info(self, info: ZipInfo) -> None:
         shown = repr(info.orig_filename[:80])
         kind = stat.S_IFMT(info.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG) or info.is_dir():
+        if kind not in (0, stat.S_IFREG) or info.filename.endswith("/"):
             self._refuse(f"entry {shown} is not a plain file")
         if info.flag_bits & ~_UTF8_NAMES or info.compress_type not in (_STORED, _DEFLATED):
             self._refuse(f"entry {shown} is encrypted or packed in an unknown way")
