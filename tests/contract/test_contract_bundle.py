@@ -12,12 +12,12 @@ from whet.store.bundle import open_bundle
 from whet.store.bundle_writing import write_bundle
 from whet.testing.store_kit import (
     BestObligations,
-    MatchObligations,
     RunObligations,
     StoreContract,
     SummaryObligations,
     TrialObligations,
 )
+from whet.testing.store_kit_upkeep import MatchObligations
 
 
 class Repacked(MemoryStore):

@@ -159,6 +159,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
 
 def _listing(bundle: Bundle) -> list[str]:
     from whet.cli.output import Column, bytes_text, columns, count_text, fields, page, table
+    from whet.store.bundle_format import printable
 
     manifest, counts = bundle.manifest, _counts(bundle.manifest)
     parts = [count_text(number, noun) for noun, number in counts.items() if number]
@@ -170,7 +171,7 @@ def _listing(bundle: Bundle) -> list[str]:
         "devices": ["; ".join(value for value in one.values() if value) for one in manifest.devices]
         or "none",
         "tools": [
-            ", ".join(f"{name} {version}" for name, version in one.items())
+            printable(", ".join(f"{name} {version}" for name, version in one.items()))
             for one in manifest.toolchains
         ]
         or "none",

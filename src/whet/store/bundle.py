@@ -30,6 +30,7 @@ class Bundle:
     def __init__(self, path: str | Path) -> None:
         self._archive = Archive(Path(path).expanduser().absolute())
         self.store = BundleStore(self._archive)
+        self._checked = False
         self._binaries: dict[str, list[str]] = {}
         for name in self.manifest.entries:
             if name.startswith(_BINARIES):
@@ -81,13 +82,16 @@ class Bundle:
         return metadata, files
 
     def check(self) -> None:
-        """Reads all of it: after this, nothing of it can be refused any more."""
+        """Reads all of it, once: whatever there is to refuse is refused now."""
+        if self._checked:
+            return
         self.store.check()
         for key in self._binaries:
             self.binary(key)
         for name in self.manifest.entries:
             if name.startswith(_MODELS):
                 self._archive.read(name)
+        self._checked = True
 
     def close(self) -> None:
         self.store.close()

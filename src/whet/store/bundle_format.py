@@ -206,6 +206,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def bundle_error(path: Path, what: str) -> BundleError:
+    """What comes from the bundle itself may not play tricks on the reader's terminal."""
     return BundleError(
-        f"bundle {path} is refused: {what}; get it again from where it came, or pack it anew"
+        f"bundle {path} is refused: {printable(what)}; "
+        "get it again from where it came, or pack it anew"
     )
+
+
+def printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "�" for letter in text)

@@ -123,14 +123,15 @@ class BundleStore(Store):
     def check(self) -> None:
         """Reads everything there is, so that whatever is wrong with it is raised now."""
         with self._reading():
+            kept = []
             for name in self._store_entries():
                 for workload_id, lines in self._lines(name).items():
-                    lines.group()
                     if store_entry(workload_id, self._archive.manifest.digits) != name:
                         raise ValueError(f"workload {workload_id} is in the wrong entry")
-            for kernel in self._kernels:
-                for line in self._index(kernel):
-                    line.summary()
+                    kept.append(_brief(lines.group().shelf().summary()))
+            listed = [line.summary() for name in self._kernels for line in self._index(name)]
+            if sorted(map(_brief, listed)) != sorted(kept):
+                raise ValueError("its index and its results contradict each other")
 
     def close(self) -> None:
         self._closed = True
@@ -207,3 +208,8 @@ class BundleStore(Store):
         raise StoreError(
             f"bundle {self.location} is read-only; take it into a store with 'whet unpack'"
         )
+
+
+def _brief(one: WorkloadSummary) -> tuple[str, int, int, int, float, str]:
+    best = "" if one.best is None else one.best.id
+    return one.workload.id, one.trials, one.configs, one.ok, one.active, best

@@ -54,8 +54,10 @@ def _put_binary(folder: Path, key: str, files: dict[str, bytes]) -> bool:
                 file.flush()
                 os.fsync(file.fileno())
         draft.rename(target)
-    except FileExistsError:  # another process was quicker
-        return False
+    except OSError:
+        if not target.is_dir():
+            raise
+        return False  # another process was quicker
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -275,7 +276,8 @@ def test_each_part_of_a_manifest_has_its_type(good: Path, value: object) -> None
     wrong = [name for name, old in parts.items() if type(old) is not type(value) or value == -1]
     assert len(wrong) > len(parts) / 2
     for name in wrong:
-        refusal(forged(good, manifest=lambda manifest, name=name: manifest.update({name: value})))
+        changed = dict.fromkeys([name], value)
+        refusal(forged(good, manifest=functools.partial(dict.update, **changed)))
 
 
 def rewritten(good: Path, change: Callable[[list[dict[str, Any]]], object]) -> Path:
@@ -330,6 +332,22 @@ def test_a_workload_that_contradicts_its_lines_is_refused(
 
 def test_a_workload_that_is_there_twice_is_refused(good: Path) -> None:
     assert "twice" in refusal(rewritten(good, lambda lines: lines.extend(lines[:])))
+
+
+@pytest.mark.parametrize("change", [{"ok": 9}, {"trials": 0}, {"active": 1.0}])
+def test_an_index_that_contradicts_the_results_is_refused(
+    good: Path, change: dict[str, Any]
+) -> None:
+    line, *others = entries_of(good)["index-0.jsonl"].splitlines()
+    lines = [json.dumps({**json.loads(line), **change}).encode(), *others]
+    for index in (lines, lines[2:]):
+        data = b"".join(one + b"\n" for one in index)
+        assert "contradict" in refusal(forged(good, entries={"index-0.jsonl": data}))
+
+
+def test_what_is_refused_cannot_write_to_the_terminal(good: Path) -> None:
+    escape = {"version": "\x1b[2J"}
+    assert "\x1b" not in refusal(forged(good, manifest=lambda manifest: manifest.update(escape)))
 
 
 def test_a_binary_whose_metadata_is_not_an_object_is_refused(good: Path) -> None:

@@ -106,8 +106,8 @@ def test_the_others_choice_that_fails_here_is_not_the_best(layers: Layers) -> No
 
 @pytest.mark.parametrize("near_is_own", [True, False])
 def test_the_nearest_of_both_is_the_loose_match(layers: Layers, near_is_own: bool) -> None:
-    for workload, store in ((NEAR, layers.own), (FAR, layers.theirs)):
-        store = store if near_is_own else ({layers.own: layers.theirs}).get(store, layers.own)
+    stores = (layers.own, layers.theirs) if near_is_own else (layers.theirs, layers.own)
+    for workload, store in zip((NEAR, FAR), stores, strict=True):
         store.put_workload(workload)
         store.append([a_trial(workload)])
     assert layers.store.match(a_workload(key={"M": 65})) == Match("loose", NEAR, ("key",))
