@@ -31,6 +31,17 @@ _MAX_DIRECTORY_BYTES = 64 << 20
 _STORED, _DEFLATED = 0, 8
 _UTF8_NAMES = 0x800
 
+# Beside its own error, what `zipfile` is known to raise over a list of entries that makes no sense.
+_ODD_DIRECTORY = (
+    ValueError,
+    LookupError,
+    struct.error,
+    OSError,
+    NotImplementedError,
+    EOFError,
+    OverflowError,
+)
+
 
 class Archive:
     """The entries of one bundle, each checked before its bytes are handed out.
@@ -69,9 +80,7 @@ class Archive:
         try:
             with zipfile.ZipFile(self._file) as archive:
                 infos = archive.infolist()
-        except (zipfile.BadZipFile, ValueError, LookupError, struct.error, OSError) as error:
-            self._refuse(f"its list of entries is damaged ({error})")
-        except (NotImplementedError, EOFError, OverflowError) as error:
+        except (zipfile.BadZipFile, *_ODD_DIRECTORY) as error:
             self._refuse(f"its list of entries is damaged ({error})")
         found: dict[str, ZipInfo] = {}
         for info in infos:
