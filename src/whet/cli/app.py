@@ -22,6 +22,7 @@ from whet.cli import (
     export,
     export_serving,
     import_,
+    pack,
     pareto,
     record,
     replay,
@@ -149,6 +150,8 @@ _add(
 )
 _add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
 _add(app, "Study", record.record, record.EXAMPLES, "record")
+_add(app, "Share", pack.pack, pack.PACK_EXAMPLES, "pack")
+_add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(exports, name="export", rich_help_panel="Share")
 _add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
 app.add_typer(stores, name="store", rich_help_panel="Keep house")

@@ -10,7 +10,7 @@ from whet.cli.output import Column, ns_text, table
 from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.workload import Workload
-from whet.store import Store, WorkloadSummary, open_store, store_path
+from whet.store import Store, WorkloadSummary, open_if_there, open_store, store_path
 from whet.store.merging import identity, lookalikes
 
 SHORT_ID = 8
@@ -30,15 +30,21 @@ def store_place(where: str | None) -> str:
     return ":memory:" if path is None else str(path.absolute())
 
 
-def open_known(store: str | None, *, read_only: bool = True) -> Store:
-    """The store under this flag, or `NothingKnownError` where there is none yet."""
-    where = resolved(store=store).settings.store
+def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
+    """The store under this flag, over the bundle in use unless `bundle` is false.
+
+    `NothingKnownError` where there is no store yet and no bundle either.
+    """
+    settings = resolved(store=store).settings
+    where, under = settings.store, settings.bundle if bundle else None
     place = store_place(where)
     if place != ":memory:" and not os.path.lexists(place):
+        if under is not None:
+            return open_if_there(where, bundle=under)
         raise NothingKnownError(
             f"nothing is known yet: there is no store at {place}; 'whet tune' makes one", place
         )
-    return open_store(where, read_only=read_only)
+    return open_store(where, read_only=read_only, bundle=under)
 
 
 def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:

@@ -55,7 +55,7 @@ def record(
         raise UsageError(f"--out {out} must end in {SUFFIX}, so that it is found as a table")
     places: list[str | None] = [*store] if store else [None]
     with ExitStack() as stack:
-        opened = [stack.enter_context(open_known(one)) for one in places]
+        opened = [stack.enter_context(open_known(one, bundle=False)) for one in places]
         workloads = {
             one.workload.id: one.workload
             for known in opened

@@ -14,9 +14,9 @@ Examples:
 
 \b
 A flag wins over a variable, a variable over the file, the file over defaults.
-Variables: WHET_STORE, WHET_BUDGET, WHET_SEED, WHET_JOBS, WHET_SEARCH,
-WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2, WHET_L2_BYTES,
-WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN.
+Variables: WHET_STORE, WHET_BUNDLE, WHET_BUDGET, WHET_SEED, WHET_JOBS,
+WHET_SEARCH, WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2,
+WHET_L2_BYTES, WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN.
 The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
@@ -54,6 +54,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     samples = settings.samples
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
+        "bundle": (settings.bundle, settings.bundle or "none"),
         "budget": (str(settings.budget), str(settings.budget)),
         "seed": (settings.seed, str(settings.seed)),
         "jobs": (settings.jobs, str(settings.jobs)),

@@ -49,7 +49,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
     from whet.cli.store_text import listing
 
     try:
-        with open_known(store) as opened:
+        with open_known(store, bundle=False) as opened:
             location, known = opened.location, opened.workloads()
     except NothingKnownError as nothing:
         if json:
@@ -139,7 +139,7 @@ def gc(
     age = None if older_than is None else _seconds(older_than)
     size = None if max_size is None else _bytes(max_size)
     try:
-        with open_known(store, read_only=dry_run) as opened:
+        with open_known(store, read_only=dry_run, bundle=False) as opened:
             if kernel is not None:
                 kernel = chosen(opened, kernel)[0].workload.kernel
             ids, said = None, list[str]()

@@ -39,6 +39,10 @@ class StoreError(WhetError):
     """The store is locked, read-only, too new or not a store. It was left as it was."""
 
 
+class BundleError(UsageError, StoreError):
+    """A bundle that is damaged, forged, too new or none. Nothing was taken from it."""
+
+
 class TuningFailedError(WhetError):
     """Tuning ended without a single usable config."""
 

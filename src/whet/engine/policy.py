@@ -9,15 +9,7 @@ from whet.core.errors import TuningFailedError
 from whet.core.run import Choice
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
-from whet.store import MemoryStore, Store, open_store, store_path
-
-
-def _open_if_there(where: str | Path | None) -> Store:
-    """Asking must not make a store where there is none."""
-    path = store_path(where)
-    if path is None or not path.exists():
-        return MemoryStore()
-    return open_store(where, read_only=True)
+from whet.store import Store, open_if_there
 
 
 def choose(target: Target, *, store: Store | str | Path | None = None) -> Choice:
@@ -28,8 +20,9 @@ def choose(target: Target, *, store: Store | str | Path | None = None) -> Choice
     """
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
-            where = resolve_settings().settings.store if store is None else store
-            store = stack.enter_context(_open_if_there(where))
+            settings = resolve_settings().settings
+            where = settings.store if store is None else store
+            store = stack.enter_context(open_if_there(where, bundle=settings.bundle))
         workload = target.workload()
         match = store.match(workload)
         best = None if match is None else store.best(match.workload.id)

@@ -30,7 +30,8 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """`store` None is the default place; `memory_bytes` None is what the machine has free.
+    """`store` None is the default place; `bundle` is a file of results that is read where the
+    store knows nothing; `memory_bytes` None is what the machine has free.
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
@@ -40,6 +41,7 @@ class Settings:
     """
 
     store: str | None = None
+    bundle: str | None = None
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     jobs: int = field(default_factory=usable_cores)
@@ -156,6 +158,7 @@ class _Setting:
 
 _TABLE: dict[str, _Setting] = {
     "store": _Setting("store", _text, "a path or sqlite:///path"),
+    "bundle": _Setting("bundle", _text, "the path of a file that 'whet pack' wrote"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number from 0 up"),
     "jobs": _Setting("jobs", _whole(1), "a whole number from 1 up"),
@@ -261,13 +264,14 @@ def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple
     for name in table:
         if name not in _TABLE:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
-    if isinstance(table.get("store"), str):
-        table["store"] = _beside(path, table["store"])
+    for name in ("store", "bundle"):
+        if isinstance(table.get(name), str):
+            table[name] = _beside(path, table[name])
     return {name: (value, source) for name, value in table.items()}
 
 
-def _beside(file: Path, store: str) -> str:
+def _beside(file: Path, place: str) -> str:
     """A relative path in a file means the same from every folder one may be in."""
-    if not store.strip() or store.startswith((":", "~")) or "://" in store:
-        return store
-    return str(file.absolute().parent / store)
+    if not place.strip() or place.startswith((":", "~")) or "://" in place:
+        return place
+    return str(file.absolute().parent / place)

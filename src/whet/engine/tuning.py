@@ -105,7 +105,7 @@ def tune(
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store
-            opened = stack.enter_context(open_store(where))
+            opened = stack.enter_context(open_store(where, bundle=settings.bundle))
         else:
             opened = store
         shield = stack.enter_context(Shield())

@@ -1,7 +1,8 @@
 """What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
 
 from whet.store.memory import MemoryStore
-from whet.store.opening import open_store, store_path
+from whet.store.opening import open_if_there, open_store, over_bundle, store_path
+from whet.store.overlay import OverlayStore
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.sqlite import SqliteStore
 
@@ -10,9 +11,12 @@ __all__ = [
     "Match",
     "MemoryStore",
     "MergeReport",
+    "OverlayStore",
     "SqliteStore",
     "Store",
     "WorkloadSummary",
+    "open_if_there",
     "open_store",
+    "over_bundle",
     "store_path",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -27,8 +27,21 @@ from whet.store.rows import usable_median
 from whet.store.sweeping import Sweep, Weighed
 
 
+def best_of(runs: Iterable[Run], latest: Mapping[str, Trial]) -> Trial | None:
+    """`Store.best`, of the runs as they come and the latest trials by config id."""
+    for run in runs:
+        if run.outcome is Outcome.FINISHED and run.best is not None:
+            chosen = latest.get(run.best.id)
+            if chosen is not None and chosen.status is Status.OK:
+                return chosen
+            break
+    works = [trial for trial in latest.values() if trial.status is Status.OK]
+    ranked = [(median, t) for t in works if (median := usable_median(t)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
 @dataclass(eq=False)
-class _Shelf:
+class Shelf:
     """All there is about one workload. `trials` and `runs` are by their ids, `timelines` by those
     of the runs, `latest` by config id, each in order of first appearance."""
 
@@ -61,14 +74,7 @@ class _Shelf:
         return [trial for trial in self.latest.values() if trial.status is Status.OK]
 
     def best(self) -> Trial | None:
-        for run in self.newest_runs():
-            if run.outcome is Outcome.FINISHED and run.best is not None:
-                chosen = self.latest.get(run.best.id)
-                if chosen is not None and chosen.status is Status.OK:
-                    return chosen
-                break
-        ranked = [(median, t) for t in self.ok() if (median := usable_median(t)) is not None]
-        return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+        return best_of(self.newest_runs(), self.latest)
 
     def superseded(self) -> list[Trial]:
         standing = {trial.id for trial in self.latest.values()}
@@ -100,7 +106,7 @@ class MemoryStore(Store):
     def __init__(self, *, read_only: bool = False) -> None:
         self._read_only = read_only
         self._closed = False
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
 
     @property
     def location(self) -> str:
@@ -176,7 +182,7 @@ class MemoryStore(Store):
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading():
             found = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
-            found.sort(key=_Shelf.last_active, reverse=True)
+            found.sort(key=Shelf.last_active, reverse=True)
             return [shelf.summary() for shelf in found]
 
     def match(self, workload: Workload) -> Match | None:
@@ -253,13 +259,13 @@ class MemoryStore(Store):
     ) -> None:
         self.close()
 
-    def _shelf(self, workload: Workload) -> _Shelf:
-        return self._shelves.setdefault(workload.id, _Shelf(workload, added=time.time()))
+    def _shelf(self, workload: Workload) -> Shelf:
+        return self._shelves.setdefault(workload.id, Shelf(workload, added=time.time()))
 
-    def _shelf_of(self, run_id: str) -> _Shelf | None:
+    def _shelf_of(self, run_id: str) -> Shelf | None:
         return next((s for s in self._shelves.values() if run_id in s.runs), None)
 
-    def _remove(self, trials: list[Trial], shelves: list[_Shelf]) -> None:
+    def _remove(self, trials: list[Trial], shelves: list[Shelf]) -> None:
         for trial in trials:
             del self._shelves[trial.workload_id].trials[trial.id]
         for shelf in shelves:
@@ -287,7 +293,7 @@ def _bytes(trial: Trial) -> int:
     return len(json.dumps(trial.to_json()))
 
 
-def _take_trials(shelf: _Shelf, part: Contents) -> int:
+def _take_trials(shelf: Shelf, part: Contents) -> int:
     before = dict(shelf.latest)
     fresh = {trial.id: trial for trial in part.trials if shelf.add(trial)}
     for trial in fresh.values():

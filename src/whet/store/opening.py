@@ -9,6 +9,7 @@ from pathlib import Path
 
 from whet.core.errors import UsageError
 from whet.store.memory import MemoryStore
+from whet.store.overlay import OverlayStore
 from whet.store.protocol import Store
 from whet.store.sqlite import SqliteStore
 
@@ -21,17 +22,48 @@ def open_store(
     where: str | Path | None = None,
     *,
     read_only: bool = False,
+    bundle: str | Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """`open_store("runs.db")`, `open_store("sqlite:///runs.db")`, `open_store(":memory:")`.
 
     None stands for `WHET_STORE`, and without that for `whet/store.db` in the XDG data folder.
-    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves.
+    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves. What is not
+    in the store is looked for in `bundle`, which is never written to.
     """
     path = store_path(where, environ)
+    under = None if bundle is None else _bundled(bundle)
+    store: Store
     if path is None:
-        return MemoryStore(read_only=read_only)
-    return SqliteStore(path, read_only=read_only)
+        store = MemoryStore(read_only=read_only)
+    else:
+        store = SqliteStore(path, read_only=read_only)
+    return store if under is None else OverlayStore(store, under)
+
+
+def over_bundle(store: Store, bundle: str | Path) -> Store:
+    """A store that is open already, over a bundle."""
+    return OverlayStore(store, _bundled(bundle))
+
+
+def open_if_there(
+    where: str | Path | None = None,
+    *,
+    bundle: str | Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Store:
+    """To be read only, and empty where there is no store: asking must not make one."""
+    path = store_path(where, environ)
+    if path is None or not path.exists():
+        where = ":memory:"
+    return open_store(where, read_only=True, bundle=bundle, environ=environ)
+
+
+def _bundled(path: str | Path) -> Store:
+    """Imported when used: few have a bundle, and everybody imports this."""
+    from whet.store.bundle import active_bundle
+
+    return active_bundle(path).store
 
 
 def store_path(

@@ -49,7 +49,7 @@ def trial_values(trial: Trial) -> Row:
         None if limit is None else _dump(limit.to_json()),
         None if timing is None else _dump(timing.meta_json()),
         None if timing is None else struct.pack(f"<{len(samples)}d", *samples),
-        _storable(trial.error),
+        storable(trial.error),
     )
 
 
@@ -126,7 +126,7 @@ def _timing(meta: str, samples: bytes) -> Timing:
     return Timing.from_json(json.loads(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """A compiler's output may hold bytes that were never text; SQLite takes valid UTF-8 only."""
     try:
         text.encode()

@@ -65,6 +65,7 @@ def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str
 def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
     environ = home | {
         "WHET_STORE": "/elsewhere/store.db",
+        "WHET_BUNDLE": "/elsewhere/results.whet",
         "WHET_BUDGET": "5m,200trials",
         "WHET_SEED": "7",
         "WHET_JOBS": "3",
@@ -84,6 +85,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
 
     assert resolved.settings == Settings(
         store="/elsewhere/store.db",
+        bundle="/elsewhere/results.whet",
         budget=Budget(300.0, 200),
         seed=7,
         jobs=3,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from whet.core.errors import WhetError
 from whet.engine.settings import Settings
-from whet.store import MemoryStore, Store, open_store, store_path
+from whet.store import MemoryStore, Store, open_store, over_bundle, store_path
 
 _said: set[str] = set()
 
@@ -61,15 +61,26 @@ def opened(settings: Settings) -> Iterator[Store]:
         say_once(f"whet does not remember: {error}")
         path, kept = None, None
     if kept is None:
-        yield MemoryStore()
+        yield _over_bundle(MemoryStore(), settings)
         return
     try:
-        yield kept.store
+        yield _over_bundle(kept.store, settings)
     finally:
         with _keeping:
             kept.users -= 1
             if kept is not _last and not kept.users:
                 kept.store.close()
+
+
+def _over_bundle(store: Store, settings: Settings) -> Store:
+    """Nor must a bundle that cannot be used."""
+    if settings.bundle is None:
+        return store
+    try:
+        return over_bundle(store, settings.bundle)
+    except WhetError as error:
+        say_once(f"whet uses no bundle: {error}")
+        return store
 
 
 def _taken(path: Path) -> _Kept:

@@ -1,0 +1,217 @@
+"""`BundleStore`: what a bundle knows, as a store that can only be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NoReturn, Self
+
+from whet.core.errors import StoreError
+from whet.core.run import Run
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.bundle_format import bundle_error, index_entry, store_entry
+from whet.store.bundle_records import IndexLine, Lines, divided, indexed
+from whet.store.bundle_zip import Archive
+from whet.store.locking import LOCK
+from whet.store.matching import nearest
+from whet.store.memory import Shelf
+from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+
+# Unpacked entries that are kept for the next question.
+_KEPT_BYTES = 64 << 20
+
+
+class BundleStore(Store):
+    """Reads what it is asked for and no more: one workload's results come from the one entry that
+    its id names, a loose match from its kernel's index. Bundles hold no timelines."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._closed = False
+        self._entries: dict[str, dict[str, Lines]] = {}
+        self._entry_bytes = 0
+        self._shelves: dict[str, Shelf | None] = {}
+        self._indexes: dict[str, list[IndexLine]] = {}
+        self._run_homes: dict[str, str] | None = None
+        kernels = archive.manifest.kernels
+        self._kernels = {kernel.name: index_entry(n) for n, kernel in enumerate(kernels)}
+
+    @property
+    def location(self) -> str:
+        return str(self._archive.path)
+
+    @property
+    def read_only(self) -> bool:
+        return True
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        with self._reading():
+            shelf = self._shelf(workload_id)
+            if shelf is None:
+                return []
+            return list((shelf.trials if all else shelf.latest).values())
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        with self._reading():
+            shelf = self._shelf(workload_id)
+            return None if shelf is None else shelf.latest.get(config_id)
+
+    def best(self, workload_id: str) -> Trial | None:
+        with self._reading():
+            shelf = self._shelf(workload_id)
+            return None if shelf is None else shelf.best()
+
+    def runs(self, workload_id: str) -> list[Run]:
+        with self._reading():
+            shelf = self._shelf(workload_id)
+            return [] if shelf is None else shelf.newest_runs()
+
+    def run(self, run_id: str) -> Run | None:
+        with self._reading():
+            if self._run_homes is None:
+                self._run_homes = dict(self._all_runs())
+            home = self._run_homes.get(run_id)
+            shelf = None if home is None else self._shelf(home)
+            return None if shelf is None else shelf.runs[run_id]
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        with self._reading():
+            return None
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        with self._reading():
+            names = list(self._kernels) if kernel is None else [kernel]
+            found = [line.summary() for name in names for line in self._index(name)]
+            return sorted(found, key=lambda one: (-one.active, one.workload.id))
+
+    def match(self, workload: Workload) -> Match | None:
+        with self._reading():
+            same = self._shelf(workload.id)
+            if same is not None:
+                return Match("strict", same.workload)
+            known = [line.workload for line in self._index(workload.kernel) if line.counts["ok"]]
+            return nearest(workload, known)
+
+    def put_workload(self, workload: Workload) -> None:
+        self._refuse_writing()
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        self._refuse_writing()
+
+    def save_run(self, run: Run) -> None:
+        self._refuse_writing()
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        self._refuse_writing()
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        self._refuse_writing()
+
+    def merge(self, other: Store) -> MergeReport:
+        self._refuse_writing()
+
+    def check(self) -> None:
+        """Reads everything there is, so that whatever is wrong with it is raised now."""
+        with self._reading():
+            kept = []
+            for name in self._store_entries():
+                for workload_id, lines in self._lines(name).items():
+                    if store_entry(workload_id, self._archive.manifest.digits) != name:
+                        raise ValueError(f"workload {workload_id} is in the wrong entry")
+                    kept.append(_brief(lines.group().shelf().summary()))
+            listed = [line.summary() for name in self._kernels for line in self._index(name)]
+            if sorted(map(_brief, listed)) != sorted(kept):
+                raise ValueError("its index and its results contradict each other")
+
+    def close(self) -> None:
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _shelf(self, workload_id: str) -> Shelf | None:
+        if workload_id not in self._shelves:
+            name = store_entry(workload_id, self._archive.manifest.digits)
+            lines = self._lines(name).get(workload_id)
+            self._shelves[workload_id] = None if lines is None else lines.group().shelf()
+        return self._shelves[workload_id]
+
+    def _lines(self, name: str) -> dict[str, Lines]:
+        if name in self._entries:
+            return self._entries[name]
+        if name not in self._archive.manifest.entries:
+            return {}
+        data = self._archive.read(name)
+        if self._entry_bytes + len(data) > _KEPT_BYTES:
+            self._entries.clear()
+            self._entry_bytes = 0
+        found: dict[str, Lines] = {}
+        for workload_id, lines in divided(data):
+            if workload_id in found:
+                raise ValueError(f"workload {workload_id} is there twice")
+            found[workload_id] = lines
+        self._entries[name] = found
+        self._entry_bytes += len(data)
+        return found
+
+    def _index(self, kernel: str) -> list[IndexLine]:
+        name = self._kernels.get(kernel)
+        if name is None:
+            return []
+        if kernel not in self._indexes:
+            if name not in self._archive.manifest.entries:
+                raise ValueError(f"the index of kernel {kernel} is missing")
+            lines = list(indexed(self._archive.read(name)))
+            if any(line.workload.kernel != kernel for line in lines):
+                raise ValueError(f"the index of kernel {kernel} lists another kernel")
+            self._indexes[kernel] = lines
+        return self._indexes[kernel]
+
+    def _store_entries(self) -> list[str]:
+        return [name for name in self._archive.manifest.entries if name.startswith("store")]
+
+    def _all_runs(self) -> Iterator[tuple[str, str]]:
+        for name in self._store_entries():
+            for workload_id, lines in self._lines(name).items():
+                for run in lines.read_runs():
+                    yield run.id, workload_id
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with LOCK:
+            if self._closed:
+                raise StoreError(f"bundle {self.location} is closed; open it again")
+            try:
+                yield
+            except ValueError as error:
+                raise bundle_error(self._archive.path, str(error)) from None
+
+    def _refuse_writing(self) -> NoReturn:
+        raise StoreError(
+            f"bundle {self.location} is read-only; take it into a store with 'whet unpack'"
+        )
+
+
+def _brief(one: WorkloadSummary) -> tuple[str, int, int, int, float, str]:
+    best = "" if one.best is None else one.best.id
+    return one.workload.id, one.trials, one.configs, one.ok, one.active, best

@@ -1,0 +1,296 @@
+"""`write_bundle`: a store's results, cost models and binaries into one file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from whet._version import __version__
+from whet.core.device import Device
+from whet.core.errors import BundleError, UsageError, did_you_mean
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome
+from whet.core.trial import new_id
+from whet.store.bundle_format import (
+    MANIFEST,
+    MAX_ENTRIES,
+    MAX_ENTRY_BYTES,
+    METADATA,
+    MOST_DIGITS,
+    Entry,
+    KernelPart,
+    Manifest,
+    binary_entry,
+    index_entry,
+    is_binary_key,
+    is_file_name,
+    model_entry,
+    store_entry,
+)
+from whet.store.bundle_records import Group, group_lines, joined, summary_lines
+from whet.store.bundle_zip import Archive
+from whet.store.protocol import Store, WorkloadSummary
+
+# Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
+_LINES = 1024
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+class BinarySource(Protocol):
+    """Compiled kernels by key; each has a `metadata.json` and files of its stages."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def files(self, key: str) -> Mapping[str, bytes]: ...
+
+
+@dataclass(frozen=True)
+class FolderBinaries:
+    """A folder with a sub-folder for each key. Hidden files are drafts of somebody's."""
+
+    path: Path
+
+    def keys(self) -> list[str]:
+        try:
+            found = [entry.name for entry in os.scandir(self.path) if entry.is_dir()]
+        except OSError as error:
+            raise UsageError(
+                f"the folder of binaries {self.path} cannot be read ({error.strerror})"
+            ) from None
+        return sorted(name for name in found if is_binary_key(name))
+
+    def files(self, key: str) -> dict[str, bytes]:
+        inside = sorted((self.path / key).iterdir())
+        return {
+            path.name: path.read_bytes()
+            for path in inside
+            if stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
+        }
+
+
+def write_bundle(
+    path: str | Path,
+    store: Store,
+    *,
+    kernels: Iterable[str] | None = None,
+    models: Mapping[str, str] | None = None,
+    binaries: BinarySource | None = None,
+    best_only: bool = False,
+    created: float | None = None,
+) -> Manifest:
+    """Writes the whole file or none of it, and replaces only a bundle.
+
+    The same content gives the same bytes but for the date, `created`. Workloads that were never
+    tried are left out; with `best_only`, all but each workload's best trial and the run that chose
+    it. `kernels` None is all of them.
+    """
+    target = Path(path).expanduser().absolute()
+    _refuse_to_replace(target)
+    summaries = _asked(store, None if kernels is None else list(kernels), best_only)
+    with tempfile.TemporaryFile() as spool:
+        draft = _Draft(spool)
+        parts, digits = _put_store(draft, store, summaries, best_only)
+        for kernel, text in sorted((models or {}).items()):
+            draft.put(model_entry(kernel), text.encode())
+        if binaries is not None:
+            _put_binaries(draft, binaries)
+        manifest = Manifest(
+            created=_date(time.time() if created is None else created),
+            whet=__version__,
+            best_only=best_only,
+            digits=digits,
+            entries=FrozenMap({name: entry for name, (entry, _) in draft.entries.items()}),
+            toolchains=_distinct(one.workload.toolchain for one in summaries),
+            devices=_distinct(_device(one.workload.device) for one in summaries),
+            kernels=tuple(parts),
+        )
+        _write(target, manifest, draft)
+    return manifest
+
+
+@dataclass
+class _Draft:
+    """The entries so far, one after another in a file without a name."""
+
+    spool: BinaryIO
+    entries: dict[str, tuple[Entry, int]] = field(default_factory=dict)
+
+    def put(self, name: str, data: bytes) -> None:
+        if len(data) > MAX_ENTRY_BYTES or len(self.entries) >= MAX_ENTRIES:
+            raise BundleError(
+                f"there is too much for one bundle ({name} has {len(data)} bytes, after "
+                f"{len(self.entries)} other entries); name some kernels with --kernel, "
+                "or keep less with --best-only"
+            )
+        self.entries[name] = Entry(hashlib.sha256(data).hexdigest(), len(data)), self.spool.tell()
+        self.spool.write(data)
+
+    def read(self, name: str) -> bytes:
+        entry, at = self.entries[name]
+        self.spool.seek(at)
+        return self.spool.read(entry.bytes)
+
+
+def _asked(store: Store, kernels: list[str] | None, best_only: bool) -> list[WorkloadSummary]:
+    every = store.workloads()
+    known = {one.workload.kernel for one in every}
+    for kernel in kernels or ():
+        if kernel not in known:
+            raise UsageError(f"no kernel '{kernel}' is known{did_you_mean(kernel, sorted(known))}")
+    found = [
+        one
+        for one in every
+        if (kernels is None or one.workload.kernel in kernels)
+        and (one.best is not None if best_only else one.trials or store.runs(one.workload.id))
+    ]
+    return sorted(found, key=lambda one: one.workload.id)
+
+
+def _put_store(
+    draft: _Draft, store: Store, summaries: list[WorkloadSummary], best_only: bool
+) -> tuple[list[KernelPart], int]:
+    """One entry after another is made and let go; what each kernel has of them, and how many
+    digits of their ids divide the workloads."""
+    lines = sum(1 if best_only else one.trials for one in summaries) + 2 * len(summaries)
+    digits = next((n for n in range(MOST_DIGITS) if 16**n * _LINES >= lines), MOST_DIGITS)
+    indexes: dict[str, list[str]] = {}
+    counts: dict[str, list[int]] = {}
+    name, content = "", list[str]()
+    for summary in summaries:
+        home = store_entry(summary.workload.id, digits)
+        if home != name and content:
+            draft.put(name, joined(content))
+            content = []
+        name = home
+        group = _best_group(store, summary) if best_only else _whole_group(store, summary)
+        shelf, kernel = group.shelf(), summary.workload.kernel
+        content += group_lines(group)
+        indexes.setdefault(kernel, []).extend(summary_lines(shelf.summary()))
+        sums = counts.setdefault(kernel, [0, 0, 0])
+        for at, more in enumerate((1, len(group.trials), len(group.runs))):
+            sums[at] += more
+    if content:
+        draft.put(name, joined(content))
+    for place, kernel in enumerate(sorted(indexes)):
+        draft.put(index_entry(place), joined(indexes[kernel]))
+    return [KernelPart(kernel, *counts[kernel]) for kernel in sorted(counts)], digits
+
+
+def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
+    """Reads again while somebody appends in between: what stands must be among the trials."""
+    id_ = summary.workload.id
+    while True:
+        trials, standing = store.trials(id_, all=True), store.trials(id_)
+        if {trial.id for trial in standing} <= {trial.id for trial in trials} and (
+            {trial.config.id for trial in standing} == {trial.config.id for trial in trials}
+        ):
+            runs = tuple(reversed(store.runs(id_)))
+            return Group(summary.workload, tuple(trials), tuple(standing), runs)
+
+
+def _best_group(store: Store, summary: WorkloadSummary) -> Group:
+    best = summary.best
+    assert best is not None
+    chose = [
+        run
+        for run in store.runs(summary.workload.id)
+        if run.outcome is Outcome.FINISHED and run.best == best.config
+    ]
+    return Group(summary.workload, (best,), (best,), tuple(chose[:1]))
+
+
+def _put_binaries(draft: _Draft, binaries: BinarySource) -> None:
+    for key in sorted(binaries.keys()):
+        files = binaries.files(key)
+        wrong = [name for name in files if not is_file_name(name)]
+        if wrong or not is_binary_key(key):
+            raise UsageError(f"binary {key} cannot be packed: {wrong or [key]} is no name for one")
+        if METADATA not in files:
+            raise UsageError(f"binary {key} cannot be packed: it has no {METADATA}")
+        for file, data in sorted(files.items()):
+            draft.put(binary_entry(key, file), data)
+
+
+def _distinct(maps: Iterable[Mapping[str, str]]) -> tuple[FrozenMap[str], ...]:
+    found = {tuple(sorted(one.items())) for one in maps}
+    return tuple(FrozenMap(dict(items)) for items in sorted(found))
+
+
+def _device(device: Device) -> dict[str, str]:
+    return {
+        "name": device.name,
+        "vendor": device.vendor,
+        "architecture": device.architecture,
+        "driver": device.driver,
+    }
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _refuse_to_replace(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        try:
+            Archive(target).close()
+        except BundleError:
+            raise UsageError(
+                f"{target} is there already and is not a bundle; remove it, or name another file"
+            ) from None
+
+
+def _write(target: Path, manifest: Manifest, draft: _Draft) -> None:
+    """Under another name first, then into place."""
+    unfinished = target.with_name(f".{target.name}.{new_id()}.new")
+    try:
+        with unfinished.open("xb") as file:
+            _zip(file, manifest, draft)
+            file.flush()
+            os.fsync(file.fileno())
+        _check_readable(unfinished, target)
+        os.replace(unfinished, target)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _check_readable(unfinished: Path, target: Path) -> None:
+    """A kernel's name may be one that no reader would take from a stranger."""
+    try:
+        Archive(unfinished).close()
+    except BundleError as error:
+        reason = str(error).replace(str(unfinished), target.name)
+        raise UsageError(
+            f"{target} was not written, since it could not be read: {reason}"
+        ) from None
+
+
+def _zip(file: BinaryIO, manifest: Manifest, draft: _Draft) -> None:
+    import json
+    import zipfile
+
+    def entries() -> Iterator[tuple[str, bytes]]:
+        yield MANIFEST, json.dumps(manifest.to_json(), indent=1).encode()
+        for name in sorted(draft.entries):
+            yield name, draft.read(name)
+
+    try:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=False) as archive:
+            for name, data in entries():
+                info = zipfile.ZipInfo(name, _NO_TIME)
+                info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+                archive.writestr(info, data, zipfile.ZIP_DEFLATED, compresslevel=6)
+    except zipfile.LargeZipFile:
+        raise BundleError(
+            "there is more than four GiB for one bundle; name some kernels with --kernel"
+        ) from None

@@ -1,0 +1,150 @@
+"""`OverlayStore`: a store of one's own, over another that is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Self
+
+from whet.core.run import Run
+from whet.core.status import Status
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.matching import nearest
+from whet.store.memory import best_of
+from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+
+
+class OverlayStore(Store):
+    """Reads as if everything in `under` had been there before the first of `own`, and writes to
+    `own` alone.
+
+    What one's own store says of a config stands, whatever the dates; of runs, one's own come
+    first, each store's newest first. Closing it leaves `under` open.
+    """
+
+    def __init__(self, own: Store, under: Store) -> None:
+        self._own = own
+        self._under = under
+
+    @property
+    def location(self) -> str:
+        return self._own.location
+
+    @property
+    def read_only(self) -> bool:
+        return self._own.read_only
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        own = self._own.trials(workload_id, all=all)
+        under = self._under.trials(workload_id, all=all)
+        if not own or not under:
+            return own or under
+        if all:
+            return list({trial.id: trial for trial in (*under, *own)}.values())
+        return list({trial.config.id: trial for trial in (*under, *own)}.values())
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        own = self._own.latest(workload_id, config_id)
+        return self._under.latest(workload_id, config_id) if own is None else own
+
+    def best(self, workload_id: str) -> Trial | None:
+        own, under = self._own.best(workload_id), self._under.best(workload_id)
+        if under is None:
+            return own
+        if own is None and self._own.latest(workload_id, under.config.id) is None:
+            return under
+        latest = {trial.config.id: trial for trial in self.trials(workload_id)}
+        return best_of(self.runs(workload_id), latest)
+
+    def runs(self, workload_id: str) -> list[Run]:
+        own = self._own.runs(workload_id)
+        ids = {run.id for run in own}
+        return [*own, *(run for run in self._under.runs(workload_id) if run.id not in ids)]
+
+    def run(self, run_id: str) -> Run | None:
+        own = self._own.run(run_id)
+        return self._under.run(run_id) if own is None else own
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        own = self._own.timeline(run_id)
+        return self._under.timeline(run_id) if own is None else own
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        own = {one.workload.id: one for one in self._own.workloads(kernel)}
+        found = dict(own)
+        for under in self._under.workloads(kernel):
+            id_ = under.workload.id
+            found[id_] = self._joined(own[id_], under) if id_ in own else under
+        return sorted(found.values(), key=lambda one: -one.active)
+
+    def match(self, workload: Workload) -> Match | None:
+        own = self._own.match(workload)
+        if own is not None and own.kind == "strict":
+            return own
+        under = self._under.match(workload)
+        if under is None or under.kind == "strict":
+            return under or own
+        known = [under.workload] if own is None else [own.workload, under.workload]
+        return nearest(workload, known)
+
+    def put_workload(self, workload: Workload) -> None:
+        self._own.put_workload(workload)
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        return self._own.append(trials)
+
+    def save_run(self, run: Run) -> None:
+        self._own.save_run(run)
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        self._own.save_timeline(run_id, timeline)
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        return self._own.gc(
+            older_than_s=older_than_s,
+            superseded=superseded,
+            kernel=kernel,
+            workloads=workloads,
+            max_bytes=max_bytes,
+            dry_run=dry_run,
+        )
+
+    def merge(self, other: Store) -> MergeReport:
+        return self._own.merge(other)
+
+    def close(self) -> None:
+        self._own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _joined(self, own: WorkloadSummary, under: WorkloadSummary) -> WorkloadSummary:
+        id_ = own.workload.id
+        latest = self.trials(id_)
+        return WorkloadSummary(
+            workload=own.workload,
+            trials=len(self.trials(id_, all=True)),
+            configs=len(latest),
+            ok=sum(trial.status is Status.OK for trial in latest),
+            active=max(own.active, under.active),
+            best=self.best(id_),
+        )
