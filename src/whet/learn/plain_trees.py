@@ -150,16 +150,24 @@ def _left_first(left: Integers, right: Integers) -> tuple[Integers, Integers]:
 
 
 def _whole(given: Any, name: str, most: int) -> Integers:
-    if not isinstance(given, list) or len(given) > most:
-        raise ValueError(f"its {name} are no list of at most {most}")
-    if not all(type(one) is int and -1 <= one < MOST_NODES for one in given):
+    array = _array(given, name, most)
+    if array.dtype.kind != "i" or ((array < _LEAF) | (array >= MOST_NODES)).any():
         raise ValueError(f"its {name} are not all whole numbers within bounds")
-    return np.array(given, dtype=np.int32)
+    return array.astype(np.int32)
 
 
 def _finite(given: Any, name: str, most: int) -> Floats:
+    array = _array(given, name, most)
+    if array.dtype.kind not in "if" or not (np.abs(array) < 1e30).all():
+        raise ValueError(f"its {name} are not all numbers within bounds")
+    return array.astype(np.float64)
+
+
+def _array(given: Any, name: str, most: int) -> npt.NDArray[Any]:
+    """Of whatever kind its items are: looking at each alone would take longer than reading it."""
     if not isinstance(given, list) or len(given) > most:
         raise ValueError(f"its {name} are no list of at most {most}")
-    if not all(type(one) in (int, float) and abs(one) < 1e30 for one in given):
-        raise ValueError(f"its {name} are not all numbers within bounds")
-    return np.array(given, dtype=np.float64)
+    array = np.array(given if given else [], dtype=None if given else np.int64)
+    if array.ndim != 1:
+        raise ValueError(f"its {name} are no plain list")
+    return array
