@@ -124,7 +124,8 @@ def inheritance_candidates(
     models: Models | None = None,
     fit: bool = False,
 ) -> list[Config]:
-    """At most n configs worth measuring at a key that was never tuned, the most promising first."""
+    """At most n configs worth measuring at a key that was never tuned, the most promising first;
+    `fit` as for `inherited`."""
     found = _inheritance(target, store, workload or target.workload(), models, fit, most=n)
     if found is None:
         return []
@@ -185,7 +186,7 @@ def _inheritance(
     picks: Iterator[Pick] = iter(())
     if model is not None:
         configs = _choices(target.space, [one.best for _, one in ranked])
-        promising = model_picks(model, workload.key, configs, ranked[0][0], len(configs))
+        promising = model_picks(model, workload.key, configs, ranked[0][0])
         picks = (pick for pick in promising if target.reject(pick.config) is None)
     return Inheritance(family, tuple(islice(picks, most)), usable, doubt)
 

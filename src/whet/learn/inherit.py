@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,13 +48,14 @@ def nearest_first(key: Key, tuned: Sequence[Tuned]) -> list[tuple[float, Tuned]]
 
 
 def model_picks(
-    model: CostModel, key: Key, configs: Sequence[Config], away: float, most: int
-) -> list[Pick]:
-    """The configs the model expects most of, the best first; `away` is how far the nearest key is
-    that it was taught with. Configs it does not know are left out."""
+    model: CostModel, key: Key, configs: Sequence[Config], away: float
+) -> Iterator[Pick]:
+    """The configs by what the model expects of them, the best first; `away` is how far the nearest
+    key is that was tuned. Configs it does not know are left out."""
     mean, deviation = model.predict(key, configs)
-    order = [int(at) for at in np.argsort(mean, kind="stable")[:most] if not math.isnan(mean[at])]
-    return [Pick(configs[at], _chance(float(mean[at]), float(deviation[at]), away)) for at in order]
+    for at in np.argsort(mean, kind="stable"):
+        if not math.isnan(mean[at]):
+            yield Pick(configs[at], _chance(float(mean[at]), float(deviation[at]), away))
 
 
 def nearest_confidence(away: float) -> float:
