@@ -18,17 +18,16 @@ import numpy.typing as npt
 
 from whet.core.config import Config
 from whet.core.space import Space
+from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.learn.features import Codebook, Features, fact_columns
+from whet.learn.columns import Columns, Extra
+from whet.learn.plain_trees import PlainTrees
 from whet.learn.portfolio import times_of
 from whet.learn.prior import SLOWEST, Prior
-from whet.learn.trees import Trees
 
 Floats = npt.NDArray[np.float64]
 Key = Mapping[str, Any]
 
-# What is known of an artifact that says something about its speed.
-FACTS = ("registers", "spills", "shared_bytes", "shared_memory")
 # Below this many outcomes a model would say nothing.
 ENOUGH = 24
 # Workloads at this distance, in doublings of all their numbers together, count half.
@@ -37,7 +36,16 @@ NEAR = 0.7
 FEW = 20
 # Sizes to learn from, the nearest.
 MOST_SIZES = 24
-_TREES = 40
+# Of the form in which a model is kept.
+VERSION = 1
+# Beyond this much slower than the best, in log time, a config is just slow.
+WORST = 1.0
+# What matters is which of the fast ones is fastest: of two configs, one slower by a factor e counts
+# for this power of e less.
+_FAST_COUNTS = 3.0
+# From so many outcomes on the time to fit counts.
+MANY, _ONE_IN = 5_000, 4
+_TREES, _LEAVES, _DEPTH = 32, 640, 18
 
 
 def key_numbers(key: Key) -> dict[str, float]:
@@ -61,13 +69,14 @@ def key_distance(one: Key, other: Key) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """Predicts the log of the time relative to the best of a workload."""
+    """Predicts the log of the time relative to the best of a workload, up to `WORST`.
 
-    _features: Features
-    _book: Codebook
-    _names: tuple[str, ...]
-    _facts: Mapping[Config, Mapping[str, Any]]
-    _trees: Trees
+    `features` is what the target says of a config; a model that was taught with it wants it again.
+    """
+
+    columns: Columns
+    trees: PlainTrees
+    features: Extra | None = None
 
     @classmethod
     def fitted(
@@ -75,55 +84,102 @@ class CostModel:
         space: Space,
         trials_by_key: Sequence[tuple[Key, Sequence[Trial]]],
         seed: int = 0,
-        features: Callable[[Config], Mapping[str, float]] | None = None,
+        features: Extra | None = None,
     ) -> CostModel | None:
         """None where too little was measured to say anything."""
-        book = Codebook(space)
-        rows: list[tuple[Config, Key, float]] = []
-        facts: dict[Config, Mapping[str, Any]] = {}
-        for key, trials in trials_by_key:
-            times = times_of(trials)
-            best = min(times.values(), default=1.0)
-            rows += [
-                (config, key, min(math.log(ns / best), SLOWEST))
-                for config, ns in times.items()
-                if book.code(config) is not None
-            ]
-            facts.update((trial.config, trial.facts) for trial in trials if trial.facts)
-        if len(rows) < ENOUGH:
+        outcomes = [(key, slowness(trials)) for key, trials in trials_by_key]
+        tried = dict.fromkeys(config for _, logs in outcomes for config in logs)
+        offered = {one.name: one for one in space.parameters}
+        places = {
+            config: at
+            for at, config in enumerate(
+                one
+                for one in tried
+                if all(name in offered and offered[name].offers(one[name]) for name in one)
+            )
+        }
+        kept = [
+            (key, [(places[config], log) for config, log in logs.items() if config in places])
+            for key, logs in outcomes
+        ]
+        if sum(log < WORST for _, logs in kept for _, log in logs) < ENOUGH:
             return None
-        codes = book.codes([config for config, _, _ in rows])
-        encoded = Features(book, codes, extra=features)
-        names = tuple(sorted({name for key, _ in trials_by_key for name in key_numbers(key)}))
-        inputs = _inputs(encoded.of(codes), [(c, k) for c, k, _ in rows], names, facts)
-        targets = np.array([log for _, _, log in rows])
-        trees = Trees.grown(inputs, targets, seed, trees=_TREES, smallest_leaf=2)
-        return cls(encoded, book, names, facts, trees)
+        extras = {name for config in places for name in (features(config) if features else ())}
+        columns = Columns.of(space, [key for key, _ in kept], extras)
+        parts = columns.parts(list(places), features)
+        rows = np.vstack([columns.rows(key, parts[[at for at, _ in logs]]) for key, logs in kept])
+        values = np.array([log for _, logs in kept for _, log in logs])
+        weights = np.exp(-_FAST_COUNTS * values)
+        if len(values) > MANY:
+            # There are many of the slowest and they are alike: one in so many stands for all.
+            drawn = np.random.default_rng(seed).integers(_ONE_IN, size=len(values)) == 0
+            weights[values >= WORST] *= _ONE_IN
+            weights[(values >= WORST) & ~drawn] = 0.0
+        taught = weights > 0
+        trees = PlainTrees.grown(
+            rows[taught],
+            values[taught],
+            weights[taught],
+            seed,
+            trees=_TREES,
+            leaves=_LEAVES,
+            depth=_DEPTH,
+        )
+        return cls(columns, trees, features)
 
     def predict(self, key: Key, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Expected log time relative to the best, and the standard deviation of that; NaN for
-        configs that are not of the space."""
+        configs that are not made of the space's values."""
         mean = np.full(len(configs), math.nan)
         deviation = np.full(len(configs), math.nan)
-        mine = [at for at, config in enumerate(configs) if self._book.code(config) is not None]
-        if mine:
-            chosen = [configs[at] for at in mine]
-            points = self._features.of(self._book.codes(chosen))
-            inputs = _inputs(points, [(one, key) for one in chosen], self._names, self._facts)
-            mean[mine], deviation[mine] = self._trees.predict(inputs)
+        parts = self.columns.parts(configs, self.features)
+        mine = ~np.isnan(parts).any(axis=1)
+        if mine.any():
+            mean[mine], deviation[mine] = self.trees.predict(self.columns.rows(key, parts[mine]))
         return mean, deviation
 
+    def to_json(self) -> dict[str, Any]:
+        return {"v": VERSION, "columns": self.columns.to_json(), "trees": self.trees.to_json()}
 
-def _inputs(
-    points: npt.NDArray[np.float32],
-    rows: Sequence[tuple[Config, Key]],
-    names: Sequence[str],
-    facts: Mapping[Config, Mapping[str, Any]],
-) -> Floats:
-    keys = [[key_numbers(key).get(name, 0.0) for name in names] for _, key in rows]
-    known = fact_columns([facts.get(config, {}) for config, _ in rows], FACTS)
-    shapes = np.array(keys, dtype=np.float64).reshape(len(rows), len(names))
-    return np.hstack([points.astype(np.float64), shapes, np.nan_to_num(known, nan=-1.0)])
+    @classmethod
+    def from_json(cls, data: Any, features: Extra | None = None) -> CostModel:
+        """A ValueError says in what way this is no model; nothing in it is ever executed."""
+        if not isinstance(data, dict) or data.get("v") != VERSION:
+            raise ValueError(f"it is no cost model of version {VERSION}")
+        given, grown = data.get("columns"), data.get("trees")
+        if not isinstance(given, dict) or not isinstance(grown, dict):
+            raise ValueError("it has no columns or no trees")
+        columns, trees = Columns.from_json(given), PlainTrees.from_json(grown)
+        if trees.width != columns.width:
+            raise ValueError(f"its trees ask for {trees.width} columns; it has {columns.width}")
+        return cls(columns, trees, features)
+
+
+def slowness(trials: Sequence[Trial]) -> dict[Config, float]:
+    """The log of each config's time relative to the best, from 0 to `WORST`.
+
+    What failed or was too slow to be measured at all counts as slow as can be, since it must not
+    be chosen either; what was measured in another way than the best is left out. Races give the
+    losers few samples, and a lucky one of them does not become the best.
+    """
+    latest = {trial.config: trial for trial in trials}
+    measured = [one for one in latest.values() if one.status.measured and one.median_ns]
+    finalists = [one for one in measured if one.status is Status.OK] or measured
+    if not finalists:
+        return {}
+    best = min(finalists, key=lambda one: (_host_bound(one), one.median_ns))
+    assert best.timing is not None
+    logs: dict[Config, float] = {}
+    for config, trial in latest.items():
+        if trial.timing is None or not trial.status.measured:
+            logs[config] = WORST
+        elif trial.median_ns and trial.timing.comparable(best.timing):
+            logs[config] = min(max(math.log(trial.median_ns / best.timing.median_ns), 0.0), WORST)
+    return logs
+
+
+def _host_bound(trial: Trial) -> bool:
+    return trial.timing is not None and trial.timing.host_bound
 
 
 class SizesPrior:
