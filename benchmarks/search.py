@@ -14,7 +14,7 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -96,22 +96,24 @@ def transferred(found: Sequence[Replayed], before: Sequence[Replayed]) -> list[F
 
 
 def size_by_size(table: Table, search: str, repeats: int) -> list[Figure]:
-    """The first sizes get more evaluations: there is nothing yet to learn from."""
-    from whet.learn.prior import prior_from
+    """As the engine does it with a store: what was measured at other sizes counts by how near they
+    are. The first sizes get more evaluations, since there is little yet to learn from."""
+    from whet.learn.costmodel import prior_for
 
     later = []
     for seed in range(repeats):
         order = np.random.default_rng(seed).permutation(len(table.workloads))
-        known: list[list[Trial]] = []
+        known: list[tuple[Mapping[str, Any], list[Trial]]] = []
         for place, number in enumerate(order):
             case = Case("", table, table.workloads[number])
             optimum = case.workload.optimum
             assert optimum is not None
-            prior = prior_from(known, case.space) if known else None
+            key = case.workload.key
+            prior = prior_for(key, case.space, known, seed=seed) if known else None
             listening = Listening(make_strategy(search, case.space, seed, transfer=prior))
             evals = FIRST_EVALS if place < TAUGHT_SIZES else LATER_EVALS
             course = simulate(table, case.workload, listening, evals, seed=seed)
-            known.append(listening.trials)
+            known.append((key, listening.trials))
             if place >= TAUGHT_SIZES:
                 later.append(course.fraction(evals, optimum.ns))
     return [at_least(f"{LATER_EVALS} evaluations from the 9th size on", mean(later), WANTED_LATER)]
