@@ -16,7 +16,7 @@ Examples:
 A flag wins over a variable, a variable over the file, the file over defaults.
 Variables: WHET_STORE, WHET_BUDGET, WHET_SEED, WHET_JOBS, WHET_SEARCH,
 WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2, WHET_L2_BYTES,
-WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN.
+WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN, WHET_BINARIES.
 The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
@@ -67,4 +67,5 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "samples": (samples, "as the race wants" if samples is None else str(samples)),
         "race": (settings.race, settings.race),
         "learn": (settings.learn, "yes" if settings.learn else "no"),
+        "binaries": (settings.binaries, settings.binaries or "none"),
     }

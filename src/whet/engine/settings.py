@@ -35,7 +35,8 @@ class Settings:
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
     turns the race off: every config gets so many. With `learn` a search starts from what the store
-    knows of the kernel's other workloads.
+    knows of the kernel's other workloads. `binaries` is a folder of packed kernels, which are used
+    where they fit.
     """
 
     store: str | None = None
@@ -52,6 +53,7 @@ class Settings:
     samples: int | None = None
     race: Literal["default", "halving"] = "default"
     learn: bool = True
+    binaries: str | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ _TABLE: dict[str, _Setting] = {
     "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
+    "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)
@@ -258,13 +261,14 @@ def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple
     for name in table:
         if name not in _TABLE:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
-    if isinstance(table.get("store"), str):
-        table["store"] = _beside(path, table["store"])
+    for name in ("store", "binaries"):
+        if isinstance(table.get(name), str):
+            table[name] = _beside(path, table[name])
     return {name: (value, source) for name, value in table.items()}
 
 
-def _beside(file: Path, store: str) -> str:
+def _beside(file: Path, place: str) -> str:
     """A relative path in a file means the same from every folder one may be in."""
-    if not store.strip() or store.startswith((":", "~")) or "://" in store:
-        return store
-    return str(file.absolute().parent / store)
+    if not place.strip() or place.startswith((":", "~")) or "://" in place:
+        return place
+    return str(file.absolute().parent / place)

@@ -22,6 +22,7 @@ from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.locks import OneAtATime
+from whet.targets.triton.serving import packed_for
 from whet.targets.triton.source import fingerprint
 
 
@@ -84,9 +85,9 @@ class TritonTarget:
         found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
         if found is None:
             return None
-        ready_to_fork()
         request, identity = found
-        return Job(compile_kernel, (request,), identity)
+        ready_to_fork(request.target)
+        return Job(compile_kernel, (request, packed_for(request)), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)
