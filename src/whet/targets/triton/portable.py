@@ -62,7 +62,7 @@ def portable_key(request: Request) -> str:
         architecture,
         _told(request.signature),
         _told(request.constexprs),
-        _told(request.attrs),
+        _told({place: attributes for place, attributes in request.attrs.items() if attributes}),
         _told(_options(request.options)),
         _told(toolchain(request.target)),
         _told(_surroundings()),
