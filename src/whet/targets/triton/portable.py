@@ -99,6 +99,7 @@ def pack(kernel: Any, request: Request, found: Resources, key: str) -> PackedKer
         "kernel": str(request.fn.__name__),
         "architecture": architecture_name(request.target),
         **toolchain(request.target),
+        "environment": environment(),
         "resources": asdict(found),
         "produced": produced,
     }
@@ -127,7 +128,7 @@ class CacheSlot:
         source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
         backend = make_backend(request.target)
         options = backend.parse_options(dict(request.options))
-        text = get_cache_key(source, backend, options, env_vars=_environment())
+        text = get_cache_key(source, backend, options, env_vars=environment())
         self.hash = hashlib.sha256((text + _inspection()).encode()).hexdigest()
         self._manager = get_cache_manager(self.hash)
         self._name = source.name[:150]
@@ -185,7 +186,7 @@ def _given(request: Request, hash: str) -> dict[str, Any]:
         "hash": hash,
         "target": request.target,
         **options.__dict__,
-        **_environment(),
+        **environment(),
         "triton_version": triton.__version__,
     }
 
@@ -199,7 +200,8 @@ def _bytes(body: Any) -> bytes:
     return body if isinstance(body, bytes) else str(body).encode()
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
+    """Variables that change what Triton compiles, those that are set."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     variables: dict[str, Any] = get_cache_invalidating_env_vars()
@@ -217,7 +219,7 @@ def _inspection() -> str:
 
 
 def _surroundings() -> dict[str, Any]:
-    return {"environment": _environment(), "inspection": _inspection()}
+    return {"environment": environment(), "inspection": _inspection()}
 
 
 def _fingerprint(jit: Any) -> str:

@@ -58,7 +58,7 @@ def of_cubin(binary: bytes, kernel: str) -> tuple[int | None, int | None]:
             (attribute, _symbol(symbols, names, index)): value
             for attribute, index, value in _attributes(sections[".nv.info"])
         }
-    except (KeyError, IndexError, ValueError, struct.error):
+    except (LookupError, ValueError, OverflowError, struct.error):
         return None, None
     frame = values.get((_FRAME, kernel))
     return values.get((_REGISTERS, kernel)), None if frame is None else frame // 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
@@ -16,6 +17,7 @@ from whet.targets.triton.portable import (
     NotPortableError,
     PackedKernel,
     check_packed,
+    environment,
     place,
     portable_key,
     toolchain,
@@ -87,8 +89,8 @@ def _found(request: Request, shelves: list[BinaryShelf]) -> PackedKernel | None:
 
 
 def _explain(key: str, request: Request, shelves: list[BinaryShelf]) -> None:
-    """Says so where the very kernel is there, but was packed with other tools."""
-    here = toolchain(request.target)
+    """Says so where the very kernel is there, but was packed with other tools or variables."""
+    here = {**toolchain(request.target), "environment": environment()}
     others = set()
     for shelf in shelves:
         related = (other for other in list(shelf.keys()) if other.startswith(key[:RELATED]))
@@ -109,4 +111,6 @@ def _explain(key: str, request: Request, shelves: list[BinaryShelf]) -> None:
 
 
 def _tools(versions: Mapping[str, object]) -> str:
-    return f"Triton {versions.get('triton')} ({versions.get('assembler')})"
+    variables: Any = versions.get("environment") or {}
+    named = "".join(f" {name}={value}" for name, value in dict(variables).items())
+    return f"Triton {versions.get('triton')} ({versions.get('assembler')}){named}"

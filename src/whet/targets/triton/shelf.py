@@ -110,14 +110,12 @@ class FolderShelf:
         check_key(key)
         folder = self.path / key
         try:
-            text = _read(folder / METADATA, MOST_METADATA_BYTES)
+            metadata, declared = _parsed(_read(folder / METADATA, MOST_METADATA_BYTES), key)
+            return PackedKernel(key, metadata, {n: _file(folder, n, d) for n, d in declared})
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise BinaryError(f"{folder / METADATA} cannot be read: {error.strerror}") from None
-        try:
-            metadata, declared = _parsed(text, key)
-            return PackedKernel(key, metadata, {n: _file(folder, n, d) for n, d in declared})
         except BinaryError as error:
             raise BinaryError(f"the packed kernel {folder} is damaged: {error}") from None
 
