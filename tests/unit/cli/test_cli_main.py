@@ -70,6 +70,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "tune",
         "run",
         "demo",
+        "precompile",
         "best",
         "trials",
         "cost",
