@@ -20,6 +20,7 @@ COMMANDS = [
     ("tune",),
     ("run",),
     ("demo",),
+    ("precompile",),
     ("best",),
     ("trials",),
     ("cost",),

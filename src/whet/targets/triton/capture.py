@@ -22,6 +22,8 @@ _local = threading.local()
 # Requests for one kernel whose identity is remembered.
 _REMEMBERED = 4096
 
+_UNLIMITED = DeviceLimits()
+
 
 @dataclass(frozen=True)
 class _Captured:
@@ -115,7 +117,7 @@ def _request(
     attrs: dict[Any, Any],
     options: Any,
     target: Any,
-    limits: DeviceLimits = DeviceLimits(),  # noqa: B008 (frozen)
+    limits: DeviceLimits = _UNLIMITED,
 ) -> Request:
     return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, limits)
 

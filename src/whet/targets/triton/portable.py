@@ -235,17 +235,24 @@ def _fingerprint(jit: Any) -> str:
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Libraries count by their contents, since they lie elsewhere on every host."""
+    """Libraries lie elsewhere on every host: Triton's own are known by its version, and others
+    count by their contents."""
     if options.get("ir_override"):
         raise NotPortableError("an intermediate form from a file takes the place of the kernel's")
     libraries = options.get("extern_libs") or ()
     pairs = libraries.items() if isinstance(libraries, Mapping) else libraries
-    return {**options, "extern_libs": tuple((name, _hash(str(path))) for name, path in pairs)}
+    return {**options, "extern_libs": tuple((name, _library(str(path))) for name, path in pairs)}
 
 
 @cache
-def _hash(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _library(path: str) -> str:
+    import triton
+
+    own = Path(triton.__file__).resolve().parent
+    real = Path(path).resolve()
+    if real.is_relative_to(own):
+        return f"given {real.relative_to(own).as_posix()}"
+    return hashlib.sha256(real.read_bytes()).hexdigest()
 
 
 def _told(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,16 @@ def serve(make_request: Callable[[], Request]) -> None:
         say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
 
 
-def packed_for(request: Request) -> PackedKernel | None:
+def packed_for(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
     """The packed kernel for this request; None where Triton's own cache has it already."""
     try:
-        return _found(request, active_shelves())
+        return _found(request, shelves)
     except Exception as error:
         say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
         return None
 
 
-def _found(request: Request, shelves: list[BinaryShelf]) -> PackedKernel | None:
+def _found(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
     from triton import knobs
 
     if not shelves or knobs.compilation.always_compile or CacheSlot(request).filled:
@@ -88,7 +88,7 @@ def _found(request: Request, shelves: list[BinaryShelf]) -> PackedKernel | None:
     return None
 
 
-def _explain(key: str, request: Request, shelves: list[BinaryShelf]) -> None:
+def _explain(key: str, request: Request, shelves: Sequence[BinaryShelf]) -> None:
     """Says so where the very kernel is there, but was packed with other tools or variables."""
     here = {**toolchain(request.target), "environment": environment()}
     others = set()
