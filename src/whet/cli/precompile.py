@@ -24,7 +24,7 @@ Examples:
   whet precompile kernel.py:mm --arch sm_80,gfx942 --keys M=64 --keys M=512
   whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
   whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
-  WHET_BINARIES=packed python serve.py   uses them, on the machine with the GPU
+  WHET_BINARIES=packed python serve.py   on the machine with the GPU
 """
 
 WHICH = ("space", "stored", "pick")

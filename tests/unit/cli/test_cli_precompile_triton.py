@@ -50,6 +50,24 @@ def bare(x_ptr, n, BLOCK: tl.constexpr):
 unmade = whet.autotune(CONFIGS, key=["n"])(bare)
 """
 
+HEURISTICS = """
+import triton, triton.language as tl, whet
+from whet.testing.fake_triton import FakeTensor
+
+def inputs(n):
+    return (1,), (FakeTensor([0.0]), n)
+
+@triton.jit
+def fill(x_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    tl.static_assert(EVEN)
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, i)
+
+even = triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})
+tuned = whet.autotune([triton.Config({"BLOCK": 32})], key=["n"], inputs=inputs)
+above, below = even(tuned(fill)), tuned(even(fill))
+"""
+
 TORCH = """
 import torch, triton, triton.language as tl, whet
 
@@ -221,6 +239,17 @@ def test_what_cannot_be_done_is_one_line(whet: Whet, arguments: tuple[str, ...],
     assert ran.code == 2
     assert said in ran.err
     assert ran.err.count("whet: ") == 1
+
+
+def test_what_heuristics_around_the_kernel_add_is_compiled_in(whet: Whet) -> None:
+    """Whether they stand above the autotuner or below it."""
+    Path("kernel.py").write_text(HEURISTICS)
+
+    for name in ("above", "below"):
+        ran = whet("precompile", f"kernel.py:{name}", "--arch=sm_90", "--keys=n=64", "--json")
+        assert ran.code == 0, ran.err
+        [only] = json.loads(ran.out)["builds"]
+        assert only["keys"] == [{"n": 64}]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -120,7 +121,8 @@ class FolderShelf:
             raise BinaryError(f"the packed kernel {folder} is damaged: {error}") from None
 
     def put(self, packed: PackedKernel) -> None:
-        """In place of what is there under the same key; a reader sees the one or the other."""
+        """In place of what is there under the same key; a reader sees one of both, whole, or for a
+        moment none."""
         own = f".{secrets.token_hex(8)}"
         new, place, old = self.path / f"{own}.new", self.path / packed.key, self.path / f"{own}.old"
         try:
@@ -130,9 +132,10 @@ class FolderShelf:
             (new / METADATA).write_text(packed.record(), encoding="utf-8")
             with suppress(FileNotFoundError):
                 os.rename(place, old)
-            with suppress(FileExistsError):  # somebody else was quicker with the same
-                os.rename(new, place)
+            os.rename(new, place)
         except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                return  # somebody else was quicker with the same
             raise BinaryError(
                 f"{self.path} cannot be written: {error.strerror}; choose another folder"
             ) from None

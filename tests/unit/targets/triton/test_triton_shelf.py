@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,14 @@ def test_nothing_but_whole_kernels_is_left_in_the_folder(shelf: FolderShelf) -> 
     shelf.put(packed())
     shelf.put(packed())
 
+    assert os.listdir(shelf.path) == [KEY]
+
+
+def test_many_may_put_the_same_at_once(shelf: FolderShelf) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: shelf.put(packed()), range(200)))
+
+    assert shelf.get(KEY) == packed()
     assert os.listdir(shelf.path) == [KEY]
 
 
