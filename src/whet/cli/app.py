@@ -24,6 +24,7 @@ from whet.cli import (
     import_,
     pack,
     pareto,
+    precompile,
     record,
     replay,
     run,
@@ -134,6 +135,7 @@ def _add(
 _add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
 _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
+_add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
 _add(app, "Look at results", best.best, best.EXAMPLES, "best")
 _add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
 _add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")

@@ -16,7 +16,8 @@ Examples:
 A flag wins over a variable, a variable over the file, the file over defaults.
 Variables: WHET_STORE, WHET_BUNDLE, WHET_BUDGET, WHET_SEED, WHET_JOBS,
 WHET_SEARCH, WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2,
-WHET_L2_BYTES, WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN.
+WHET_L2_BYTES, WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN,
+WHET_AGREE_WAIT, WHET_BINARIES.
 The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
@@ -69,4 +70,5 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "race": (settings.race, settings.race),
         "learn": (settings.learn, "yes" if settings.learn else "no"),
         "agree_wait": (settings.agree_wait_s, f"{settings.agree_wait_s:g} s"),
+        "binaries": (settings.binaries, settings.binaries or "none"),
     }

@@ -37,7 +37,8 @@ class Settings:
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
     turns the race off: every config gets so many. With `learn` a search starts from what the store
     knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
-    one that tunes the same: a rank of its group, or a process with the same store.
+    one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
+    folder of packed kernels, which are used where they fit.
     """
 
     store: str | None = None
@@ -56,6 +57,7 @@ class Settings:
     race: Literal["default", "halving"] = "default"
     learn: bool = True
     agree_wait_s: float = 300.0
+    binaries: str | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ _TABLE: dict[str, _Setting] = {
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
+    "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)
@@ -264,7 +267,7 @@ def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple
     for name in table:
         if name not in _TABLE:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
-    for name in ("store", "bundle"):
+    for name in ("store", "bundle", "binaries"):
         if isinstance(table.get(name), str):
             table[name] = _beside(path, table[name])
     return {name: (value, source) for name, value in table.items()}

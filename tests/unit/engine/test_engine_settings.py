@@ -80,6 +80,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_RACE": "halving",
         "WHET_LEARN": "no",
         "WHET_AGREE_WAIT": "1m",
+        "WHET_BINARIES": "packed",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -100,6 +101,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         race="halving",
         learn=False,
         agree_wait_s=60.0,
+        binaries="packed",
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

@@ -27,7 +27,7 @@ from whet.measure import RacePolicy, Timer
 from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, out_of_resources
-from whet.targets.triton.capture import jit_function
+from whet.targets.triton.capture import jit_function, listen
 from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
@@ -151,6 +151,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.best_config = config
+        if not knobs.runtime.interpret:
+            listen(jit_function(self.fn))  # what is packed need not be compiled
         if config.pre_hook is not None:
             nargs = dict(zip(self.arg_names, args, strict=False))
             config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})

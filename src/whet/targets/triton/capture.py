@@ -14,12 +14,15 @@ from functools import cache
 from typing import Any
 
 from whet.targets.triton.compile import DeviceLimits, Request
+from whet.targets.triton.serving import serve
 
 _local = threading.local()
 
 
 # Requests for one kernel whose identity is remembered.
 _REMEMBERED = 4096
+
+_UNLIMITED = DeviceLimits()
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def jit_function(fn: Any) -> Any:
 
 
 @cache
-def ready_to_fork() -> None:
+def ready_to_fork(target: Any) -> None:
     """Finds out here what every compiler process would otherwise find out for itself.
 
     Triton's key hashes its shared library, and a backend's asks the assembler for its version;
@@ -49,12 +52,11 @@ def ready_to_fork() -> None:
     """
     from triton.compiler import make_backend
     from triton.runtime import cache as triton_cache
-    from triton.runtime.driver import driver
 
     key = getattr(triton_cache, "triton_key", None)
     if key is not None:
         key()
-    make_backend(driver.active.get_current_target()).hash()
+    make_backend(target).hash()
 
 
 def compile_request(
@@ -71,7 +73,7 @@ def identified_request(
     """The same with an identity: equal for requests that give the same binary in the same place,
     or fail in the same way."""
     jit = jit_function(fn)
-    _listen(jit)
+    listen(jit)
     _local.captured = None
     _local.listening = True
     try:
@@ -94,18 +96,30 @@ def _identified(jit: Any, captured: _Captured, limits: DeviceLimits) -> tuple[Re
     if key not in known:
         if len(known) >= _REMEMBERED:
             known.clear()
-        request = Request(
-            fn=jit,
-            signature=captured.signature,
-            constexprs=captured.constexprs,
-            attrs=captured.attrs,
-            options=dict(captured.options.__dict__),
-            target=target,
-            limits=limits,
+        request = _request(
+            jit,
+            captured.signature,
+            captured.constexprs,
+            captured.attrs,
+            captured.options,
+            target,
+            limits,
         )
         text = f"{_source_hash(request)} {request.options} {key[2:]}"
         known[key] = request, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return known[key]
+
+
+def _request(
+    jit: Any,
+    signature: dict[str, Any],
+    constexprs: dict[Any, Any],
+    attrs: dict[Any, Any],
+    options: Any,
+    target: Any,
+    limits: DeviceLimits = _UNLIMITED,
+) -> Request:
+    return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, limits)
 
 
 def _source_hash(request: Request) -> str:
@@ -116,8 +130,12 @@ def _source_hash(request: Request) -> str:
     return str(source.hash())
 
 
-def _listen(jit: Any) -> None:
-    """Other threads that call the kernel meanwhile must not notice: only ours is listened to."""
+def listen(jit: Any) -> None:
+    """From now on `identified_request` hears what would be compiled, and what is compiled is first
+    looked for among the packed kernels.
+
+    Other threads that call the kernel meanwhile must not notice: only ours is listened to.
+    """
     if getattr(jit, "_whet_listens", False):
         return
     compile_it = jit._do_compile
@@ -133,6 +151,8 @@ def _listen(jit: Any) -> None:
         warmup: Any,
     ) -> Any:
         if not getattr(_local, "listening", False):
+            target = jit.device_caches[device][2]
+            serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
             return compile_it(key, signature, device, constexprs, options, attrs, warmup)
         _local.captured = _Captured(key, signature, constexprs, options, attrs)
         return None

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.build import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.workers.stages import stage
+
+if TYPE_CHECKING:
+    from whet.targets.triton.portable import PackedKernel
 
 
 @dataclass(frozen=True)
@@ -49,24 +53,45 @@ class Refused(Exception):
         self.required, self.limit, self.name = required, limit, name
 
 
-def compile_kernel(request: Request) -> Built:
+def compile_kernel(request: Request, packed: PackedKernel | None = None) -> Built:
+    """With a packed kernel, no stage of the compiler runs."""
+    kernel = compiled_kernel(request, packed)
+    return Built(kernel.hash, facts(kernel))
+
+
+def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:
+    """Triton's `CompiledKernel`, not loaded onto any device; raises `ConfigFailure`."""
     import triton
     from triton import knobs
     from triton.compiler import ASTSource
 
     try:
         _check_threads(request)
+        placed = packed is not None and _placed(packed, request)
         source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
         knobs.runtime.add_stages_inspection_hook = _stage_hook(
             request, knobs.runtime.add_stages_inspection_hook
         )
-        with stage("frontend"):
-            kernel = triton.compile(source, target=request.target, options=request.options)
+        with nullcontext() if placed else stage("frontend"):
+            return triton.compile(source, target=request.target, options=request.options)
     except Refused as refused:
         raise ConfigFailure(Status.RESOURCES, out_of_resources_text(refused)) from None
     except Exception as error:
         raise ConfigFailure(Status.BUILD_ERROR, f"{type(error).__name__}: {error}") from None
-    return Built(kernel.hash, _facts(kernel))
+
+
+def _placed(packed: PackedKernel, request: Request) -> bool:
+    """False where it could not be used; the kernel is then compiled."""
+    from whet.targets.triton.portable import place
+
+    limit, needed = request.limits.shared_bytes, packed.metadata["produced"]["shared"]
+    if limit is not None and needed > limit:
+        raise Refused(needed, limit, "shared memory")
+    try:
+        place(packed, request)
+    except OSError:
+        return False
+    return True
 
 
 def out_of_resources_text(refused: Refused) -> str:
@@ -77,7 +102,7 @@ def out_of_resources_text(refused: Refused) -> str:
     )
 
 
-def _facts(kernel: Any) -> FrozenMap[Any]:
+def facts(kernel: Any) -> FrozenMap[Any]:
     metadata = kernel.metadata
     binary = kernel.kernel if isinstance(kernel.kernel, bytes) else str(kernel.kernel).encode()
     return FrozenMap(

@@ -15,7 +15,10 @@ from whet.core.event import Event, RunStarted, TrialFinished
 from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.targets.triton import device
-from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.autotuner import Autotuner, _workload_key
+from whet.targets.triton.call import Call
+from whet.targets.triton.surroundings import temporary
+from whet.targets.triton.target import TritonTarget
 
 Key = Mapping[str, Any]
 Events = Callable[[Event], None]
@@ -47,13 +50,18 @@ def kernel_of(value: Any) -> Kernel | None:
     return Kernel(value, tuner)
 
 
-def check_ready(kernel: Kernel) -> None:
-    """Raises `UsageError` where no key of this kernel could be tuned here and now."""
+def check_inputs(kernel: Kernel) -> None:
+    """Raises `UsageError` where nobody can make arguments from a key."""
     if kernel.tuner.whet_inputs is None:
         raise UsageError(
             f"kernel '{kernel.name}' does not say how its arguments are made; give "
             "whet.autotune(…, inputs=…) a function from a key to (grid, args)"
         )
+
+
+def check_ready(kernel: Kernel) -> None:
+    """Raises `UsageError` where no key of this kernel could be tuned here and now."""
+    check_inputs(kernel)
     if not kernel.tuner._own_benchmark:
         raise UsageError(
             f"kernel '{kernel.name}' is timed in its own way, and such results are not kept; "
@@ -107,6 +115,36 @@ def _wrong_inputs(kernel: Kernel, returned: str) -> str:
     return (
         f"the inputs of kernel '{kernel.name}' returned {returned}; "
         "return (grid, args) or (grid, args, kwargs)"
+    )
+
+
+def received(
+    kernel: Kernel, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the tuner gets of a launch: with what `triton.heuristics` around it add. Launches
+    nothing."""
+    caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    tuner: Any = kernel.tuner
+    tuner.run = lambda *args, **keywords: caught.append((args, keywords))
+    try:
+        kernel.launcher.run(*args, grid=grid, warmup=False, **keywords)
+    finally:
+        del tuner.run
+    return caught[0]
+
+
+def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
+    """The target that the tuner would make of this call, with the configs it would consider."""
+    tuner = kernel.tuner
+    passed = {name: value for name, value in call.named.items() if name in tuner.arg_names}
+    own = {name: v for name, v in call.keywords.items() if name not in ("grid", "warmup")}
+    tuner.nargs = dict(zip(tuner.arg_names, call.args, strict=False))
+    try:
+        configs = tuner.prune_configs(own) if len(tuner.configs) > 1 else tuner.configs
+    finally:
+        tuner.nargs = None
+    return TritonTarget(
+        call, configs, _workload_key(tuner.keys, passed), tuner.whet_timer, temporary()
     )
 
 

@@ -32,17 +32,33 @@ def fingerprint(jit_fn: Any) -> str:
     Comments, docstrings, decorators, the line, the file and the module do not count. `jit_fn` may
     also be an autotuner or heuristics around a `JITFunction`.
     """
+    return _surveyed(_Survey(), jit_fn)
+
+
+def strict_fingerprint(jit_fn: Any) -> str:
+    """The same, where nothing is covered by its name alone; else `TypeError` says what is.
+
+    Two kernels of one such fingerprint may stand for each other without being compiled.
+    """
     survey = _Survey()
+    text = _surveyed(survey, jit_fn)
+    if survey.vague:
+        raise TypeError(f"it uses {survey.vague[0]}, whose contents cannot be told apart")
+    return text
+
+
+def _surveyed(survey: _Survey, jit_fn: Any) -> str:
     survey.number(jit_fn)
     return digest(*(text for found in survey.found for text in survey.texts(found)))
 
 
 class _Survey:
     """Functions and classes in the order they were met; a text refers to them by that number, so
-    that kernels may call each other in circles."""
+    that kernels may call each other in circles. `vague` are those known by name only."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
+        self.vague: list[str] = []
         self._numbers: dict[int, int] = {}
 
     def describe(self, value: Any) -> str:
@@ -67,10 +83,15 @@ class _Survey:
 
     def _describe_code(self, value: Any) -> str:
         if isinstance(value, type):
-            aggregate = getattr(value, "__triton_aggregate__", False)
-            return self.number(value) if aggregate else f"class {value.__qualname__}"
+            if getattr(value, "__triton_aggregate__", False):
+                return self.number(value)
+            if str(value.__module__).partition(".")[0] not in _HOST:
+                self.vague.append(f"the class {value.__qualname__}")
+            return f"class {value.__qualname__}"
         function = _innermost(value)
         if function is None:
+            if type(value).__module__ != "builtins":
+                self.vague.append(f"a {type(value).__qualname__}")
             return f"object {type(value).__qualname__} {getattr(value, '__qualname__', '')}"
         if _is_given(function, _HOST if isinstance(value, FunctionType) else _TRITON):
             return f"given {function.__module__}.{function.__qualname__}"

@@ -22,6 +22,8 @@ from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.locks import OneAtATime
+from whet.targets.triton.portable import BinaryShelf
+from whet.targets.triton.serving import active_shelves, packed_for
 from whet.targets.triton.source import fingerprint
 
 
@@ -61,6 +63,10 @@ class TritonTarget:
     def _timer(self) -> Timer:
         return self._make_timer()
 
+    @cached_property
+    def _shelves(self) -> list[BinaryShelf]:
+        return active_shelves()
+
     def workload(self) -> Workload:
         return self._workload
 
@@ -84,9 +90,9 @@ class TritonTarget:
         found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
         if found is None:
             return None
-        ready_to_fork()
         request, identity = found
-        return Job(compile_kernel, (request,), identity)
+        ready_to_fork(request.target)
+        return Job(compile_kernel, (request, packed_for(request, self._shelves)), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)

@@ -1,0 +1,244 @@
+"""`whet precompile`: compiles a Triton kernel on a machine that has no GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.options import JobsOption, JsonOption, QuietOption, StoreOption, resolved
+from whet.core.errors import UsageError, WhetError, did_you_mean
+
+if TYPE_CHECKING:
+    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.precompile import Made, Order
+
+EXAMPLES = """\b
+Examples:
+  whet precompile kernel.py:mm --arch sm_90 --keys M=512,N=512
+  whet precompile kernel.py:mm --arch sm_80,gfx942 --keys M=64 --keys M=512
+  whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
+  whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
+  WHET_BINARIES=packed python serve.py   on the machine with the GPU
+"""
+
+WHICH = ("space", "stored", "pick")
+
+
+def precompile(
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:KERNEL",
+            help="A Triton kernel with whet.autotune(…, inputs=…).",
+            show_default=False,
+        ),
+    ],
+    arch: Annotated[
+        list[str] | None,
+        typer.Option("--arch", metavar="sm_90,gfx942", help="For which GPUs (repeatable)."),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys",
+            "--key",
+            metavar="M=64,N=32",
+            help="What inputs= gets, or a JSON file with a list of such keys (repeatable).",
+        ),
+    ] = None,
+    configs: Annotated[
+        str,
+        typer.Option(
+            "--configs",
+            metavar="|".join(WHICH),
+            help="All configs, those measured in the store, or the one that would be used.",
+        ),
+    ] = "space",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Where the binaries go (default: setting binaries)."
+        ),
+    ] = None,
+    jobs: JobsOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compile a Triton kernel for GPUs that are not here.
+
+    Shows what each config would use of each GPU. What is written to a folder is used by a process
+    with WHET_BINARIES set to that folder, which then need not compile it. Both must have the same
+    version of Triton.
+    """
+    from whet.cli.output import columns, print_json, print_lines
+    from whet.targets.triton.portable import FolderShelf
+
+    settings = resolved(jobs=jobs, store=store, binaries=out).settings
+    if configs not in WHICH:
+        raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
+    shelf = None if settings.binaries is None else FolderShelf(settings.binaries)
+    with redirect_stdout(sys.stderr):  # the file's own prints are not our result
+        found, ordered = _ordered(kernel, arch or (), keys or (), configs, settings.store)
+        made = _compiled(ordered, settings, shelf, quiet=quiet)
+    folder = None if shelf is None else str(shelf.path)
+    if json:
+        print_json(as_json(found.name, made, folder))
+    else:
+        print_lines([*made_table(made, columns()), "", *closing_lines(made, folder)])
+    if not any(one.resources for one in made):
+        raise WhetError(f"no config of '{found.name}' could be compiled")
+
+
+def _ordered(
+    text: str, arch: Sequence[str], typed: Sequence[str], which: Any, store: str | None
+) -> tuple[Kernel, list[Order]]:
+    from whet.cli.locate import file_of, guarded, locate
+    from whet.engine.target import Target
+    from whet.store import MemoryStore, open_store, store_path
+    from whet.targets.triton.architectures import architecture
+    from whet.targets.triton.offline import check_inputs, check_key
+    from whet.targets.triton.precompile import orders
+
+    names = [name for given in arch for name in given.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--arch is needed: the GPUs to compile for, such as sm_90 or gfx942")
+    architectures = list(dict.fromkeys(architecture(name) for name in names))
+    keys = _keys(typed) or [{}]
+    kernel = locate(text)
+    if isinstance(kernel, Target):
+        raise UsageError(f"'{kernel.name}' is not a Triton kernel, and needs no precompiling")
+    check_inputs(kernel)
+    for key in keys:
+        check_key(kernel, key)
+    path = store_path(store)
+    known = path is not None and path.exists()
+    with open_store(store, read_only=True) if known else MemoryStore() as opened:
+        ordered = guarded(file_of(text), lambda: orders(kernel, architectures, keys, which, opened))
+    return kernel, ordered
+
+
+def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
+    """Typed keys and files of keys, in the order in which they were given."""
+    from whet.cli.keys import read_keys
+
+    keys: list[dict[str, Any]] = []
+    for text in typed:
+        is_file = "=" not in text or Path(text).is_file()
+        keys += read_keys([], text) if is_file else read_keys([text], None)
+    return keys
+
+
+def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: bool) -> list[Made]:
+    from whet.targets.triton.precompile import precompile as compile_all
+
+    done = 0
+    shown = not quiet and sys.stderr.isatty()
+
+    def on_made(made: Made) -> None:
+        nonlocal done
+        done += 1
+        if shown:
+            end = "\n" if done == len(ordered) else "\r"
+            print(f"{done} of {len(ordered)} compiled", end=end, file=sys.stderr, flush=True)
+
+    return compile_all(
+        ordered,
+        jobs=settings.jobs,
+        limit_s=settings.build_limit_s,
+        shelf=shelf,
+        on_made=on_made,
+    )
+
+
+def as_json(kernel: str, made: Sequence[Made], folder: str | None) -> dict[str, Any]:
+    return {"v": 1, "kernel": kernel, "out": folder, "builds": [_row_json(one) for one in made]}
+
+
+def _row_json(one: Made) -> dict[str, Any]:
+    return {
+        "architecture": one.order.architecture.name,
+        "config": dict(one.order.config),
+        "keys": [dict(key) for key in one.order.keys],
+        "why": one.order.why,
+        "status": one.status.value,
+        "error": one.error,
+        "resources": None if one.resources is None else asdict(one.resources),
+        "binary_bytes": one.binary_bytes,
+        "portable_key": one.portable or None,
+        "was_there": one.was_there,
+        "seconds": round(one.seconds, 3),
+    }
+
+
+def made_table(made: Sequence[Made], width: int) -> list[str]:
+    """One line a binary."""
+    from whet.cli.output import Column, bytes_text, seconds_text, table
+
+    layout = [
+        Column("arch"),
+        Column("key", flexible=True),
+        Column("config", flexible=True),
+        *(Column(title, align="right") for title in ("shared", "regs", "spills", "occ.", "built")),
+    ]
+    rows = []
+    for one in made:
+        used = one.resources
+        if used is not None:
+            share = "–" if used.occupancy is None else f"{used.occupancy:.0%}"
+            counts = ("–" if n is None else str(n) for n in (used.registers, used.spills))
+            where = one.order.architecture.name, _keys_text(one.order.keys), str(one.order.config)
+            spent = "there" if one.was_there else seconds_text(one.seconds)
+            rows.append((*where, bytes_text(used.shared_bytes), *counts, share, spent))
+    return table(layout, rows, width) if rows else []
+
+
+def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
+    from whet.targets.triton.offline import key_text
+
+    more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
+    return f"{key_text(keys[0])}{more}"
+
+
+def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
+    """Why some were chosen or could not be made, how many came of it, and how to use them."""
+    from whet.cli.output import bytes_text, page, wrap
+
+    remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
+    lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
+    built = [one for one in made if one.resources is not None]
+    lines.append(f"{len(built)} of {len(made)} compiled")
+    packed = {one.portable: one.binary_bytes for one in built if one.portable}
+    if folder is None:
+        lines.append("nothing was written; --out FOLDER keeps the binaries")
+    elif packed:
+        size = bytes_text(sum(packed.values()))
+        lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
+    return lines
+
+
+def _remarks(one: Made) -> list[str]:
+    from whet.cli.output import bytes_text, first_line
+    from whet.core.status import Status
+    from whet.targets.triton.call import out_of_resources
+
+    where = f"{one.order.architecture.name} [{one.order.config}]"
+    remarks = [f"{where} is {one.order.why}"] if one.order.why else []
+    if one.resources is not None:
+        return [*remarks, f"{where} {one.error}"] if one.error else remarks
+    refusal: Any = out_of_resources(one.error)
+    if refusal is None:
+        verdict = "refused" if one.status is Status.RESOURCES else "failed"
+        return [*remarks, f"{where} {verdict}: {first_line(one.error)}"]
+    in_bytes = refusal.name == "shared memory"
+    needed, limit = (
+        bytes_text(number) if in_bytes else str(number)
+        for number in (refusal.required, refusal.limit)
+    )
+    return [*remarks, f"{where} refused: needs {needed} of {refusal.name}, there are {limit}"]

@@ -1,0 +1,96 @@
+"""Triton on a machine without a GPU: a driver that says what would be there, and tensors that have
+a shape, a dtype and an alignment but no memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
+from typing import Any
+
+from whet.core.device import Device
+from whet.targets.triton.architectures import Architecture
+
+# Kernels keep what they know of a device under its number, so each architecture has one of its own,
+# far from those of real devices.
+_FIRST_INDEX = 1 << 16
+_fresh = count(_FIRST_INDEX)
+_indices: dict[str, int] = {}
+
+
+class NoDriver:
+    """Enough of Triton's driver to bind the arguments of a call. Nothing can be launched."""
+
+    def __init__(self, architecture: Architecture, device: Device) -> None:
+        self.whet_device = device
+        self.utils = self
+        self._target = architecture.target
+        if architecture.name not in _indices:
+            _indices[architecture.name] = next(_fresh)
+        self._index = _indices[architecture.name]
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return self._index
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_device_properties(self, device: int) -> dict[str, Any]:
+        limits = self.whet_device.limits
+        return {
+            "max_shared_mem": limits.shared_memory_bytes,
+            "max_num_regs": limits.registers,
+            "multiprocessor_count": limits.multiprocessors,
+            "warpSize": self._target.warp_size,
+        }
+
+
+@contextmanager
+def imagined(architecture: Architecture, device: Device | None = None) -> Iterator[None]:
+    """Triton believes in a device of this architecture until the block ends."""
+    from triton.runtime.driver import driver
+
+    from whet.targets.triton import device as at_hand
+
+    before = driver._active
+    driver.set_active(NoDriver(architecture, device or architecture.device))
+    at_hand.describe.cache_clear()
+    try:
+        yield
+    finally:
+        driver._active = before
+        at_hand.describe.cache_clear()
+
+
+def without_memory() -> AbstractContextManager[Any]:
+    """What asks torch for a tensor on a GPU gets one on the `meta` device until the block ends."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    meta = torch.device("meta")
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return meta if value.type == "cuda" else value
+        if isinstance(value, str) and value.partition(":")[0] == "cuda":
+            return meta
+        return value
+
+    class OnMeta(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function is torch.Tensor.cuda:
+                return args[0].to(meta)
+            named = {name: moved(value) for name, value in (kwargs or {}).items()}
+            if named.get("pin_memory"):
+                named["pin_memory"] = False
+            return function(*map(moved, args), **named)
+
+    return OnMeta()

@@ -1,0 +1,283 @@
+"""Kernels compiled on one machine and used on another.
+
+Triton's own cache key hashes its shared library and names paths of the host, so an aarch64 and an
+x86_64 host never share it. Ours depends on nothing of the host. A packed kernel is put into
+Triton's cache under the key that Triton has for it here; Triton then finds it as if it had
+compiled it before, and runs no stage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whet.targets.fingerprint import digest
+from whet.targets.triton.compile import Request
+from whet.targets.triton.resources import Resources
+from whet.targets.triton.shelf import BinaryError, BinaryShelf, FolderShelf, PackedKernel
+from whet.targets.triton.source import strict_fingerprint
+
+__all__ = [
+    "BinaryError",
+    "BinaryShelf",
+    "FolderShelf",
+    "NotPortableError",
+    "PackedKernel",
+    "check_packed",
+    "pack",
+    "place",
+    "portable_key",
+]
+
+# The stages that are packed: what is loaded, and what whet itself reads (see `effects.py`).
+_STAGES = ("ttir", "cubin", "hsaco")
+
+# How much of a key says which kernel it is for which architecture; the rest says all.
+RELATED = 24
+
+
+class NotPortableError(TypeError):
+    """A kernel of which nobody can tell, on another machine, whether it is the same."""
+
+
+def portable_key(request: Request) -> str:
+    """Equal on every host for requests that give the same binary, whatever its processor, its
+    Python, its paths; differs for everything that may give another one.
+
+    Keys of one kernel for one architecture start with the same `RELATED` digits. Raises
+    `NotPortableError` where a kernel or a constant is known by its name only.
+    """
+    architecture = f"{request.target.backend} {request.target.arch} {request.target.warp_size}"
+    fingerprint = _fingerprint(request.fn)
+    whole = digest(
+        fingerprint,
+        architecture,
+        _told(request.signature),
+        _told(request.constexprs),
+        _told({place: attributes for place, attributes in request.attrs.items() if attributes}),
+        _told(_options(request.options)),
+        _told(toolchain(request.target)),
+        _told(_surroundings()),
+    )
+    return digest(fingerprint, architecture)[:RELATED] + whole
+
+
+def architecture_name(target: Any) -> str:
+    return f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
+
+
+def toolchain(target: Any) -> dict[str, str]:
+    """Versions that decide what is compiled, without the dates and paths of one build of them."""
+    import triton
+
+    return {"triton": triton.__version__, "assembler": _assembler(target)}
+
+
+@cache
+def _assembler(target: Any) -> str:
+    from triton.compiler import make_backend
+
+    text = str(make_backend(target).hash())
+    release = re.search(r"V(\d+(?:\.\d+)+)", text) if target.backend == "cuda" else None
+    return text if release is None else f"ptxas {release[1]}"
+
+
+def pack(kernel: Any, request: Request, found: Resources, key: str) -> PackedKernel:
+    """A `CompiledKernel` that was compiled for this request, ready to travel."""
+    written = json.loads(Path(_metadata_path(kernel)).read_text())
+    given = json.loads(json.dumps(_given(request, kernel.hash), default=vars))
+    produced = {n: v for n, v in written.items() if n not in given or given[n] != v}
+    metadata = {
+        "kernel": str(request.fn.__name__),
+        "architecture": architecture_name(request.target),
+        **toolchain(request.target),
+        "environment": environment(),
+        "resources": asdict(found),
+        "produced": produced,
+    }
+    files = {stage: _bytes(kernel.asm[stage]) for stage in _STAGES if stage in kernel.asm}
+    return PackedKernel(key, metadata, files)
+
+
+def place(packed: PackedKernel, request: Request) -> None:
+    """Puts it where Triton, asked to compile this request, looks first.
+
+    Raises `BinaryError` for one that was packed by another Triton or is not whole.
+    """
+    check_packed(packed, request)
+    slot = CacheSlot(request)
+    produced = {**_given(request, slot.hash), **packed.metadata["produced"]}
+    slot.fill(packed.files, json.dumps(produced, default=vars))
+
+
+class CacheSlot:
+    """Where Triton keeps what it compiles for a request, in this process with its settings."""
+
+    def __init__(self, request: Request) -> None:
+        from triton.compiler import ASTSource, make_backend
+        from triton.runtime.cache import get_cache_key, get_cache_manager
+
+        source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
+        backend = make_backend(request.target)
+        options = backend.parse_options(dict(request.options))
+        text = get_cache_key(source, backend, options, env_vars=environment())
+        self.hash = hashlib.sha256((text + _inspection()).encode()).hexdigest()
+        self._manager = get_cache_manager(self.hash)
+        self._name = source.name[:150]
+
+    @property
+    def filled(self) -> bool:
+        return bool(self._manager.get_group(f"{self._name}.json"))
+
+    def fill(self, files: Mapping[str, bytes], metadata: str) -> None:
+        group = {}
+        for stage, body in files.items():
+            name = f"{self._name}.{stage}"
+            group[name] = self._manager.put(body, name)
+        name = f"{self._name}.json"
+        group[name] = self._manager.put(metadata, name, binary=False)
+        self._manager.put_group(name, group)
+
+
+def check_packed(packed: PackedKernel, request: Request) -> None:
+    """Raises `BinaryError` for one that Triton could not load, or that is another's."""
+    metadata, here = packed.metadata, toolchain(request.target)
+    for tool, version in here.items():
+        if metadata.get(tool) != version:
+            raise BinaryError(
+                f"it was packed with {tool} {metadata.get(tool)}, and this machine has {version}"
+            )
+    produced = metadata.get("produced")
+    if (
+        not isinstance(produced, dict)
+        or not all(map(_is_field, produced))
+        or not isinstance(produced.get("name"), str)
+        or not _is_count(produced.get("shared"))
+    ):
+        raise BinaryError("its metadata is not what Triton writes")
+    if ("cubin" if request.target.backend == "cuda" else "hsaco") not in packed.files:
+        raise BinaryError("it has no binary")
+
+
+def _is_field(name: str) -> bool:
+    """Triton makes a named tuple of them."""
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _given(request: Request, hash: str) -> dict[str, Any]:
+    """What Triton's metadata holds before the first stage runs."""
+    import triton
+    from triton.compiler import make_backend
+
+    options = make_backend(request.target).parse_options(dict(request.options))
+    return {
+        "hash": hash,
+        "target": request.target,
+        **options.__dict__,
+        **environment(),
+        "triton_version": triton.__version__,
+    }
+
+
+def _metadata_path(kernel: Any) -> str:
+    group: dict[str, str] = kernel.metadata_group
+    return next(path for name, path in group.items() if name.endswith(".json"))
+
+
+def _bytes(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else str(body).encode()
+
+
+def environment() -> dict[str, Any]:
+    """Variables that change what Triton compiles, those that are set."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    variables: dict[str, Any] = get_cache_invalidating_env_vars()
+    return variables
+
+
+def _inspection() -> str:
+    """What a user's own look at the stages adds to Triton's key, from 3.7 on."""
+    import triton
+    from triton import knobs
+
+    hook = knobs.runtime.add_stages_inspection_hook
+    old = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7)
+    return "" if hook is None or old else str(hook()[0])
+
+
+def _surroundings() -> dict[str, Any]:
+    return {"environment": environment(), "inspection": _inspection()}
+
+
+def _fingerprint(jit: Any) -> str:
+    """Remembered for as long as Triton's own key of the kernel, which covers what it calls."""
+    known = getattr(jit, "_whet_fingerprint", None)
+    if known is None or known[0] != jit.cache_key:
+        try:
+            known = jit.cache_key, strict_fingerprint(jit)
+        except TypeError as error:
+            raise NotPortableError(str(error)) from None
+        jit._whet_fingerprint = known
+    return str(known[1])
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Libraries lie elsewhere on every host: Triton's own are known by its version, and others
+    count by their contents."""
+    if options.get("ir_override"):
+        raise NotPortableError("an intermediate form from a file takes the place of the kernel's")
+    libraries = options.get("extern_libs") or ()
+    pairs = libraries.items() if isinstance(libraries, Mapping) else libraries
+    return {**options, "extern_libs": tuple((name, _library(str(path))) for name, path in pairs)}
+
+
+@cache
+def _library(path: str) -> str:
+    import triton
+
+    own = Path(triton.__file__).resolve().parent
+    real = Path(path).resolve()
+    if real.is_relative_to(own):
+        return f"given {real.relative_to(own).as_posix()}"
+    return hashlib.sha256(real.read_bytes()).hexdigest()
+
+
+def _told(value: Any) -> str:
+    """A text that is equal for equal values only, and in every process."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, Mapping):
+        items = sorted((_told(name), _told(entry)) for name, entry in value.items())
+        return f"{{{', '.join(f'{name}: {entry}' for name, entry in items)}}}"
+    if isinstance(value, list | tuple):
+        fields = getattr(value, "_fields", "")
+        return f"[{fields}{', '.join(map(_told, value))}]"
+    if isinstance(value, set | frozenset):
+        return f"set({sorted(map(_told, value))})"
+    return _told_of_triton(value)
+
+
+def _told_of_triton(value: Any) -> str:
+    kinds = {kind.__name__ for kind in type(value).__mro__}
+    if "constexpr" in kinds:
+        return f"constexpr({_told(value.value)})"
+    if "dtype" in kinds:
+        return f"dtype {value}"
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if "JITCallable" in kinds or "JITFunction" in kinds:
+        return f"kernel {_fingerprint(value)}"
+    raise NotPortableError(f"a constant of type {type(value).__qualname__} has no text of its own")

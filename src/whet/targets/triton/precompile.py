@@ -1,0 +1,196 @@
+"""Compiling a kernel for architectures that are not at hand, many configs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from whet.build import Builder, BuildMemory, BuildResult, Built, Job
+from whet.core.config import Config
+from whet.core.device import Device
+from whet.core.errors import UsageError, WhetError
+from whet.core.status import Status
+from whet.engine.policy import choose
+from whet.store import Store
+from whet.targets.triton.architectures import Architecture
+from whet.targets.triton.call import Call
+from whet.targets.triton.capture import identified_request, ready_to_fork
+from whet.targets.triton.compile import Request, compiled_kernel, facts
+from whet.targets.triton.nodevice import imagined, without_memory
+from whet.targets.triton.offline import Kernel, key_text, make_inputs, offline_target, received
+from whet.targets.triton.portable import FolderShelf, NotPortableError, pack, portable_key
+from whet.targets.triton.resources import Resources, resources
+from whet.targets.triton.target import TritonTarget
+
+Which = Literal["space", "stored", "pick"]
+Key = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One binary to make, for all `keys` whose calls would ask for the very same."""
+
+    architecture: Architecture
+    config: Config
+    request: Request
+    identity: str
+    keys: tuple[Key, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of an order. `portable` is its key on a shelf; empty where it cannot be on one,
+    and then `error` says why, as it does for what could not be compiled."""
+
+    order: Order
+    status: Status
+    resources: Resources | None = None
+    portable: str = ""
+    binary_bytes: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    was_there: bool = False
+
+
+def orders(
+    kernel: Kernel,
+    architectures: Sequence[Architecture],
+    keys: Sequence[Key],
+    which: Which,
+    store: Store,
+) -> list[Order]:
+    """What is to be compiled. Runs code of the user's: `inputs`, and what prunes configs."""
+    found: dict[str, Order] = {}
+    for architecture in architectures:
+        for key in keys:
+            for order in _orders_for(kernel, architecture, key, which, store):
+                known = found.get(order.identity)
+                if known is None:
+                    found[order.identity] = order
+                elif key not in known.keys:
+                    found[order.identity] = replace(known, keys=(*known.keys, key))
+    return list(found.values())
+
+
+def _orders_for(
+    kernel: Kernel, architecture: Architecture, key: Key, which: Which, store: Store
+) -> Iterator[Order]:
+    with imagined(architecture), without_memory():
+        grid, args, keywords = make_inputs(kernel, key)
+        call = Call(kernel.tuner, *received(kernel, grid, args, keywords))
+    nothing = True
+    for device in _devices(kernel, architecture, which, store):
+        with imagined(architecture, device), without_memory():
+            target = offline_target(kernel, call)
+            for config, why in _wanted(target, which, store):
+                nothing = False
+                keywords = call.current(target.menu.triton(config))
+                captured = identified_request(
+                    kernel.tuner.fn, call.args, keywords, architecture.limits
+                )
+                assert captured is not None  # nothing was ever compiled for such a device
+                yield Order(architecture, config, *captured, (key,), why)
+    if nothing:
+        raise UsageError(
+            f"no config of '{kernel.name}' has been measured for {key_text(key) or 'this key'} on "
+            f"{architecture.name}; choose --configs pick or --configs space"
+        )
+
+
+def _devices(
+    kernel: Kernel, architecture: Architecture, which: Which, store: Store
+) -> list[Device]:
+    """Devices of this architecture on which the kernel has been tuned; else one that stands for
+    all of them."""
+    known = [] if which == "space" else store.workloads(kernel.name)
+    devices = dict.fromkeys(summary.workload.device for summary in known)
+    fitting = [device for device in devices if device.architecture == architecture.name]
+    return fitting or [architecture.device]
+
+
+def _wanted(target: TritonTarget, which: Which, store: Store) -> list[tuple[Config, str]]:
+    if which == "space":
+        return [(config, "") for config in target.space]
+    if which == "pick":
+        choice = choose(target, store=store)
+        return [(choice.config, f"{choice.source}: {choice.reason}")]
+    match = store.match(target.workload())
+    if match is None or not set(match.differs) <= {"toolchain"}:
+        return []
+    return [
+        (trial.config, f"measured for {match.workload}")
+        for trial in store.trials(match.workload.id)
+        if trial.status.measured and trial.config in target.space
+    ]
+
+
+def precompile(
+    ordered: Sequence[Order],
+    *,
+    jobs: int | None = None,
+    limit_s: float | None = None,
+    shelf: FolderShelf | None = None,
+    on_made: Callable[[Made], None] = lambda made: None,
+) -> list[Made]:
+    """Compiles in parallel, in processes of their own, and puts what is made on the shelf.
+
+    What the shelf has already is not compiled again. Nothing that goes wrong with one config
+    keeps the others from being compiled.
+    """
+    done: dict[str, Made] = {}
+    waiting: dict[str, Order] = {}
+    for target in {order.request.target for order in ordered}:
+        ready_to_fork(target)
+    with Builder(jobs, "fork", limit_s, memory=BuildMemory()) as builder:
+        for order in ordered:
+            made = None if shelf is None else _on_shelf(order, shelf)
+            if made is not None:
+                done[order.identity] = made
+                on_made(made)
+                continue
+            label = Config({"for": order.architecture.name, "as": order.identity})
+            waiting[label.id] = order
+            builder.submit(label, Job(_compile, (order, shelf), order.identity))
+        while waiting:
+            for result in builder.ready():
+                order = waiting.pop(result.config.id)
+                done[order.identity] = made = _made(order, result)
+                on_made(made)
+    return [done[order.identity] for order in ordered]
+
+
+def _on_shelf(order: Order, shelf: FolderShelf) -> Made | None:
+    try:
+        packed = shelf.get(portable_key(order.request))
+        if packed is None:
+            return None
+        found = Resources(**packed.metadata["resources"])
+    except (WhetError, NotPortableError, KeyError, TypeError):  # it is made anew
+        return None
+    size = max((len(body) for name, body in packed.files.items() if name != "ttir"), default=0)
+    return Made(order, Status.OK, found, packed.key, size, was_there=True)
+
+
+def _compile(order: Order, shelf: FolderShelf | None) -> Built:
+    """In a process of its own."""
+    request = order.request
+    kernel = compiled_kernel(request)
+    found = resources(kernel, order.architecture.unit)
+    key, why = "", ""
+    try:
+        key = portable_key(request)
+        if shelf is not None:
+            shelf.put(pack(kernel, request, found, key))
+    except NotPortableError as error:
+        key, why = "", f"not packed: {error}"
+    return Built((found, key, why), facts(kernel))
+
+
+def _made(order: Order, result: BuildResult) -> Made:
+    if result.status is not Status.OK:
+        return Made(order, result.status, seconds=result.seconds, error=result.error)
+    found, key, why = result.artifact
+    size = result.facts.get("binary_bytes", 0)
+    return Made(order, Status.OK, found, key, int(str(size)), result.seconds, why)

@@ -1,0 +1,116 @@
+"""Packed kernels, looked for before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.core.errors import WhetError
+from whet.engine.settings import resolve_settings
+from whet.targets.triton.compile import Request
+from whet.targets.triton.portable import (
+    RELATED,
+    BinaryShelf,
+    CacheSlot,
+    FolderShelf,
+    NotPortableError,
+    PackedKernel,
+    check_packed,
+    environment,
+    place,
+    portable_key,
+    toolchain,
+)
+from whet.targets.triton.surroundings import say_once
+
+# Kernels, by the start of their keys, whose absence from the shelves has been looked into.
+_explained: set[str] = set()
+
+
+def active_shelves() -> list[BinaryShelf]:
+    """Where the settings say that packed kernels are, in the order in which they are asked."""
+    folder = resolve_settings().settings.binaries
+    if folder is None:
+        return []
+    if not Path(folder).expanduser().is_dir():
+        say_once(f"there are no packed kernels in {folder}, which is no folder: all is compiled")
+        return []
+    return [FolderShelf(folder)]
+
+
+def serve(make_request: Callable[[], Request]) -> None:
+    """Puts what Triton is about to compile into its cache, if it is packed. Never raises: a call
+    of a kernel must not fail for want of a shortcut."""
+    try:
+        shelves = active_shelves()
+        if shelves:
+            request = make_request()
+            packed = _found(request, shelves)
+            if packed is not None:
+                place(packed, request)
+    except Exception as error:
+        say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
+
+
+def packed_for(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
+    """The packed kernel for this request; None where Triton's own cache has it already."""
+    try:
+        return _found(request, shelves)
+    except Exception as error:
+        say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
+        return None
+
+
+def _found(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
+    from triton import knobs
+
+    if not shelves or knobs.compilation.always_compile or CacheSlot(request).filled:
+        return None
+    name = request.fn.__name__
+    try:
+        key = portable_key(request)
+    except NotPortableError as error:
+        say_once(f"{name} is compiled here, since no packed kernel can be known for it: {error}")
+        return None
+    for shelf in shelves:
+        try:
+            packed = shelf.get(key)
+            if packed is not None:
+                check_packed(packed, request)
+                return packed
+        except WhetError as error:
+            say_once(f"{name} is compiled here, its packed kernel is not used: {error}")
+            return None
+    if key[:RELATED] not in _explained:
+        _explained.add(key[:RELATED])
+        _explain(key, request, shelves)
+    return None
+
+
+def _explain(key: str, request: Request, shelves: Sequence[BinaryShelf]) -> None:
+    """Says so where the very kernel is there, but was packed with other tools or variables."""
+    here = {**toolchain(request.target), "environment": environment()}
+    others = set()
+    for shelf in shelves:
+        related = (other for other in list(shelf.keys()) if other.startswith(key[:RELATED]))
+        for other in related:
+            try:
+                packed = shelf.get(other)
+            except WhetError:
+                continue
+            if packed is None or all(packed.metadata.get(n) == v for n, v in here.items()):
+                return
+            others.add(_tools(packed.metadata))
+    if others:
+        packed_with, name = " and ".join(sorted(others)), request.fn.__name__
+        say_once(
+            f"{name} is compiled here: it was packed with {packed_with}, and this machine has "
+            f"{_tools(here)}"
+        )
+
+
+def _tools(versions: Mapping[str, object]) -> str:
+    variables: Any = versions.get("environment") or {}
+    named = "".join(f" {name}={value}" for name, value in dict(variables).items())
+    return f"Triton {versions.get('triton')} ({versions.get('assembler')}){named}"
