@@ -36,7 +36,7 @@ WANTED_ALONE = {25: 0.90, 50: 0.94, 100: 0.97}
 WANTED_WORST_TABLE = 0.80
 WANTED_TRANSFER_AT_10 = 0.95
 MOST_LOST_BY_TRANSFER = 0.01
-TAUGHT_SIZES, FIRST_EVALS, LATER_EVALS, WANTED_LATER = 8, 25, 5, 0.98
+TAUGHT_SIZES, LATER_EVALS, WANTED_LATER = 8, 5, 0.98
 WANTED_MS = {18_000: 10.0, 100_000: 30.0}
 WANTED_MB = 500.0
 
@@ -95,9 +95,9 @@ def transferred(found: Sequence[Replayed], before: Sequence[Replayed]) -> list[F
     ]
 
 
-def size_by_size(table: Table, search: str, repeats: int) -> list[Figure]:
-    """As the engine does it with a store: what was measured at other sizes counts by how near they
-    are. The first sizes get more evaluations, since there is little yet to learn from."""
+def size_by_size(table: Table, search: str, repeats: int, samples: int = 3) -> list[Figure]:
+    """As the engine does it with a store: the first sizes are raced whole, and for each of the
+    others what was measured at the sizes before it counts by how near they are."""
     from whet.learn.costmodel import prior_for
 
     later = []
@@ -106,17 +106,21 @@ def size_by_size(table: Table, search: str, repeats: int) -> list[Figure]:
         known: list[tuple[Mapping[str, Any], list[Trial]]] = []
         for place, number in enumerate(order):
             case = Case("", table, table.workloads[number])
-            optimum = case.workload.optimum
+            key, optimum = case.workload.key, case.workload.optimum
             assert optimum is not None
-            key = case.workload.key
-            prior = prior_for(key, case.space, known, seed=seed) if known else None
-            listening = Listening(make_strategy(search, case.space, seed, transfer=prior))
-            evals = FIRST_EVALS if place < TAUGHT_SIZES else LATER_EVALS
-            course = simulate(table, case.workload, listening, evals, seed=seed)
+            if place < TAUGHT_SIZES:
+                strategy, evals = make_strategy("random", case.space, seed), len(table.configs)
+            else:
+                prior = prior_for(key, case.space, known, seed=seed)
+                strategy = make_strategy(search, case.space, seed, transfer=prior)
+                evals = LATER_EVALS
+            listening = Listening(strategy)
+            course = simulate(table, case.workload, listening, evals, seed=seed, samples=samples)
             known.append((key, listening.trials))
             if place >= TAUGHT_SIZES:
                 later.append(course.fraction(evals, optimum.ns))
-    return [at_least(f"{LATER_EVALS} evaluations from the 9th size on", mean(later), WANTED_LATER)]
+    name = f"{LATER_EVALS} evaluations from the 9th size on, {samples} samples each"
+    return [at_least(name, mean(later), WANTED_LATER)]
 
 
 def own_time(search: str, evals: int = 100) -> list[Figure]:
