@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from whet.core.config import Config
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -117,7 +118,10 @@ class Store(Protocol):
         ...
 
     def save_run(self, run: Run) -> None:
-        """Inserts the run or replaces the one of the same `id`; makes its workload known."""
+        """Inserts the run or replaces the one of the same `id`; makes its workload known.
+
+        A finished run that chose a config takes its workload off the list of missed ones.
+        """
         ...
 
     def runs(self, workload_id: str) -> list[Run]:
@@ -133,6 +137,19 @@ class Store(Protocol):
 
     def timeline(self, run_id: str) -> Timeline | None:
         """To the microsecond at least; None where none was saved."""
+        ...
+
+    def miss(self, miss: Miss) -> bool:
+        """Writes down a key that had no result when it was needed, as durably as trials are;
+        False where its workload is on the list already. Makes no workload known."""
+        ...
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        """In the order in which they were met."""
+        ...
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        """Takes workloads off the list; how many of them were on it."""
         ...
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
@@ -159,7 +176,8 @@ class Store(Protocol):
         """Removes whole workloads that were not active for `older_than_s`, and superseded trials.
 
         `kernel` confines either to one kernel; alone, it removes that kernel's workloads. With
-        nothing asked for, nothing goes. Reading is not activity. What stays keeps its best.
+        nothing asked for, nothing goes. Reading is not activity. What stays keeps its best. Keys
+        that were missed as long ago, or of that kernel, go too and are not counted.
         """
         ...
 
@@ -168,8 +186,8 @@ class Store(Protocol):
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
         run that is still running here is replaced by the same run, ended; a timeline is taken where
-        there is none. Devices cannot mix: a
-        workload names its own. A merge that is cut short leaves whole workloads and can be
+        there is none; what is missed there is missed here, unless it is known by now. Devices
+        cannot mix: a workload names its own. A merge that is cut short leaves whole workloads and can be
         repeated.
         """
         ...

@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
@@ -109,6 +110,19 @@ def timeline_of(row: Row, location: str) -> Timeline:
         return Timeline.from_packed(body)
     except _UNREADABLE as reason:
         raise _bad_row("timeline", n, location, reason) from reason
+
+
+def miss_values(miss: Miss) -> Row:
+    """The parameters of `statements.MISS`."""
+    return miss.workload.id, miss.workload.kernel, miss.at, _dump(miss.to_json())
+
+
+def miss_of(row: Row, location: str) -> Miss:
+    n, body = row
+    try:
+        return Miss.from_json(json.loads(body))
+    except _UNREADABLE as reason:
+        raise _bad_row("missed", n, location, reason) from reason
 
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)

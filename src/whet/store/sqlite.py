@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from whet.core.errors import StoreError
-from whet.core.run import Run
+from whet.core.miss import Miss
+from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -22,10 +23,12 @@ from whet.store.connecting import connect
 from whet.store.faults import read_only_error, store_error, unknown_run, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, run_end
+from whet.store.merging import Contents, contents, run_end, take_missed
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import (
     Row,
+    miss_of,
+    miss_values,
     run_body,
     run_of,
     timeline_of,
@@ -102,6 +105,8 @@ class SqliteStore(Store):
             self._put_workload(db, run.workload)
             db.execute(sql.SAVE_RUN, _run_values(run))
             db.execute(sql.TOUCH, (run_end(run), run_end(run), run.workload.id))
+            if run.outcome is Outcome.FINISHED and run.best is not None:
+                db.execute(sql.FORGET_MISSED, (run.workload.id,))
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._guarded() as db:
@@ -121,10 +126,27 @@ class SqliteStore(Store):
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading() as db:
-            if not _has_timelines(db):
+            if _version(db) < schema.FIRST_WITH_TIMELINES:
                 return None
             row = db.execute(sql.TIMELINE, (run_id,)).fetchone()
             return None if row is None else timeline_of(row, self.location)
+
+    def miss(self, miss: Miss) -> bool:
+        values = miss_values(miss)
+        with self._writing() as db:
+            return db.execute(sql.MISS, values).rowcount > 0
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        with self._reading() as db:
+            if _version(db) < schema.FIRST_WITH_MISSED:
+                return []
+            rows = db.execute(sql.MISSED, {"kernel": kernel}).fetchall()
+            return [miss_of(row, self.location) for row in rows]
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        ids = [(id,) for id in workload_ids]
+        with self._writing() as db:
+            return db.executemany(sql.FORGET_MISSED, ids).rowcount
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading() as db:
@@ -158,12 +180,13 @@ class SqliteStore(Store):
             trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
             runs = db.execute(sql.COUNT_RUNS_GOING, asked).fetchone()[0]
             workloads = db.execute(sql.COUNT_WORKLOADS_GOING, asked).fetchone()[0]
-            if _has_timelines(db):
+            if _version(db) >= schema.FIRST_WITH_TIMELINES:
                 estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
             size = _size(db)
             if not dry_run:
                 db.execute(sql.DELETE_TRIALS, asked)
                 db.execute(sql.DELETE_WORKLOADS, asked)
+                db.execute(sql.DELETE_MISSED, asked)
         freed = estimate
         if not dry_run:
             freed = self._shrink(size) if trials or runs or workloads else 0
@@ -186,6 +209,7 @@ class SqliteStore(Store):
                 db.executemany(sql.TAKE_TIMELINE, timelines)
                 if part.active is not None:
                     db.execute(sql.TOUCH, (part.active, part.active, part.workload.id))
+        take_missed(self, other)
         return MergeReport(trials=trials, runs=runs, workloads=workloads)
 
     def close(self) -> None:
@@ -317,10 +341,9 @@ def _run_values(run: Run) -> Mapping[str, Any]:
     }
 
 
-def _has_timelines(db: sqlite3.Connection) -> bool:
-    """False for an older store, opened to be read only and left as it is."""
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    return version >= schema.FIRST_WITH_TIMELINES
+def _version(db: sqlite3.Connection) -> int:
+    """An older one for a store that was opened to be read only and left as it is."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _size(db: sqlite3.Connection) -> int:

@@ -102,6 +102,12 @@ SAVE_TIMELINE = f"{_PUT_TIMELINE} UPDATE SET body = excluded.body"
 TAKE_TIMELINE = f"{_PUT_TIMELINE} NOTHING"
 TIMELINE = "SELECT run, body FROM timelines WHERE run = (SELECT n FROM runs WHERE id = ?)"
 
+MISS = """
+INSERT INTO missed (id, kernel, at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+"""
+MISSED = "SELECT n, body FROM missed WHERE :kernel IS NULL OR kernel = :kernel ORDER BY n"
+FORGET_MISSED = "DELETE FROM missed WHERE id = ?"
+
 _WORKLOADS_GOING = """
 SELECT n FROM workloads
 WHERE :workloads AND (:kernel IS NULL OR kernel = :kernel)
@@ -128,3 +134,7 @@ WHERE run IN (SELECT n FROM runs WHERE workload IN ({_WORKLOADS_GOING}))
 COUNT_WORKLOADS_GOING = f"SELECT count(*) FROM ({_WORKLOADS_GOING})"
 DELETE_TRIALS = f"DELETE FROM trials AS t WHERE {_TRIALS_GOING}"
 DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN ({_WORKLOADS_GOING})"
+DELETE_MISSED = """
+DELETE FROM missed WHERE :workloads AND (:kernel IS NULL OR kernel = :kernel)
+  AND (:cutoff IS NULL OR at < :cutoff)
+"""
