@@ -13,6 +13,7 @@ from typing import Any, Literal
 from whet.core.budget import Budget
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.mode import MODES, Mode
 
 SourceKind = Literal["flag", "environment", "file", "default"]
 
@@ -20,7 +21,7 @@ _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG")
+_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
 
 
 def usable_cores() -> int:
@@ -35,7 +36,7 @@ class Settings:
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
     turns the race off: every config gets so many. With `learn` a search starts from what the store
-    knows of the kernel's other workloads.
+    knows of the kernel's other workloads. `mode` says whether a call may tune.
     """
 
     store: str | None = None
@@ -52,6 +53,7 @@ class Settings:
     samples: int | None = None
     race: Literal["default", "halving"] = "default"
     learn: bool = True
+    mode: Mode = "tune"
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ _TABLE: dict[str, _Setting] = {
     "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
+    "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

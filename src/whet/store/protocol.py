@@ -187,8 +187,8 @@ class Store(Protocol):
         Of a config that both have tried, the trial with the later `created` is the latest one. A
         run that is still running here is replaced by the same run, ended; a timeline is taken where
         there is none; what is missed there is missed here, unless it is known by now. Devices
-        cannot mix: a workload names its own. A merge that is cut short leaves whole workloads and can be
-        repeated.
+        cannot mix: a workload names its own. A merge that is cut short leaves whole workloads and
+        can be repeated.
         """
         ...
 

@@ -78,6 +78,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_SAMPLES": "10",
         "WHET_RACE": "halving",
         "WHET_LEARN": "no",
+        "WHET_MODE": "cached",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -96,6 +97,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         samples=10,
         race="halving",
         learn=False,
+        mode="cached",
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 
