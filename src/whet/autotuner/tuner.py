@@ -56,8 +56,9 @@ class TritonAutoTuner:
 
     Each config is called `warmup_runs` times untimed and then `benchmark_runs` times timed, in
     this process and one after the other; the lowest median wins. A config that raises is recorded
-    and skipped. `cache` is the `ConfigCache` in `cache_dir`, in memory only without it. `mode`, else
-    the context's or the settings', says whether `tune` may run anything; `choose` never does.
+    and skipped. `cache` is the `ConfigCache` in `cache_dir`, in memory only without it.
+    `mode`, else the context's or the settings', says whether `tune` may run anything; `choose`
+    never does.
     """
 
     def __init__(

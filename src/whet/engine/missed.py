@@ -23,7 +23,7 @@ class Traceable(Protocol):
 
     `defined_at` is `FILE.py:NAME`, empty where no name in any module leads to it;
     `call_arguments` are those of the call, by name; `tune_key` is what `--key` takes, None for
-    a target without one.
+    a target without one; `tune_needs` is what the command still lacks, empty where nothing.
     """
 
     def defined_at(self) -> str: ...
@@ -31,6 +31,8 @@ class Traceable(Protocol):
     def call_arguments(self) -> Mapping[str, Any]: ...
 
     def tune_key(self) -> Mapping[str, Any] | None: ...
+
+    def tune_needs(self) -> str: ...
 
 
 def miss_for(target: Target, workload: Workload) -> Miss:
@@ -55,10 +57,11 @@ def summarised(name: str, value: Any) -> Argument:
 
 def not_tuned(target: Target, workload: Workload, mode: Mode, store: Store | None) -> NotTunedError:
     """Names the kernel, the key, the device and what to type."""
+    needs = target.tune_needs() if isinstance(target, Traceable) else ""
     where = "no store was opened" if store is None else f"none is in {store.location}"
     return NotTunedError(
         f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; fill it with: "
-        f"{tune_command(target, workload, store)}"
+        f"{tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
     )
 
 

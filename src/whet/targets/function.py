@@ -89,6 +89,9 @@ class FunctionTarget:
     def tune_key(self) -> None:
         return None
 
+    def tune_needs(self) -> str:
+        return ""
+
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)
 

@@ -152,6 +152,9 @@ class NativeTarget:
     def tune_key(self) -> None:
         return None
 
+    def tune_needs(self) -> str:
+        return ""
+
     def compiler_arguments(self, config: Config) -> tuple[str, ...]:
         """`BM=64 opt=-O2` becomes `-O3 -march=native -DBM=64 -O2`: flags last, so that they win."""
         macros = [f"-D{n}={_macro(v)}" for n, v in config.items() if n not in self.flags]

@@ -13,12 +13,15 @@ from typing import Any
 from triton import knobs
 from triton.runtime import autotuner as stock
 
+from whet.core.buckets import Buckets
 from whet.core.errors import StoreError, TuningFailedError
 from whet.core.event import Event
+from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.status import Status
-from whet.core.timing import Timing
+from whet.core.timing import Method, Timing
 from whet.core.trial import Trial
+from whet.engine.mode import asked, current_mode
 from whet.engine.plan import Plan as TuningPlan
 from whet.engine.policy import choose
 from whet.engine.settings import Settings, resolve_settings
@@ -33,9 +36,11 @@ from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
 from whet.targets.triton.foreign import benchmark_with, keep
 from whet.targets.triton.gate import Check
+from whet.targets.triton.keys import cache_key, refuse_conflicts, workload_key
 from whet.targets.triton.locks import file_lock
 from whet.targets.triton.surroundings import capturing, opened, say_once, temporary
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.untuned import untuned
 
 # How long a process waits for another one that is tuning the same thing.
 WAIT_S = 300.0
@@ -48,15 +53,21 @@ GPU_PLAN = TuningPlan(
 )
 
 
+# So many keys are dispatched without a look at buckets or devices before it starts anew.
+MOST_KNOWN = 65_536
+
+
 class _BusyElsewhere(Exception):
     """Another process has been tuning the same for too long."""
+
+
+class _NothingOnDisk(Exception):
+    """Triton's own file of results has nothing for a key."""
 
 
 class Autotuner(stock.Autotuner):  # type: ignore[misc]
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
-
-    early_config_prune: Any
 
     def __init__(
         self,
@@ -65,10 +76,18 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         whet_budget: Any = None,
         whet_inputs: Callable[..., Any] | None = None,
         whet_check: Check | None = None,
+        whet_mode: Mode | None = None,
+        whet_buckets: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
+        self._lookup = Lookup()
+        self._pruning = True  # Triton's constructor reads back what the author gave
         super().__init__(*args, **keywords)
+        self._pruning = False
+        self.whet_buckets = Buckets.of(whet_buckets, self.keys)
+        self._lookup.buckets = self.whet_buckets
+        self.whet_mode = whet_mode
         self.whet_search = whet_search
         self.whet_budget = whet_budget
         self.whet_inputs = whet_inputs
@@ -77,8 +96,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None
         self.cache = Cache()
+        self._stopgaps: dict[Any, Any] = {}
         self._tuning = threading.RLock()
-        self._lookup = Lookup(self.early_config_prune)
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
         self._own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
@@ -95,11 +114,33 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if type(self.cache) is Cache:
             self.cache.forget_plans()
 
+    @property
+    def whet_mode(self) -> Mode | None:
+        """The kernel's own mode, which outranks the context's and the settings'."""
+        return self._mode
+
+    @whet_mode.setter
+    def whet_mode(self, mode: Mode | None) -> None:
+        self._mode = None if mode is None else checked_mode(mode)
+        if type(self.cache) is Cache:
+            self.cache.forget_plans()
+
+    @property
+    def early_config_prune(self) -> Any:
+        """The author's own while we prune; what Dynamo reads at other times may only look up."""
+        if self._pruning:
+            return self._lookup.own_prune
+        return self._lookup.prune(current_mode(self._mode))
+
+    @early_config_prune.setter
+    def early_config_prune(self, prune: Any) -> None:
+        self._lookup.own_prune = prune
+
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
-                cache = self.cache
-                plan = cache.plans[shape_of(args, kwargs)] if kwargs else cache.quick[len(args)]
+                table = self.cache.tables[asked.get()]
+                plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
                 config, keywords = plan.known[plan.key(args, kwargs)]
             except (KeyError, AttributeError, TypeError):
                 return self._launch_by_shape(grid, args, kwargs)
@@ -110,8 +151,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _launch_by_shape(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Not known yet, of a rarer shape, or with a plain dict put in the cache's place."""
-        plans = getattr(self.cache, "plans", {})
-        plan = plans.get(shape_of(args, kwargs))
+        table = getattr(self.cache, "tables", {}).get(asked.get())
+        plan = None if table is None else table.plans.get(shape_of(args, kwargs))
         known = None
         if plan is not None:
             with contextlib.suppress(TypeError):
@@ -141,13 +182,16 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return
         own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
         with contextlib.suppress(TypeError):  # a key that cannot be hashed
-            plan = cache.plans.setdefault(
+            table = cache.table(asked.get())
+            plan = table.plans.setdefault(
                 shape_of(args, own),
                 Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
             )
+            if len(plan.known) >= MOST_KNOWN:
+                plan.known.clear()
             plan.known[plan.key(args, own)] = (config, self._launch_keywords(config))
             if not own:
-                cache.quick.setdefault(len(args), plan)
+                table.quick.setdefault(len(args), plan)
 
     def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.best_config = config
@@ -167,18 +211,20 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         stopgap for a moment in which nothing can be tuned."""
         named = {**(self.nargs or {}), **kwargs}
         passed = {name: value for name, value in named.items() if name in self.arg_names}
-        key = [passed[name] for name in self.keys if name in passed]
-        key += [str(value.dtype) for value in passed.values() if hasattr(value, "dtype")]
+        key = cache_key(self.keys, passed, self.whet_buckets)
         index = None if knobs.runtime.interpret else device.current_index()
         # Device 0 keeps Triton's own key, which people look up; others must not share it.
         full_key = tuple(key) if not index else (*key, f"device:{index}")
-        if full_key in self.cache:
+        mode = current_mode(self._mode)
+        if mode != "off" and full_key in self.cache:
             return self.cache[full_key], True
         pruned = self.prune_configs(kwargs)
         if len(pruned) == 1 or knobs.runtime.interpret:
             self.cache[full_key] = pruned[0]
             return pruned[0], True
-        _refuse_conflicts(kwargs, pruned)
+        refuse_conflicts(kwargs, pruned)
+        if mode != "tune":
+            return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
         from_disk = True
@@ -198,18 +244,81 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self._tell_dynamo(passed, self.cache[full_key])
         return self.cache[full_key], True
 
-    def _tell_dynamo(self, passed: dict[str, Any], config: Any) -> None:
+    def _untuned(
+        self,
+        mode: Mode,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: dict[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        """What a mode that does not tune uses. A stored result is as good as a tuned one; any
+        other choice is kept apart from `cache`, where a later mode would take it for one."""
+        if mode == "off":
+            return configs[0]
+        if (mode, key) in self._stopgaps:
+            return self._stopgaps[mode, key]
+        if self.cache_results and self._on_disk(key, configs):
+            exact = True
+        else:
+            target = self._target(args, kwargs, passed, configs)
+            config, exact = untuned(target, mode)
+            (self.cache if exact else self._stopgaps)[key if exact else (mode, key)] = config
+        if exact:
+            config = self.cache[key]
+            self._report(key, from_disk=True)
+        self._tell_dynamo(passed, config, exact)
+        return config
+
+    def _on_disk(self, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
+        """Whether Triton's own file has filled the cache; nothing is benchmarked otherwise."""
+
+        def benchmark() -> None:
+            raise _NothingOnDisk
+
+        try:
+            self.check_disk_cache(key, configs, benchmark)
+        except _NothingOnDisk:
+            return False
+        return True
+
+    def _target(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: Mapping[str, Any],
+        configs: Sequence[Any],
+    ) -> TritonTarget:
+        """For looking things up only."""
+        key = workload_key(self.keys, passed, self.whet_buckets)
+        foreign = not self._own_benchmark
+        call = Call(self, args, kwargs)
+        return TritonTarget(call, configs, key, self.whet_timer, temporary(), foreign=foreign)
+
+    def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         if config in self.configs:
-            lookup = self._lookup.add(self.keys, passed, list(self.configs).index(config))
-            self.early_config_prune = lookup or self.early_config_prune
+            self._lookup.add(self.keys, passed, list(self.configs).index(config), exact)
 
     def prune_configs(self, kwargs: dict[str, Any]) -> Any:
-        """By the author's own functions; the look-up in their place is for Dynamo."""
-        lookup, self.early_config_prune = self.early_config_prune, self._lookup.own_prune
-        try:
-            return super().prune_configs(kwargs)
-        finally:
-            self.early_config_prune = lookup
+        with self._tuning:
+            self._pruning = True
+            try:
+                return super().prune_configs(kwargs)
+            finally:
+                self._pruning = False
+
+    def warmup(self, *args: Any, **kwargs: Any) -> Any:
+        """As Triton's, which compiles every config; where nothing may be tuned, the one in use."""
+        if len(self.configs) < 2 or current_mode(self._mode) == "tune":
+            return super().warmup(*args, **kwargs)
+        with self._tuning:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            try:
+                config, _ = self._chosen(args, kwargs)
+            finally:
+                self.nargs = None
+        return [self.fn.warmup(*args, **kwargs, **self._launch_keywords(config))]
 
     def _stopgap(
         self,
@@ -219,15 +328,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> Any:
         """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
-        call = Call(self, args, kwargs)
-        key = _workload_key(self.keys, passed)
-        target = TritonTarget(call, configs, key, self.whet_timer, temporary())
-        choice = choose(target)
+        target = self._target(args, kwargs, passed, configs)
+        choice = choose(target, mode="cached")
         say_once(
             f"{self.base_fn.__name__} cannot be tuned here (CUDA graph capture, or another process "
             f"is at it), so [{choice.config}] is used: {choice.reason}"
         )
-        return target.menu.triton(choice.config)
+        return target.triton(choice.config)
 
     def _benchmark(
         self,
@@ -240,12 +347,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """Fills the cache; False when nothing had to be measured for that."""
         start = time.time()
         call = Call(self, args, kwargs, self.whet_check)
+        named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
         if self._own_benchmark:
-            best, timings, measured = self._tuned(call, _workload_key(self.keys, passed), configs)
+            best, timings, measured = self._tuned(call, named, configs)
         else:
             timings = benchmark_with(self, call, configs)
-            self._keep_foreign(call, _workload_key(self.keys, passed), timings)
+            self._keep_foreign(call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.time() - start
         self.cache[key] = best
@@ -296,6 +404,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 plan=GPU_PLAN,
                 transfer=self.whet_transfer,
                 on_event=self.whet_events,
+                mode="tune",
             )
             self.whet_result = result
             best, measured = target.menu.triton(result.config), result.source == "tuned"
@@ -338,6 +447,14 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         graph = bool(self.use_cuda_graph) or settings.cuda_graph
         return device.timer(device.current_index(), settings.l2, settings.l2_bytes, graph)
 
+    def whet_method(self) -> Method | None:
+        """How `whet_timer` would measure; None where only the timer itself can tell."""
+        if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
+            return None
+        settings = resolve_settings().settings
+        graph = bool(self.use_cuda_graph) or settings.cuda_graph
+        return device.method(device.current_index(), settings.l2, settings.l2_bytes, graph)
+
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
         listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
         if listener is not None:
@@ -357,18 +474,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             )
 
 
-def _workload_key(keys: Sequence[str], passed: Mapping[str, Any]) -> dict[str, Any]:
-    key = {name: _plain(passed[name]) for name in keys if name in passed}
-    for name, value in passed.items():
-        if hasattr(value, "dtype"):
-            key[f"{name}.dtype"] = str(value.dtype)
-    return key
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
 def _quantiles(trial: Trial | None) -> list[float]:
     """Milliseconds at the median, the fifth and the fourth fifth, as Triton keeps them."""
     timing: Timing | None = None if trial is None else trial.timing
@@ -379,13 +484,3 @@ def _quantiles(trial: Trial | None) -> list[float]:
     ordered = sorted(timing.samples)
     last = len(ordered) - 1
     return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
-
-
-def _refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None:
-    for config in configs:
-        conflicts = kwargs.keys() & config.kwargs.keys()
-        if conflicts:
-            raise ValueError(
-                f"Conflicting meta-parameters: {', '.join(conflicts)}."
-                " Make sure that you don't re-define auto-tuned symbols."
-            )
