@@ -67,4 +67,5 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "samples": (samples, "as the race wants" if samples is None else str(samples)),
         "race": (settings.race, settings.race),
         "learn": (settings.learn, "yes" if settings.learn else "no"),
+        "mode": (settings.mode, settings.mode),
     }

@@ -20,7 +20,7 @@ def nearest(asked: Workload, known: Iterable[Workload]) -> Match | None:
     if not ranked:
         return None
     _, found = min(ranked, key=lambda pair: pair[0])
-    return Match("loose", found, _differences(asked, found))
+    return Match("loose", found, differences(asked, found))
 
 
 def key_distance(one: Mapping[str, Any], two: Mapping[str, Any]) -> float:
@@ -49,12 +49,13 @@ def _log(value: float) -> float:
 
 
 def _rank(asked: Workload, other: Workload) -> tuple[int, float, bool, str]:
-    differs = _differences(asked, other)
+    differs = differences(asked, other)
     tier = 2 * ("device" in differs) + ("fingerprint" in differs)
     return tier, key_distance(asked.key, other.key), "toolchain" in differs, other.id
 
 
-def _differences(one: Workload, two: Workload) -> tuple[str, ...]:
+def differences(one: Workload, two: Workload) -> tuple[str, ...]:
+    """Which of `fingerprint`, `key`, `device` and `toolchain` the two do not share."""
     mine, theirs = _identity(one), _identity(two)
     return tuple(part for part in mine if mine[part] != theirs[part])
 

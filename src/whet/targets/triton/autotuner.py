@@ -242,7 +242,16 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return self._stopgap(args, kwargs, passed, pruned), False
         self._report(full_key, from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
+        self._drop_stopgaps(full_key)
         return self.cache[full_key], True
+
+    def _drop_stopgaps(self, key: tuple[Any, ...]) -> None:
+        """Once a key is tuned, the modes that do not tune use that too."""
+        stale = [known for known in self._stopgaps if known[1] == key]
+        for known in stale:
+            del self._stopgaps[known]
+        if stale and type(self.cache) is Cache:
+            self.cache.forget_plans()
 
     def _untuned(
         self,
