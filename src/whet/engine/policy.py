@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from whet.core.config import Config
 from whet.core.errors import StoreError, TuningFailedError
@@ -23,15 +22,6 @@ from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
 from whet.store import MemoryStore, Store, open_store, store_path
 from whet.store.matching import nearest
-
-
-@runtime_checkable
-class Glancing(Protocol):
-    """A target whose space need not be listed to know its first config and whether it has one."""
-
-    def first(self) -> Config | None: ...
-
-    def offers(self, config: Config) -> bool: ...
 
 
 def open_for(mode: Mode, where: str | Path | None) -> Store:
@@ -97,7 +87,8 @@ def _known(target: Target, workload: Workload, store: Store) -> Choice:
 
 
 def first_choice(target: Target, reason: str) -> Choice:
-    first = target.first() if isinstance(target, Glancing) else target.space.first
+    own = getattr(target, "first", None)
+    first: Config | None = target.space.first if own is None else own()
     if first is None:
         raise TuningFailedError(f"the space of '{target.name}' has no valid config")
     return Choice(first, "first", 0.0, reason)
@@ -123,7 +114,9 @@ def exact_trial(target: Target, workload: Workload, store: Store) -> Trial | Non
 
 
 def _offers(target: Target, config: Config) -> bool:
-    return target.offers(config) if isinstance(target, Glancing) else config in target.space
+    """A target whose space takes long to list may have `offers` and `first` of its own."""
+    own = getattr(target, "offers", None)
+    return config in target.space if own is None else bool(own(config))
 
 
 def _comparable(trial: Trial, method: Method | None) -> bool:

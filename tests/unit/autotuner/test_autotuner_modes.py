@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import whet
@@ -9,7 +11,7 @@ from whet.autotuner import TritonAutoTuner
 from whet.core.errors import NotTunedError
 from whet.core.mode import Mode
 
-SIZE = {"problem_size": 64, "device": "cpu"}
+SIZE: dict[str, Any] = {"problem_size": 64, "device": "cpu"}
 
 
 def tuner(ran: list[int], mode: Mode | None = None) -> TritonAutoTuner:

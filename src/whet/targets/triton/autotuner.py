@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,51 +13,30 @@ from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.buckets import Buckets
-from whet.core.errors import StoreError, TuningFailedError
 from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
-from whet.core.status import Status
-from whet.core.timing import Method, Timing
-from whet.core.trial import Trial
+from whet.core.timing import Method
 from whet.engine.mode import asked, current_mode
-from whet.engine.plan import Plan as TuningPlan
 from whet.engine.policy import choose
-from whet.engine.settings import Settings, resolve_settings
-from whet.engine.tuning import tune
-from whet.measure import RacePolicy, Timer
-from whet.store import MemoryStore, Store, store_path
+from whet.engine.settings import resolve_settings
+from whet.measure import Timer
 from whet.targets.triton import device
-from whet.targets.triton.call import Call, out_of_resources
+from whet.targets.triton.call import Call
 from whet.targets.triton.capture import jit_function
 from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.foreign import benchmark_with, keep
+from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
 from whet.targets.triton.keys import cache_key, refuse_conflicts, workload_key
-from whet.targets.triton.locks import file_lock
-from whet.targets.triton.surroundings import capturing, opened, say_once, temporary
+from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
 from whet.targets.triton.untuned import untuned
-
-# How long a process waits for another one that is tuning the same thing.
-WAIT_S = 300.0
-
-
-# From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
-# so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row.
-GPU_PLAN = TuningPlan(
-    race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15)
-)
-
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
-
-
-class _BusyElsewhere(Exception):
-    """Another process has been tuning the same for too long."""
 
 
 class _NothingOnDisk(Exception):
@@ -238,7 +216,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.check_disk_cache(full_key, pruned, benchmark)
             else:
                 benchmark()
-        except _BusyElsewhere:
+        except BusyElsewhere:
             return self._stopgap(args, kwargs, passed, pruned), False
         self._report(full_key, from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
@@ -303,7 +281,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         key = workload_key(self.keys, passed, self.whet_buckets)
         foreign = not self._own_benchmark
         call = Call(self, args, kwargs)
-        return TritonTarget(call, configs, key, self.whet_timer, temporary(), foreign=foreign)
+        return TritonTarget(call, configs, key, self.whet_timer, temporary(), foreign, glance=True)
 
     def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         if config in self.configs:
@@ -359,10 +337,10 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
         if self._own_benchmark:
-            best, timings, measured = self._tuned(call, named, configs)
+            best, timings, measured = tuned(self, call, named, configs)
         else:
             timings = benchmark_with(self, call, configs)
-            self._keep_foreign(call, named, timings)
+            keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.time() - start
         self.cache[key] = best
@@ -370,85 +348,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if measured:
             self.pre_hook({**call.full(best)}, reset_only=True)
         return measured
-
-    def _tuned(
-        self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
-    ) -> tuple[Any, dict[Any, list[float]], bool]:
-        """The best config, the timings of all, and whether anything was measured for it."""
-        settings = resolve_settings().settings
-        path = store_path(settings.store)
-        locks = (path.parent if path else temporary()) / "locks"
-        target = TritonTarget(call, configs, key, self.whet_timer, locks)
-        lock = locks / f"{target.workload().id}.lock"
-        try:
-            with opened(settings) as store, file_lock(lock, WAIT_S) as had:
-                if not had:
-                    raise _BusyElsewhere
-                found = self._tuned_in(store, target, settings)
-        except StoreError as error:  # a full disk, say: no reason not to run the kernel
-            say_once(f"whet does not remember: {error}")
-            found = self._tuned_in(MemoryStore(), target, settings)
-        best, measured, run_id, trials = found
-        by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
-        self._tell(call, by_config, run_id)
-        hopeless = by_config[best]
-        if hopeless is not None and (refusal := out_of_resources(hopeless.error)) is not None:
-            self.pre_hook(call.full(best), reset_only=True)
-            raise refusal  # what a launch would say, without compiling it first
-        return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
-
-    def _tuned_in(
-        self, store: Store, target: TritonTarget, settings: Settings
-    ) -> tuple[Any, bool, str, dict[str, Trial]]:
-        """The best config, whether anything was measured, in which run, and all that is known."""
-        workload_id = target.workload().id
-        result: Result | None = None
-        try:
-            result = tune(
-                target,
-                store=store,
-                settings=settings,
-                search=self.whet_search,
-                budget=self.whet_budget,
-                plan=GPU_PLAN,
-                transfer=self.whet_transfer,
-                on_event=self.whet_events,
-                mode="tune",
-            )
-            self.whet_result = result
-            best, measured = target.menu.triton(result.config), result.source == "tuned"
-            run_id = result.run.id
-        except TuningFailedError:
-            # Triton's own way to fail: the first config's launch says what is wrong.
-            first = target.space.first
-            assert first is not None
-            best, measured = target.menu.triton(first), True
-            run_id = store.runs(workload_id)[0].id
-        finally:
-            target.call.restore()
-        found = result.trials if result is not None and not result.known else None
-        trials = {t.config.id: t for t in found or store.trials(workload_id)}
-        return best, measured, run_id, trials
-
-    def _tell(self, call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
-        """Hooks hear of what was refused in this run, and people of what they should know."""
-        for config, trial in trials.items():
-            if trial is None or trial.run_id != run_id:
-                continue
-            if trial.status is Status.RESOURCES:
-                call.refused(config, trial.error)
-        for note in call.notes:
-            say_once(note)
-
-    def _keep_foreign(
-        self, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
-    ) -> None:
-        target = TritonTarget(call, list(timings), key, self.whet_timer, temporary())
-        try:
-            with opened(resolve_settings().settings) as store:
-                keep(store, target.workload(), target.menu, timings)
-        except StoreError as error:
-            say_once(f"whet does not remember: {error}")
 
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
@@ -481,15 +380,3 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 f"finished after {self.bench_time:.2f}s,\n"
                 f"best config selected: {self.cache[key]};"
             )
-
-
-def _quantiles(trial: Trial | None) -> list[float]:
-    """Milliseconds at the median, the fifth and the fourth fifth, as Triton keeps them."""
-    timing: Timing | None = None if trial is None else trial.timing
-    if timing is None:
-        return [math.inf] * 3
-    if timing.foreign is not None:
-        return [timing.median_ns / 1e6, timing.foreign.low_ns / 1e6, timing.foreign.high_ns / 1e6]
-    ordered = sorted(timing.samples)
-    last = len(ordered) - 1
-    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]

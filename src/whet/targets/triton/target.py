@@ -42,13 +42,16 @@ class TritonTarget:
         key: Mapping[str, Any],
         make_timer: Callable[[], Timer],
         locks: Path,
-        *,
         foreign: bool = False,
+        *,
+        glance: bool = False,
     ) -> None:
-        """With `foreign`, what a benchmark function of the user's own has said of it."""
+        """With `foreign`, what a benchmark function of the user's own has said of it. With
+        `glance` nothing will be measured, and no timer is made to say how it would be."""
         self.call = call
         self._configs = configs
         self._foreign = foreign
+        self._glance = glance
         self.name = str(call.tuner.base_fn.__name__)
         self._key = FrozenMap(key)
         self._make_timer = make_timer
@@ -88,7 +91,7 @@ class TritonTarget:
     def method(self) -> Method:
         if self._foreign:
             return FOREIGN
-        told: Method | None = self.call.tuner.whet_method()
+        told: Method | None = self.call.tuner.whet_method() if self._glance else None
         return told or Method(self._timer.name, getattr(self._timer, "l2", "none"))
 
     @cached_property
