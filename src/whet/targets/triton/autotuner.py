@@ -30,6 +30,7 @@ from whet.targets.triton.dispatch import Cache, Plan, shape_of
 from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
 from whet.targets.triton.keys import cache_key, refuse_conflicts, workload_key
+from whet.targets.triton.stored_rows import stored_rows
 from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
@@ -75,6 +76,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_result: Result | None = None
         self.cache = Cache()
         self._stopgaps: dict[Any, Any] = {}
+        self._read_rows = False
         self._tuning = threading.RLock()
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
@@ -108,7 +110,11 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """The author's own while we prune; what Dynamo reads at other times may only look up."""
         if self._pruning:
             return self._lookup.own_prune
-        return self._lookup.prune(current_mode(self._mode))
+        mode = current_mode(self._mode)
+        if mode in ("cached", "require", "record") and not self._read_rows:
+            self._read_rows = True
+            self._lookup.remember(stored_rows(self, self._lookup, mode))
+        return self._lookup.prune(mode)
 
     @early_config_prune.setter
     def early_config_prune(self, prune: Any) -> None:

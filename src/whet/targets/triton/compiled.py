@@ -9,7 +9,7 @@ of these, so that there is nothing to benchmark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from whet.core.buckets import Buckets
@@ -47,15 +47,28 @@ class Lookup:
 
     def add(self, keys: Sequence[str], passed: dict[str, Any], place: int, exact: bool) -> None:
         """What was not tuned for this very key counts only where nothing may be tuned."""
-        names = [name for name in keys if name in passed]
-        if not all(isinstance(passed[name], bool | int | float | str) for name in names):
+        values = {name: passed[name] for name in keys if name in passed}
+        dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
+        new = self.row(values, dtypes, place)
+        if new is None:
             return
-        ranges = {name: self.buckets.bounds(name, passed[name]) for name in names}
-        values = tuple((n, *(ranges[n] or (None, passed[n]))) for n in names)
-        dtypes = tuple((n, v.dtype) for n, v in passed.items() if hasattr(v, "dtype"))
         for rows in (self._exact, self._inherited) if exact else (self._inherited,):
-            rows[:] = [row for row in rows if row[:2] != (values, dtypes)]
-        (self._exact if exact else self._inherited).append((values, dtypes, place))
+            rows[:] = [row for row in rows if row[:2] != new[:2]]
+        (self._exact if exact else self._inherited).append(new)
+        self._made.clear()
+
+    def row(self, values: Mapping[str, Any], dtypes: Mapping[str, Any], place: int) -> Row | None:
+        """None where a value is nothing that Dynamo could compare."""
+        if not all(isinstance(value, bool | int | float | str) for value in values.values()):
+            return None
+        ranges = {name: self.buckets.bounds(name, value) for name, value in values.items()}
+        compared = tuple((n, *(ranges[n] or (None, value))) for n, value in values.items())
+        return compared, tuple(dtypes.items()), place
+
+    def remember(self, rows: Iterable[Row]) -> None:
+        """Stored results, for keys that nobody has called yet."""
+        known = {row[:2] for row in self._exact}
+        self._exact[:0] = [row for row in rows if row[:2] not in known]
         self._made.clear()
 
     def prune(self, mode: Mode) -> Prune | None:
@@ -98,8 +111,8 @@ def _traceable(rows: tuple[Row, ...], own_prune: Prune | None, mode: Mode) -> Pr
                 return [configs[place]]
         if refuse:
             raise NotTunedError(
-                "torch.compile met a key that is not known in this process, and mode 'require' "
-                "does not tune; call the kernel once with it before it is compiled"
+                "torch.compile met a key without a stored result, and mode 'require' does not "
+                "tune; call the kernel with it once to be told the command that fills it"
             )
         left = configs if own_prune is None else own_prune(configs, named_args, **kwargs)
         return left[:1] if alone else left

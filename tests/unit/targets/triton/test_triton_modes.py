@@ -371,10 +371,31 @@ def test_known_keys_leave_the_compiler_the_stored_config(driver):
     with whet.mode("require"):
         call(made)
         assert pruned(made) == [512]
-        with pytest.raises(NotTunedError, match="call the kernel once"):
+        with pytest.raises(NotTunedError, match="without a stored result"):
             pruned(made, n=8)
     with whet.mode("off"):
         assert pruned(made) == [128]
+
+
+def test_the_compiler_finds_stored_keys_that_were_never_called_in_this_process(driver):
+    pytest.importorskip("torch")
+    for n in (4, 33):
+        call(kernel(buckets={"n": "pow2"}), n=n)
+    with whet.mode("require"):
+        made = kernel(buckets={"n": "pow2"})
+        assert [pruned(made, n=n) for n in (3, 4, 60)] == [[512]] * 3
+        for unknown in ({"n": 8}, {"n": 4, "dtype": "float16"}):
+            with pytest.raises(NotTunedError):
+                pruned(made, **unknown)
+
+
+def test_the_compiler_gets_nothing_that_was_tuned_from_another_source(driver, monkeypatch):
+    call(kernel())
+    from whet.targets.triton import stored_rows
+
+    monkeypatch.setattr(stored_rows, "fingerprint", lambda fn: "another")
+    with whet.mode("cached"):
+        assert pruned(kernel()) == [128]
 
 
 def test_an_inherited_config_is_left_to_the_compiler_only_where_nothing_may_be_tuned(driver):
