@@ -81,7 +81,7 @@ def _known(target: Target, workload: Workload, store: Store) -> Choice:
     if exact is not None:
         return Choice(exact.config, "exact", 1.0, "tuned for this workload")
     inherited = _inherited(target, store)
-    if inherited is not None:
+    if inherited is not None and _offers(target, inherited.config):
         return inherited
     return first_choice(target, "nothing is known of this kernel; the author's first config")
 

@@ -77,6 +77,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.cache = Cache()
         self._stopgaps: dict[Any, Any] = {}
         self._read_rows = False
+        self._without_context: Mode | None = None
         self._tuning = threading.RLock()
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
@@ -199,7 +200,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         index = None if knobs.runtime.interpret else device.current_index()
         # Device 0 keeps Triton's own key, which people look up; others must not share it.
         full_key = tuple(key) if not index else (*key, f"device:{index}")
-        mode = current_mode(self._mode)
+        mode = self._mode_now()
         if mode != "off" and full_key in self.cache:
             return self.cache[full_key], True
         pruned = self.prune_configs(kwargs)
@@ -228,6 +229,15 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self._tell_dynamo(passed, self.cache[full_key])
         self._drop_stopgaps(full_key)
         return self.cache[full_key], True
+
+    def _mode_now(self) -> Mode:
+        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
+        mode = current_mode(self._mode)
+        if asked.get() is None and mode != self._without_context:
+            self._without_context = mode
+            if type(self.cache) is Cache:
+                self.cache.tables.pop(None, None)
+        return mode
 
     def _drop_stopgaps(self, key: tuple[Any, ...]) -> None:
         """Once a key is tuned, the modes that do not tune use that too."""

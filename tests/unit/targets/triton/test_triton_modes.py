@@ -241,6 +241,15 @@ def test_the_kernels_own_mode_outranks_the_context_and_the_context_the_environme
     assert call(kernel(mode="cached")) == 512
 
 
+def test_another_variable_is_noticed_at_the_next_new_key(driver, monkeypatch):
+    made = kernel()
+    monkeypatch.setenv("WHET_MODE", "cached")
+    assert call(made, n=4) == 128
+    monkeypatch.setenv("WHET_MODE", "tune")
+    assert call(made, n=5) == 512
+    assert call(made, n=4) == 512
+
+
 def test_a_kernels_mode_can_be_changed(driver):
     made = kernel(mode="off")
     assert call(made) == 128
