@@ -54,11 +54,7 @@ def choose(
             if store is None or isinstance(store, str | Path):
                 where = resolve_settings().settings.store if store is None else store
                 store = stack.enter_context(open_for(mode, where))
-            choice = _known(target, workload, store)
-            if choice.source != "exact" and mode == "require":
-                raise not_tuned(target, workload, mode, store)
-            if choice.source != "exact" and mode == "record":
-                record_miss(target, workload, store)
+            choice = _known(target, workload, store, mode)
     log_event(
         "chosen",
         workload,
@@ -76,10 +72,14 @@ def own_mode(target: object) -> Mode | None:
     return mode
 
 
-def _known(target: Target, workload: Workload, store: Store) -> Choice:
+def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choice:
     exact = exact_trial(target, workload, store)
     if exact is not None:
         return Choice(exact.config, "exact", 1.0, "tuned for this workload")
+    if mode == "require":
+        raise not_tuned(target, workload, mode, store)
+    if mode == "record":
+        record_miss(target, workload, store)
     inherited = _inherited(target, store)
     if inherited is not None and _offers(target, inherited.config):
         return inherited
