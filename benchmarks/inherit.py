@@ -30,7 +30,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.inheritance import inheritance_candidates, inherited, refresh_model
+from whet.engine.inheritance import inheritance_candidates, inherited, refresh_models
 from whet.replay import Table, TableWorkload, read_table
 from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget
@@ -47,6 +47,7 @@ class Recorded(FakeTarget):
     def __init__(self, table: Table, workload: TableWorkload) -> None:
         super().__init__(table.space, lambda config: 0.0)
         self._described = table.described(workload)
+        self.method = None  # however the table was timed
 
     def workload(self) -> Workload:
         return self._described
@@ -177,7 +178,7 @@ def first_pick(name: str, table: Table) -> dict[str, Any]:
         with open_store(path) as store:
             fill(store, table, known, "full", 0)
             began = time.perf_counter()
-            refresh_model(Recorded(table, table.workloads[asked[0]]), store)
+            refresh_models(store)
             fit_s = time.perf_counter() - began
         models = list(Path(f"{path}.models").iterdir())
         done = subprocess.run(

@@ -22,7 +22,7 @@ from whet.targets.native.compile import compiler_version
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-ORDER = ("space", "build_pool", "engine_overhead", "startup", "store", "kill9")
+ORDER = ("space", "build_pool", "engine_overhead", "startup", "store", "cached_lookup", "kill9")
 
 
 def circumstances() -> dict[str, Any]:

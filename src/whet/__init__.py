@@ -6,6 +6,7 @@
     whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
+    whet.mode(…)           whether calls may tune: tune, cached, require, off, record
 
 Names are imported when first used: importing whet is quick and quiet.
 """
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.errors import (
         BudgetError,
+        NotTunedError,
         SpaceError,
         StoreError,
         TuningFailedError,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
+    from whet.engine.mode import mode
     from whet.engine.policy import choose
     from whet.engine.tuning import Interrupted, tune
     from whet.store import open_store
@@ -47,6 +50,7 @@ _HOMES = {
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
     "Interrupted": "whet.engine.tuning",
+    "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
     "Result": "whet.core.run",
@@ -62,6 +66,7 @@ _HOMES = {
     "choose": "whet.engine.policy",
     "function": "whet.targets.function",
     "install": "whet.targets.triton.install",
+    "mode": "whet.engine.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
     "tune": "whet.engine.tuning",
@@ -75,6 +80,7 @@ __all__ = [
     "Choice",
     "Config",
     "Interrupted",
+    "NotTunedError",
     "Ordered",
     "Permutation",
     "Result",
@@ -91,6 +97,7 @@ __all__ = [
     "choose",
     "function",
     "install",
+    "mode",
     "native",
     "open_store",
     "tune",

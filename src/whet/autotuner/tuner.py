@@ -18,11 +18,13 @@ from whet.autotuner.metrics import (
 from whet.autotuner.target import CallableTarget, Choices
 from whet.autotuner.timers import choose_timer
 from whet.core.budget import Budget
-from whet.core.errors import TuningFailedError, did_you_mean
+from whet.core.errors import NotTunedError, TuningFailedError, did_you_mean
+from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.engine import Plan, Settings, tune
+from whet.engine.mode import current_mode
 
 __all__ = [
     "TritonAutoTuner",
@@ -55,6 +57,8 @@ class TritonAutoTuner:
     Each config is called `warmup_runs` times untimed and then `benchmark_runs` times timed, in
     this process and one after the other; the lowest median wins. A config that raises is recorded
     and skipped. `cache` is the `ConfigCache` in `cache_dir`, in memory only without it.
+    `mode`, else the context's or the settings', says whether `tune` may run anything; `choose`
+    never does.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class TritonAutoTuner:
         warmup_runs: int = 10,
         benchmark_runs: int = 100,
         cache_dir: str | os.PathLike[str] | None = None,
+        mode: Mode | None = None,
     ) -> None:
         if not callable(kernel_fn):
             raise ArgumentError(f"kernel_fn is {kernel_fn!r}; give a callable")
@@ -75,6 +80,29 @@ class TritonAutoTuner:
         self._benchmark_runs = _count("benchmark_runs", benchmark_runs, least=1)
         self._check_names()
         self.cache = ConfigCache(cache_dir)
+        self._mode = None if mode is None else checked_mode(mode)
+
+    def choose(
+        self, *, problem_size: Any, device: Any, kernel_type: str | None = None
+    ) -> dict[str, Any]:
+        """The cached config, else the first of `config_space`; nothing is run.
+
+        Mode `off` takes the first at once, and `require` raises `NotTunedError` without a cached
+        one.
+        """
+        mode, name = current_mode(self._mode), kernel_type or self._name
+        if mode != "off":
+            known = self.cache.get(name, problem_size, str(device))
+            if known is not None and self._choices.offer(known):
+                return self._choices.originals(known)
+        if mode == "require":
+            raise NotTunedError(
+                f"{name} for {problem_size} on {device} has no cached config, and mode 'require' "
+                "does not tune; call tune(…) once with mode='tune'"
+            )
+        first = self._choices.space.first
+        assert first is not None
+        return self._choices.originals(first)
 
     def tune(
         self,
@@ -91,8 +119,15 @@ class TritonAutoTuner:
         `kernel_type`. A config cached there is taken as the best: it alone is run, to have metrics
         of today, unless it fails or `config_space` no longer offers it; then everything is.
 
-        Raises `TuningFailedError` where no config works.
+        Raises `TuningFailedError` where no config works, and `NotTunedError` in a mode that does
+        not tune: metrics cannot be had without running.
         """
+        mode = current_mode(self._mode)
+        if mode != "tune":
+            raise NotTunedError(
+                f"{kernel_type or self._name} may not be run to be tuned in mode '{mode}'; "
+                "use choose(…), which runs nothing, or mode='tune'"
+            )
         self._check_call(args, kwargs)
         device = None if device is None else str(device)
         target = CallableTarget(
@@ -124,6 +159,7 @@ class TritonAutoTuner:
             jobs=1,
             settings=Settings(),
             plan=Plan.fixed(samples=self._benchmark_runs),
+            mode="tune",
         )
 
     def _run_cached(self, target: CallableTarget, known: dict[str, Any] | None) -> Result | None:

@@ -174,7 +174,9 @@ class CProduct:
     def plain_seconds(self) -> float:
         from whet.engine import Plan, tune
 
-        result = tune(self._example.plain(self.n), store=":memory:", plan=Plan.fixed(7), jobs=1)
+        result = tune(
+            self._example.plain(self.n), store=":memory:", plan=Plan.fixed(7), jobs=1, mode="tune"
+        )
         return (result.best.median_ns or math.inf) / 1e9
 
     def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:

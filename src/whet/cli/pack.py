@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whet.cli.options import JsonOption, StoreOption, resolved
-from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from whet.store import Store
     from whet.store.bundle import Bundle
     from whet.store.bundle_format import Manifest
 
@@ -43,12 +44,6 @@ def pack(
             "--best-only", help="Only what was chosen: enough to use, too little to tune on."
         ),
     ] = False,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model", metavar="KERNEL=FILE", help="A kernel's cost model; may be repeated."
-        ),
-    ] = None,
     binaries: Annotated[
         Path | None,
         typer.Option("--binaries", metavar="FOLDER", help="Compiled kernels to put in as well."),
@@ -60,8 +55,8 @@ def pack(
     from whet.cli.reading import open_known
     from whet.store.bundle_writing import FolderBinaries, write_bundle
 
-    models = dict(_model(text) for text in model or ())
     with open_known(store, bundle=False) as opened:
+        models = _models(opened, kernel)
         manifest = write_bundle(
             file,
             opened,
@@ -90,6 +85,7 @@ def unpack(
 ) -> None:
     """Take a bundle's results into the store."""
     from whet.cli.output import count_text, print_json, print_lines
+    from whet.engine.models import models_beside
     from whet.store import open_store
     from whet.store.bundle import open_bundle
     from whet.store.bundle_unpacking import unpack_bundle
@@ -105,6 +101,9 @@ def unpack(
         bundle.check()
         with open_store(where) as opened:
             done = unpack_bundle(bundle, opened, binaries)
+            models = models_beside(opened)
+            for name in bundle.model_names():
+                models.setdefault(name, bundle.model(name) or "")
             place = opened.location
         left = len(bundle.binary_keys()) if binaries is None else 0
     counts = {
@@ -123,16 +122,19 @@ def unpack(
     print(f"kept in {place}")
 
 
-def _model(text: str) -> tuple[str, str]:
-    kernel, equals, path = text.partition("=")
-    if not equals or not kernel or not path:
-        raise UsageError(f"--model '{text}' cannot be read; write KERNEL=FILE")
-    try:
-        return kernel, Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the model {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the model {path} is not text") from None
+def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
+    """The cost models of these kernels, of the latest trials."""
+    from whet.engine.inheritance import refresh_models
+    from whet.engine.models import ModelError, models_beside, read_model
+
+    models = dict(models_beside(store))
+    refresh_models(store, kernels, models)
+    wanted = {}
+    for name, text in models.items():
+        with suppress(ModelError):
+            if not kernels or read_model(text).kernel in kernels:
+                wanted[name] = text
+    return wanted
 
 
 def _counts(manifest: Manifest) -> dict[str, int]:
@@ -152,7 +154,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
         **manifest.to_json(),
-        "models": [kernel.name for kernel in manifest.kernels if bundle.has_model(kernel.name)],
+        "models": bundle.model_names(),
         "binaries": bundle.binary_keys(),
     }
 

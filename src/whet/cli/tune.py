@@ -41,6 +41,7 @@ Examples:
   whet tune kernel.py:blur --budget 30s   until half a minute is over
   whet tune kernel.py:blur --json | jq .best.config
   whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
+  whet tune --missed                      what WHET_MODE=record met
 """
 
 INTERRUPTED = 130
@@ -48,7 +49,7 @@ INTERRUPTED = 130
 
 def tune(
     tunable: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE.py:NAME",
             help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
@@ -56,7 +57,7 @@ def tune(
             "inputs=…). NAME may be left out if the file has only one.",
             show_default=False,
         ),
-    ],
+    ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,6 +68,13 @@ def tune(
         str | None,
         typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
     ] = None,
+    missed: Annotated[
+        bool,
+        typer.Option(
+            "--missed",
+            help="The keys that mode 'record' wrote down: all, or those of FILE.py:NAME.",
+        ),
+    ] = False,
     budget: BudgetOption = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
@@ -87,6 +95,7 @@ def tune(
     """
     from whet.cli.keys import read_keys
     from whet.cli.locate import file_of, locate
+    from whet.cli.missed import tune_missed
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
     from whet.cli.summary import summary
@@ -106,6 +115,13 @@ def tune(
     }
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)
+    if missed:
+        if given or transfer:
+            raise UsageError("--missed brings keys of its own; leave out --key, --keys, --transfer")
+        tune_missed(tunable, flags, settings, json=json, quiet=quiet)
+        return
+    if tunable is None:
+        raise UsageError("missing argument 'FILE.py:NAME' (see whet tune --help), or --missed")
     known = None if transfer is None else from_tables(transfer)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = locate(tunable)
@@ -116,6 +132,8 @@ def tune(
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
     result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
+    if result is not None and not interrupted:
+        teach([result], settings)
     if json:
         print_json(nothing_yet(target) if result is None else result.to_json())
     elif result is not None:
@@ -145,6 +163,8 @@ def _tune_kernel(
         kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet
     )
     results = [one.result for one in done if one.result is not None]
+    if not interrupted:
+        teach(results, settings)
     place, store = store_place(settings.store), flags["store"]
     if json:
         print_json(as_json(kernel, done))
@@ -160,6 +180,17 @@ def _tune_kernel(
     raise_for_failures(done)
 
 
+def teach(results: Sequence[Result], settings: Settings) -> None:
+    """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""
+    from whet.engine.inheritance import refresh_models
+    from whet.store import open_store, store_path
+
+    kernels = {result.run.workload.kernel for result in results if result.source == "tuned"}
+    if kernels and store_path(settings.store) is not None:
+        with open_store(settings.store) as store:
+            refresh_models(store, kernels)
+
+
 def run_tuning(
     target: Target, settings: Settings, *, quiet: bool, transfer: Transfer | None = None
 ) -> tuple[Result | None, bool]:
@@ -173,7 +204,9 @@ def run_tuning(
 
     try:
         with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
-            result = run(target, settings=settings, transfer=transfer, on_event=on_event)
+            result = run(
+                target, settings=settings, transfer=transfer, on_event=on_event, mode="tune"
+            )
             return result, False
     except Interrupted as interrupted:
         return interrupted.result, True

@@ -15,6 +15,10 @@ from whet.core.frozen import FrozenMap
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
 
+# Most values are of these types, and stored ones are read where somebody waits for them.
+_FROZEN = frozenset({bool, int, str, type(None)})
+
+
 def freeze_value(value: Any, where: str = "value") -> Value:
     """Turns lists into tuples and NumPy scalars into Python's; refuses what JSON cannot hold."""
     if value is None or isinstance(value, bool | str):
@@ -38,7 +42,12 @@ def freeze_value(value: Any, where: str = "value") -> Value:
 
 def frozen_values(data: Mapping[str, Any]) -> FrozenMap[Any]:
     """A map of plain values as JSON gives it, with its lists turned back into tuples."""
-    return FrozenMap({name: freeze_value(value, f"'{name}'") for name, value in data.items()})
+    return FrozenMap(
+        {
+            name: value if type(value) in _FROZEN else freeze_value(value, f"'{name}'")
+            for name, value in data.items()
+        }
+    )
 
 
 class Config(Mapping[str, Value]):
@@ -53,7 +62,8 @@ class Config(Mapping[str, Value]):
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         merged = {**(values or {}), **more}
         self._values: dict[str, Value] = {
-            name: freeze_value(value, f"parameter '{name}'") for name, value in merged.items()
+            name: value if type(value) in _FROZEN else freeze_value(value, f"parameter '{name}'")
+            for name, value in merged.items()
         }
         self._json: str | None = None
         self._id: str | None = None

@@ -35,6 +35,10 @@ class SettingsError(UsageError):
     """A setting with an unknown name or an impossible value."""
 
 
+class NotTunedError(UsageError):
+    """A result is wanted that nobody has stored, where tuning is not allowed."""
+
+
 class StoreError(WhetError):
     """The store is locked, read-only, too new or not a store. It was left as it was."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -14,9 +14,12 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.run import Choice
 from whet.core.space import Space
+from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.known import timed_like
 from whet.engine.models import KeptModel, ModelError, Models, models_beside, read_model
 from whet.engine.target import Target
+from whet.learn.columns import Extra
 from whet.learn.costmodel import CostModel
 from whet.learn.inherit import (
     ENOUGH_KEYS,
@@ -136,32 +139,46 @@ def inheritance_candidates(
     return list(dict.fromkeys(ordered))[:n]
 
 
-def refresh_model(
-    target: Target,
-    store: Store,
-    *,
-    workload: Workload | None = None,
-    models: Models | None = None,
-) -> bool:
-    """Fits and keeps the model of the workload's family, unless it is already of the latest trials.
-
-    False where there is too little to fit one to, or no scikit-learn. Takes seconds.
+def refresh_models(
+    store: Store, kernels: Iterable[str] | None = None, models: Models | None = None
+) -> int:
+    """Fits and keeps a model for every family of these kernels, None for all, that has changed
+    since; says how many were fitted. Takes seconds each. None are where there is no scikit-learn.
     """
-    family = family_of(store, workload or target.workload(), itself=True)
+    names = None if kernels is None else set(kernels)
+    groups: dict[str, list[WorkloadSummary]] = {}
+    for one in store.workloads():
+        if one.best is None or not timed_like(one.best, None):
+            continue
+        if names is None or one.workload.kernel in names:
+            id = _family_id(one.workload, labels_of(one.workload.key))
+            groups.setdefault(id, []).append(one)
     models = models_beside(store) if models is None else models
-    return family is not None and _fitted(target, store, family, models) is not None
+    before = {id: models.get(id) for id in groups}
+    for id, known in groups.items():
+        family = Family(id, tuple(known))
+        if len(known) >= ENOUGH_KEYS:
+            lessons = family.lessons
+            tried = [trial.config for one in lessons for trial in store.trials(one.workload.id)]
+            _fitted(Space(list(dict.fromkeys(tried))), None, store, family, models)
+    return sum(models.get(id) != text for id, text in before.items())
 
 
-def family_of(store: Store, workload: Workload, *, itself: bool = False) -> Family | None:
+def family_of(
+    store: Store, workload: Workload, *, method: Method | None = None, itself: bool = False
+) -> Family | None:
     """Those that differ least from `workload` in circumstances, the larger family of two alike.
 
-    Another dtype, or whatever else in a key is not a number, is another family. `itself` says
-    whether the workload may be a member.
+    Another dtype, or whatever else in a key is not a number, is another family, and what was timed
+    in another way than by `method` belongs to none. `itself` says whether the workload may be a
+    member.
     """
     labels = labels_of(workload.key)
     groups: dict[str, list[WorkloadSummary]] = {}
     for one in store.workloads(workload.kernel):
-        if one.best is None or (one.workload.id == workload.id and not itself):
+        if one.workload.id == workload.id and not itself:
+            continue
+        if one.best is None or not timed_like(one.best, method):
             continue
         if labels_of(one.workload.key) == labels:
             groups.setdefault(_family_id(one.workload, labels), []).append(one)
@@ -175,7 +192,7 @@ def family_of(store: Store, workload: Workload, *, itself: bool = False) -> Fami
 def _inheritance(
     target: Target, store: Store, workload: Workload, models: Models | None, fit: bool, most: int
 ) -> Inheritance | None:
-    family = family_of(store, workload)
+    family = family_of(store, workload, method=target.method)
     if family is None:
         return None
     tuned = [Tuned(one.workload.key, one.best.config) for one in family.known if one.best]
@@ -197,7 +214,7 @@ def _model(
     """Or why there is none."""
     if len(family.known) < ENOUGH_KEYS:
         return None, f"fewer than {ENOUGH_KEYS} keys are too few for a cost model"
-    kept = _fitted(target, store, family, models) if fit else None
+    kept = _fitted(target.space, target.features, store, family, models) if fit else None
     if kept is None:
         text = models.get(family.id)
         if text is None:
@@ -211,7 +228,9 @@ def _model(
     return CostModel(kept.model.columns, kept.model.trees, target.features), ""
 
 
-def _fitted(target: Target, store: Store, family: Family, models: Models) -> KeptModel | None:
+def _fitted(
+    space: Space, features: Extra | None, store: Store, family: Family, models: Models
+) -> KeptModel | None:
     """The one that is kept, where nothing has changed since."""
     if len(family.known) < ENOUGH_KEYS:
         return None
@@ -222,15 +241,14 @@ def _fitted(target: Target, store: Store, family: Family, models: Models) -> Kep
             return kept
     lessons = [(one.workload.key, store.trials(one.workload.id)) for one in family.lessons]
     try:
-        model = CostModel.fitted(target.space, lessons, features=target.features)
+        model = CostModel.fitted(space, lessons, features=features)
     except UsageError:
         return None  # no scikit-learn
     if model is None:
         return None
     kept = KeptModel(family.known[0].workload.kernel, taught, model)
-    if not store.read_only:
-        with suppress(OSError):  # it can be fitted again
-            models[family.id] = kept.to_text()
+    with suppress(OSError):  # it can be fitted again
+        models[family.id] = kept.to_text()
     return kept
 
 

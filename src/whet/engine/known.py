@@ -85,6 +85,15 @@ def relatives(store: Store, workload: Workload, space: Space) -> list[Trial]:
     ]
 
 
+def timed_like(trial: Trial, method: Method | None) -> bool:
+    """Whether it was timed in this way; without a method, in any but by somebody else's
+    benchmark."""
+    timing = trial.timing
+    if timing is None:
+        return False
+    return timing.foreign is None if method is None else timing.method == method
+
+
 def _comparable(trial: Trial, method: Method | None) -> bool:
     """A foreign summary counts for nothing of ours."""
     timing = trial.timing

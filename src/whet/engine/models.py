@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -18,6 +19,8 @@ from typing import Any
 from whet.core.errors import UsageError
 from whet.learn.costmodel import CostModel
 from whet.store import SqliteStore, Store
+from whet.store.bundle_store import BundleStore
+from whet.store.overlay import OverlayStore
 
 Models = MutableMapping[str, str]
 
@@ -78,10 +81,12 @@ def _counts(taught: Any) -> dict[str, int]:
 
 
 class FolderModels(Models):
-    """One file a model. What cannot be read is not there; writing is all or nothing."""
+    """One file a model. What cannot be read is not there; writing is all or nothing, and an
+    `OSError` where it cannot be."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, read_only: bool = False) -> None:
         self._folder = Path(folder)
+        self._read_only = read_only
 
     def __getitem__(self, name: str) -> str:
         path = self._path(name)
@@ -94,6 +99,8 @@ class FolderModels(Models):
 
     def __setitem__(self, name: str, text: str) -> None:
         path = self._path(name)
+        if self._read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         self._folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=self._folder, suffix=".part")
         try:
@@ -124,8 +131,39 @@ class FolderModels(Models):
         return self._folder / f"{name}{_SUFFIX}"
 
 
+class _Layered(Models):
+    """One's own, and where there is none those of a bundle, which are only read."""
+
+    def __init__(self, own: Models, bundle: BundleStore) -> None:
+        self._own, self._bundle = own, bundle
+
+    def __getitem__(self, name: str) -> str:
+        text = self._own.get(name)
+        text = self._bundle.model(name) if text is None else text
+        if text is None:
+            raise KeyError(name)
+        return text
+
+    def __setitem__(self, name: str, text: str) -> None:
+        self._own[name] = text
+
+    def __delitem__(self, name: str) -> None:
+        del self._own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+
 def models_beside(store: Store) -> Models:
-    """Those of a store that is a file; none, and nowhere to keep any, for other stores."""
+    """Those of a store that is a file, and of the bundle under it; none, and nowhere to keep any,
+    for other stores."""
     if isinstance(store, SqliteStore):
-        return FolderModels(f"{store.location}.models")
+        return FolderModels(f"{store.location}.models", read_only=store.read_only)
+    if isinstance(store, OverlayStore):
+        own, under = store.layers
+        if isinstance(under, BundleStore):
+            return _Layered(models_beside(own), under)
     return {}

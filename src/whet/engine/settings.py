@@ -13,6 +13,7 @@ from typing import Any, Literal
 from whet.core.budget import Budget
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.mode import MODES, Mode
 
 SourceKind = Literal["flag", "environment", "file", "default"]
 
@@ -20,7 +21,7 @@ _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG")
+_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
 
 
 def usable_cores() -> int:
@@ -38,7 +39,7 @@ class Settings:
     turns the race off: every config gets so many. With `learn` a search starts from what the store
     knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
     one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
-    folder of packed kernels, which are used where they fit.
+    folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
     """
 
     store: str | None = None
@@ -58,6 +59,7 @@ class Settings:
     learn: bool = True
     agree_wait_s: float = 300.0
     binaries: str | None = None
+    mode: Mode = "tune"
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ _TABLE: dict[str, _Setting] = {
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
+    "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from whet.build import Job
-from whet.core.config import Config, Value
-from whet.core.space import Space
-from whet.core.timing import Method
-from whet.core.workload import Workload
-from whet.measure import Bench
+if TYPE_CHECKING:
+    from whet.build import Job
+    from whet.core.config import Config, Value
+    from whet.core.space import Space
+    from whet.core.timing import Method
+    from whet.core.workload import Workload
+    from whet.measure import Bench
 
 
 @dataclass(frozen=True)

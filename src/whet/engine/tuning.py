@@ -18,6 +18,7 @@ from whet.core.cost import Cost
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
+from whet.core.mode import Mode, checked_mode
 from whet.core.run import Outcome, Result, Run
 from whet.core.space import Space
 from whet.core.status import Status
@@ -32,8 +33,11 @@ from whet.engine.interrupt import Shield
 from whet.engine.known import Knowledge, relatives
 from whet.engine.learning import learned
 from whet.engine.ledger import WallLedger
+from whet.engine.log import log_event
+from whet.engine.missed import not_tuned
+from whet.engine.mode import current_mode
 from whet.engine.plan import Plan
-from whet.engine.policy import choose
+from whet.engine.policy import choose, open_for, own_mode, stored_result
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
@@ -77,6 +81,7 @@ def tune(
     plan: Plan | None = None,
     transfer: Transfer | None = None,
     on_event: Callable[[Event], None] | None = None,
+    mode: Mode | None = None,
 ) -> Result:
     """Finds the fastest config of a target and remembers it.
 
@@ -85,6 +90,9 @@ def tune(
     same kernel. What is not given comes from the settings (environment, file, defaults).
     `store=":memory:"` leaves nothing behind. Raises `TuningFailedError` where nothing works, and
     `Interrupted`, which is a KeyboardInterrupt with the best so far, on Ctrl-C.
+
+    In a mode that does not tune (`mode`, else the target's, the context's or the settings') it
+    returns the stored result of this very workload, or raises `NotTunedError`.
     """
     if not isinstance(target, Target):
         raise UsageError(
@@ -92,6 +100,10 @@ def tune(
             "or whet.native(…)"
         )
     settings = settings or resolve_settings().settings
+    allowed = current_mode(own_mode(target), settings) if mode is None else checked_mode(mode)
+    if allowed != "tune":
+        where = settings.store if store is None else store
+        return _without_tuning(target, where, allowed, settings.bundle)
     settings = replace(
         settings,
         seed=settings.seed if seed is None else seed,
@@ -111,7 +123,7 @@ def tune(
         shield = stack.enter_context(Shield())
         with no_forks():
             strategy = _strategy(search or settings.search, target, opened, settings, transfer)
-        return _Tuning(
+        tuning = _Tuning(
             target,
             strategy,
             opened,
@@ -120,7 +132,44 @@ def tune(
             ledger,
             on_event,
             shield,
-        ).run()
+        )
+        return _logged(target, tuning.run)
+
+
+def _without_tuning(
+    target: Target, store: Store | str | Path | None, mode: Mode, bundle: str | None
+) -> Result:
+    if mode == "off":
+        raise not_tuned(target, target.workload(), mode, None)
+    with ExitStack() as stack:
+        if store is None or isinstance(store, str | Path):
+            store = stack.enter_context(open_for(mode, store, bundle))
+        return stored_result(target, store, mode)
+
+
+def _logged(target: Target, run: Callable[[], Result]) -> Result:
+    start = time.perf_counter()
+    workload = target.workload()
+    try:
+        result = run()
+    except TuningFailedError as error:
+        spent = time.perf_counter() - start
+        log_event("failed", workload, pick=None, source="none", cost_s=spent, reason=str(error))
+        raise
+    if result.source == "stored":
+        reason = "tuned before"
+    else:
+        times = "" if result.speedup is None else f", {result.speedup:.3g} times the first config"
+        reason = f"the fastest of {len(result.trials)} tried{times}"
+    log_event(
+        "tuned",
+        workload,
+        pick=result.config,
+        source=result.source,
+        cost_s=time.perf_counter() - start,
+        reason=reason,
+    )
+    return result
 
 
 def _strategy(

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote
 
 from whet.store.bundle_format import (
     METADATA,
     Manifest,
     binary_entry,
     bundle_error,
-    model_entry,
     parsed,
 )
 from whet.store.bundle_store import BundleStore
@@ -45,18 +45,13 @@ class Bundle:
     def manifest(self) -> Manifest:
         return self._archive.manifest
 
-    def model(self, kernel: str) -> str | None:
-        """The kernel's cost model, as it was handed over."""
-        name = model_entry(kernel)
-        if not self.has_model(kernel):
-            return None
-        try:
-            return self._archive.read(name).decode()
-        except UnicodeDecodeError:
-            raise bundle_error(self.path, f"entry {name} is not text") from None
+    def model(self, name: str) -> str | None:
+        """A cost model's text, as it was handed over."""
+        return self.store.model(name)
 
-    def has_model(self, kernel: str) -> bool:
-        return model_entry(kernel) in self.manifest.entries
+    def model_names(self) -> list[str]:
+        entries = (name for name in self.manifest.entries if name.startswith(_MODELS))
+        return sorted(unquote(name[len(_MODELS) : -len(".json")]) for name in entries)
 
     def binary_keys(self) -> list[str]:
         return sorted(self._binaries)

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from whet.core.errors import StoreError
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.bundle_format import bundle_error, index_entry, store_entry
+from whet.store.bundle_format import bundle_error, index_entry, model_entry, store_entry
 from whet.store.bundle_records import IndexLine, Lines, divided, indexed
 from whet.store.bundle_zip import Archive
 from whet.store.locking import LOCK
@@ -95,6 +96,16 @@ class BundleStore(Store):
             known = [line.workload for line in self._index(workload.kernel) if line.counts["ok"]]
             return nearest(workload, known)
 
+    def model(self, name: str) -> str | None:
+        """A cost model's text, as it was handed over."""
+        entry = model_entry(name)
+        if entry not in self._archive.manifest.entries:
+            return None
+        try:
+            return self._archive.read(entry).decode()
+        except UnicodeDecodeError:
+            raise bundle_error(self._archive.path, f"entry {entry} is not text") from None
+
     def put_workload(self, workload: Workload) -> None:
         self._refuse_writing()
 
@@ -105,6 +116,15 @@ class BundleStore(Store):
         self._refuse_writing()
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        self._refuse_writing()
+
+    def miss(self, miss: Miss) -> bool:
+        self._refuse_writing()
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        return []
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
         self._refuse_writing()
 
     def gc(

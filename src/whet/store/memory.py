@@ -13,6 +13,7 @@ from typing import Self
 
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
+from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
@@ -21,7 +22,7 @@ from whet.core.workload import Workload
 from whet.store.faults import unknown_run, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, run_end
+from whet.store.merging import Contents, contents, run_end, take_missed
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import usable_median
 from whet.store.sweeping import Sweep, Weighed
@@ -107,6 +108,7 @@ class MemoryStore(Store):
         self._read_only = read_only
         self._closed = False
         self._shelves: dict[str, Shelf] = {}
+        self._missed: dict[str, Miss] = {}
 
     @property
     def location(self) -> str:
@@ -156,6 +158,8 @@ class MemoryStore(Store):
             shelf = self._shelf(run.workload)
             shelf.runs[run.id] = run
             shelf.touch(run_end(run))
+            if run.outcome is Outcome.FINISHED and run.best is not None:
+                self._missed.pop(run.workload.id, None)
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
@@ -178,6 +182,18 @@ class MemoryStore(Store):
         with self._reading():
             shelf = self._shelf_of(run_id)
             return None if shelf is None else shelf.timelines.get(run_id)
+
+    def miss(self, miss: Miss) -> bool:
+        with self._writing():
+            return self._missed.setdefault(miss.workload.id, miss) is miss
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        with self._reading():
+            return [m for m in self._missed.values() if kernel in (None, m.workload.kernel)]
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        with self._writing():
+            return sum(self._missed.pop(id, None) is not None for id in workload_ids)
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading():
@@ -217,6 +233,7 @@ class MemoryStore(Store):
                 trials += [trial for shelf in shelves for trial in shelf.superseded()]
             if not dry_run:
                 self._remove(trials, whole)
+                self._remove_missed(sweep)
             freed = sum(map(_bytes, trials))
             return GcReport(
                 trials=len(trials),
@@ -243,6 +260,7 @@ class MemoryStore(Store):
                         shelf.runs[run.id] = run
                         shelf.touch(run_end(run))
                 shelf.timelines = {**part.timelines, **shelf.timelines}
+        take_missed(self, other)
         return MergeReport(trials=trials, runs=runs, workloads=workloads)
 
     def close(self) -> None:
@@ -270,6 +288,13 @@ class MemoryStore(Store):
             del self._shelves[trial.workload_id].trials[trial.id]
         for shelf in shelves:
             del self._shelves[shelf.workload.id]
+
+    def _remove_missed(self, sweep: Sweep) -> None:
+        for id, miss in list(self._missed.items()):
+            named = sweep.kernel in (None, miss.workload.kernel)
+            old = sweep.cutoff is None or miss.at < sweep.cutoff
+            if sweep.workloads and sweep.ids is None and named and old:
+                del self._missed[id]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -70,3 +70,10 @@ def _contents(store: Store, workload: Workload) -> Contents:
             kept = {run.id: store.timeline(run.id) for run in runs}
             timelines = {id: timeline for id, timeline in kept.items() if timeline is not None}
             return Contents(workload, tuple(trials), tuple(standing), runs, timelines)
+
+
+def take_missed(mine: Store, other: Store) -> None:
+    """What is missed there and not known here is missed here; what is known now is not."""
+    for miss in other.missed():
+        mine.miss(miss)
+    mine.forget_missed([m.workload.id for m in mine.missed() if mine.best(m.workload.id)])

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self
 
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
@@ -27,6 +28,11 @@ class OverlayStore(Store):
     def __init__(self, own: Store, under: Store) -> None:
         self._own = own
         self._under = under
+
+    @property
+    def layers(self) -> tuple[Store, Store]:
+        """One's own, and what lies under it."""
+        return self._own, self._under
 
     @property
     def location(self) -> str:
@@ -100,6 +106,15 @@ class OverlayStore(Store):
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
         self._own.save_timeline(run_id, timeline)
+
+    def miss(self, miss: Miss) -> bool:
+        return self._own.miss(miss)
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        return self._own.missed(kernel)
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        return self._own.forget_missed(workload_ids)
 
     def gc(
         self,

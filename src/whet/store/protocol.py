@@ -12,6 +12,7 @@ from typing import Literal, Protocol, Self
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -122,7 +123,10 @@ class Store(Protocol):
         ...
 
     def save_run(self, run: Run) -> None:
-        """Inserts the run or replaces the one of the same `id`; makes its workload known."""
+        """Inserts the run or replaces the one of the same `id`; makes its workload known.
+
+        A finished run that chose a config takes its workload off the list of missed ones.
+        """
         ...
 
     def runs(self, workload_id: str) -> list[Run]:
@@ -138,6 +142,19 @@ class Store(Protocol):
 
     def timeline(self, run_id: str) -> Timeline | None:
         """To the microsecond at least; None where none was saved."""
+        ...
+
+    def miss(self, miss: Miss) -> bool:
+        """Writes down a key that had no result when it was needed, as durably as trials are;
+        False where its workload is on the list already. Makes no workload known."""
+        ...
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        """In the order in which they were met."""
+        ...
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        """Takes workloads off the list; how many of them were on it."""
         ...
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
@@ -168,7 +185,8 @@ class Store(Protocol):
         A store that then holds more than `max_bytes` loses its superseded trials, and if that is
         not enough whole workloads, the least recently active first, until it fits. `kernel` and
         `workloads` (ids) confine all of this; alone, they remove what they name. With nothing
-        asked for, nothing goes. Reading is not activity. What stays keeps its best.
+        asked for, nothing goes. Reading is not activity. What stays keeps its best. Keys that
+        were missed as long ago, or of that kernel, go too and are not counted.
         """
         ...
 
@@ -177,8 +195,9 @@ class Store(Protocol):
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
         run that is still running here is replaced by the same run, ended; a timeline is taken where
-        there is none. Devices cannot mix: a workload names its own. A merge that is cut short
-        leaves whole workloads and can be repeated.
+        there is none; what is missed there is missed here, unless it is known by now. Devices
+        cannot mix: a workload names its own. A merge that is cut short leaves whole workloads and
+        can be repeated.
         """
         ...
 

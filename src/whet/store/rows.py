@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
@@ -20,6 +21,7 @@ from whet.core.workload import Workload
 Row = tuple[Any, ...]
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
+_load = json.JSONDecoder().decode
 
 
 def usable_median(trial: Trial) -> float | None:
@@ -65,10 +67,10 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
             config=Config.from_json(config),
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
-            cost=Cost.from_json(json.loads(cost)),
-            facts=frozen_values(json.loads(facts)),
+            cost=Cost.from_json(_load(cost)),
+            facts=frozen_values(_load(facts)),
             error=error,
-            limit=None if limit is None else Limit(**json.loads(limit)),
+            limit=None if limit is None else Limit(**_load(limit)),
             run_id=run_id,
             created=created,
             id=id_,
@@ -80,7 +82,7 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
 def workload_of(row: Row, location: str) -> Workload:
     n, body = row
     try:
-        data = json.loads(body)
+        data = _load(body)
         return Workload.from_json(data)
     except _UNREADABLE as reason:
         raise _bad_row("workload", n, location, reason) from reason
@@ -97,7 +99,7 @@ def run_body(run: Run) -> str:
 
 def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
     try:
-        run = Run.from_json({**json.loads(body), "workload": workload.to_json()})
+        run = Run.from_json({**_load(body), "workload": workload.to_json()})
         return replace(run, workload=workload)
     except _UNREADABLE as reason:
         raise _bad_row("run", n, location, reason) from reason
@@ -109,6 +111,19 @@ def timeline_of(row: Row, location: str) -> Timeline:
         return Timeline.from_packed(body)
     except _UNREADABLE as reason:
         raise _bad_row("timeline", n, location, reason) from reason
+
+
+def miss_values(miss: Miss) -> Row:
+    """The parameters of `statements.MISS`."""
+    return miss.workload.id, miss.workload.kernel, miss.at, _dump(miss.to_json())
+
+
+def miss_of(row: Row, location: str) -> Miss:
+    n, body = row
+    try:
+        return Miss.from_json(_load(body))
+    except _UNREADABLE as reason:
+        raise _bad_row("missed", n, location, reason) from reason
 
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)
@@ -123,7 +138,7 @@ def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError
 
 
 def _timing(meta: str, samples: bytes) -> Timing:
-    return Timing.from_json(json.loads(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
+    return Timing.from_json(_load(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
 
 
 def storable(text: str) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 # "whet", in the place where SQLite files say whose they are.
 APPLICATION_ID = 0x77686574
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Versions from this one on differ only in what may be missing, so they can be read as they are.
 OLDEST_READABLE = 2
 FIRST_WITH_TIMELINES = 3
+FIRST_WITH_MISSED = 4
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
 # Ids of trials are random: an index of them alone would have every append touch pages all over
@@ -79,6 +80,16 @@ CREATE TABLE timelines (
   body        BLOB NOT NULL
 )"""
 
+# Keys that were met where nothing may be tuned. Their workloads have no row until they are tuned.
+_MISSED = """
+CREATE TABLE missed (
+  n           INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  kernel      TEXT NOT NULL,
+  at          REAL NOT NULL,
+  body        TEXT NOT NULL
+)"""
+
 _LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
 
 _CURRENT = (
@@ -91,6 +102,7 @@ _CURRENT = (
     _RUNS,
     "CREATE INDEX runs_by_start ON runs(workload, started)",
     _TIMELINES,
+    _MISSED,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -139,4 +151,9 @@ def _from_2(db: sqlite3.Connection) -> None:
     db.execute(_TIMELINES)
 
 
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1, 2: _from_2}
+def _from_3(db: sqlite3.Connection) -> None:
+    """Version 3 did not write down what it missed."""
+    db.execute(_MISSED)
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1, 2: _from_2, 3: _from_3}

@@ -13,19 +13,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from whet.core.errors import StoreError
-from whet.core.run import Run
+from whet.core.miss import Miss
+from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store import schema
 from whet.store import statements as sql
 from whet.store.connecting import connect
 from whet.store.faults import read_only_error, store_error, unknown_run, unknown_workload
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, run_end
+from whet.store.merging import Contents, contents, run_end, take_missed
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import (
     Row,
+    miss_of,
+    miss_values,
     run_body,
     run_of,
     timeline_of,
@@ -36,10 +40,10 @@ from whet.store.rows import (
 )
 from whet.store.sqlite_sweeping import (
     file_bytes,
-    has_timelines,
     joined_reports,
     live_bytes,
     plan_sweep,
+    stored_version,
 )
 from whet.store.sweeping import Sweep
 
@@ -109,6 +113,8 @@ class SqliteStore(Store):
             self._put_workload(db, run.workload)
             db.execute(sql.SAVE_RUN, _run_values(run))
             db.execute(sql.TOUCH, (run_end(run), run_end(run), run.workload.id))
+            if run.outcome is Outcome.FINISHED and run.best is not None:
+                db.execute(sql.FORGET_MISSED, (run.workload.id,))
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._guarded() as db:
@@ -128,10 +134,27 @@ class SqliteStore(Store):
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading() as db:
-            if not has_timelines(db):
+            if stored_version(db) < schema.FIRST_WITH_TIMELINES:
                 return None
             row = db.execute(sql.TIMELINE, (run_id,)).fetchone()
             return None if row is None else timeline_of(row, self.location)
+
+    def miss(self, miss: Miss) -> bool:
+        values = miss_values(miss)
+        with self._writing() as db:
+            return db.execute(sql.MISS, values).rowcount > 0
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        with self._reading() as db:
+            if stored_version(db) < schema.FIRST_WITH_MISSED:
+                return []
+            rows = db.execute(sql.MISSED, {"kernel": kernel}).fetchall()
+            return [miss_of(row, self.location) for row in rows]
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        ids = [(id,) for id in workload_ids]
+        with self._writing() as db:
+            return db.executemany(sql.FORGET_MISSED, ids).rowcount
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading() as db:
@@ -182,6 +205,7 @@ class SqliteStore(Store):
                 db.executemany(sql.TAKE_TIMELINE, timelines)
                 if part.active is not None:
                     db.execute(sql.TOUCH, (part.active, part.active, part.workload.id))
+        take_missed(self, other)
         return MergeReport(trials=trials, runs=runs, workloads=workloads)
 
     def close(self) -> None:

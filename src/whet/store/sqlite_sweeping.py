@@ -26,6 +26,7 @@ class SweepPlan:
     def carry_out(self, db: sqlite3.Connection) -> None:
         db.execute(sql.DELETE_TRIALS, self.asked)
         db.execute(sql.DELETE_WORKLOADS, self.asked)
+        db.execute(sql.DELETE_MISSED, self.asked)
 
 
 def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
@@ -37,9 +38,12 @@ def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
         "going": json.dumps([numbers[one.id] for one in going.workloads]),
         "confined": json.dumps([numbers[one.id] for one in going.confined]),
         "superseded": going.superseded,
+        "whole": sweep.workloads and sweep.ids is None,
+        "kernel": sweep.kernel,
+        "cutoff": sweep.cutoff,
     }
     trials, estimate = db.execute(sql.COUNT_TRIALS_GOING, asked).fetchone()
-    if has_timelines(db):
+    if stored_version(db) >= schema.FIRST_WITH_TIMELINES:
         estimate += db.execute(sql.TIMELINE_BYTES_GOING, asked).fetchone()[0]
     report = GcReport(
         trials=trials,
@@ -65,10 +69,9 @@ def joined_reports(one: GcReport, two: GcReport) -> GcReport:
     )
 
 
-def has_timelines(db: sqlite3.Connection) -> bool:
-    """False for an older store, opened to be read only and left as it is."""
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    return version >= schema.FIRST_WITH_TIMELINES
+def stored_version(db: sqlite3.Connection) -> int:
+    """An older one for a store that was opened to be read only and left as it is."""
+    return _pragma(db, "user_version")
 
 
 def file_bytes(db: sqlite3.Connection) -> int:
@@ -93,7 +96,8 @@ def _weighed(
     if exact:
         for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS):
             weights[n], superseded[n] = of_all, of_superseded
-        more = [sql.WEIGH_TIMELINES] if has_timelines(db) else []
+        kept = stored_version(db) >= schema.FIRST_WITH_TIMELINES
+        more = [sql.WEIGH_TIMELINES] if kept else []
         for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
             for n, of_all in db.execute(statement):
                 weights[n] = weights.get(n, 0.0) + of_all

@@ -102,6 +102,12 @@ SAVE_TIMELINE = f"{_PUT_TIMELINE} UPDATE SET body = excluded.body"
 TAKE_TIMELINE = f"{_PUT_TIMELINE} NOTHING"
 TIMELINE = "SELECT run, body FROM timelines WHERE run = (SELECT n FROM runs WHERE id = ?)"
 
+MISS = """
+INSERT INTO missed (id, kernel, at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+"""
+MISSED = "SELECT n, body FROM missed WHERE :kernel IS NULL OR kernel = :kernel ORDER BY n"
+FORGET_MISSED = "DELETE FROM missed WHERE id = ?"
+
 _GOING = "(SELECT value FROM json_each(:going))"
 _IS_SUPERSEDED = """
 NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload
@@ -142,3 +148,7 @@ SELECT r.workload, sum(length(t.body)) FROM timelines t JOIN runs r ON r.n = t.r
 GROUP BY r.workload
 """
 ROOT_PAGES = "SELECT count(*) FROM sqlite_master WHERE rootpage > 0"
+DELETE_MISSED = """
+DELETE FROM missed WHERE :whole AND (:kernel IS NULL OR kernel = :kernel)
+  AND (:cutoff IS NULL OR at < :cutoff)
+"""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 import platform
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.build import Job
+from whet.core.buckets import Buckets
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.targets import fingerprint
@@ -43,6 +47,8 @@ class FunctionTarget:
     rtol: float = 1e-5
     atol: float = 1e-8
     isolate: bool = True
+    mode: Mode | None = None
+    file: str = ""
 
     shares_host = True
     method = Method(CpuTimer.name)
@@ -73,6 +79,18 @@ class FunctionTarget:
 
     def features(self, config: Config) -> Mapping[str, float]:
         return {}
+
+    def defined_at(self) -> str:
+        return place_of(self.file, lambda value: value is self)
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
+
+    def tune_key(self) -> None:
+        return None
+
+    def tune_needs(self) -> str:
+        return ""
 
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)
@@ -128,11 +146,15 @@ def function(
     rtol: float = 1e-5,
     atol: float = 1e-8,
     isolate: bool = True,
+    mode: Mode | None = None,
+    buckets: Mapping[str, Any] | None = None,
 ) -> FunctionTarget:
     """Makes a callable tunable: every parameter of the space is passed to it by keyword.
 
     `reference` is compared with what `fn` returns; `check(result, config)` returns False, or says
     what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
+    `buckets` are by name of the key: "pow2", a list of upper bounds or a function. `mode` holds for
+    this target whatever the context and the settings say.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
@@ -140,18 +162,22 @@ def function(
     if isinstance(space, Space) and constraints:
         raise UsageError("give the constraints to the Space, or a dict and the constraints here")
     _check_keywords(fn, whole, dict(kwargs or {}))
+    exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
+    ranges = Buckets.of(buckets, exact)
     return FunctionTarget(
         fn=fn,
         space=whole,
         name=name or str(getattr(fn, "__name__", type(fn).__name__)),
         args=tuple(args),
         kwargs=dict(kwargs or {}),
-        key=key_of(key, dict(enumerate(args)), dict(kwargs or {})),
+        key=FrozenMap({name: ranges.value(name, value) for name, value in exact.items()}),
         reference=reference,
         check=check,
         rtol=rtol,
         atol=atol,
         isolate=isolate,
+        mode=None if mode is None else checked_mode(mode),
+        file=sys._getframe(1).f_code.co_filename,
     )
 
 

@@ -22,6 +22,7 @@ from whet.core.timing import Summary, Timing
 from whet.core.trial import Limit
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal
+from whet.testing.store_kit_missed import MissedObligations
 from whet.testing.store_kit_size import SizeObligations
 from whet.testing.store_kit_timeline import TimelineObligations
 from whet.testing.store_kit_upkeep import GcObligations, MatchObligations, MergeObligations
@@ -340,6 +341,7 @@ class StoreContract(
     BestObligations,
     RunObligations,
     TimelineObligations,
+    MissedObligations,
     SummaryObligations,
     MatchObligations,
     GcObligations,

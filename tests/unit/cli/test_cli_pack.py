@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from whet.store import open_store
+from whet.core.space import Space
+from whet.engine.inheritance import refresh_models
+from whet.engine.models import models_beside
+from whet.store import open_if_there, open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 
 Whet = Callable[..., Any]
@@ -28,14 +31,12 @@ def _filled() -> None:
     Path("compiled", KEY).mkdir(parents=True)
     Path("compiled", KEY, "metadata.json").write_text("{}")
     Path("compiled", KEY, "k.ptx").write_text("// ptx")
-    Path("cost.json").write_text("{}")
 
 
 @pytest.fixture
 def packed(whet: Whet) -> str:
     assert whet(
-        *("pack", "b.whet", "--store", "filled.db", "--binaries", "compiled"),
-        *("--model", "matmul=cost.json"),
+        *("pack", "b.whet", "--store", "filled.db", "--binaries", "compiled")
     ).code == 0  # fmt: skip
     return "b.whet"
 
@@ -57,8 +58,6 @@ def test_packing_without_a_store_writes_nothing(whet: Whet) -> None:
     ("arguments", "message"),
     [
         (("--kernel", "matmull"), "did you mean 'matmul'?"),
-        (("--model", "matmul"), "write KERNEL=FILE"),
-        (("--model", "matmul=nowhere.json"), "nowhere.json cannot be read"),
         (("--binaries", "nowhere"), "nowhere cannot be read"),
     ],
 )
@@ -80,7 +79,7 @@ def test_packing_over_another_file_is_refused(whet: Whet) -> None:
 def test_the_list_shows_what_is_in_a_bundle(whet: Whet, packed: str) -> None:
     ran = whet("unpack", packed, "--list", "--store", "new.db")
     assert ran.code == 0
-    assert "2 kernels, 2 workloads, 4 trials, 2 runs, 1 model, 1 compiled kernel" in " ".join(
+    assert "2 kernels, 2 workloads, 4 trials, 2 runs, 1 compiled kernel" in " ".join(
         ran.out.split()
     )
     assert "Test CPU; cpu; x86_64; 6.1" in ran.out
@@ -94,7 +93,7 @@ def test_the_list_for_programs(whet: Whet, packed: str) -> None:
     listed = json.loads(whet("unpack", packed, "--list", "--json").out)
     assert listed["v"] == 1
     assert [kernel["name"] for kernel in listed["kernels"]] == ["matmul", "softmax"]
-    assert listed["models"] == ["matmul"]
+    assert listed["models"] == []
     assert listed["binaries"] == [KEY]
     assert "store.jsonl" in listed["entries"]
 
@@ -147,3 +146,21 @@ def test_the_setting_is_shown(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("WHET_BUNDLE", "b.whet")
     shown = json.loads(whet("settings", "--json").out)["settings"]["bundle"]
     assert shown == {"value": "b.whet", "source": "environment", "where": "WHET_BUNDLE"}
+
+
+def test_a_bundle_takes_the_cost_model_along(whet: Whet) -> None:
+    space = Space({"BM": [16, 32, 64, 128, 256], "stages": [1, 2, 3]})
+    sizes = [a_workload(kernel="sized", key={"M": 128 << n}) for n in range(6)]
+    with open_store("sized.db") as store:
+        for workload in sizes:
+            store.put_workload(workload)
+            store.append(a_trial(workload, config, 1.0 + config["stages"]) for config in space)
+    packing = whet("pack", "sized.whet", "--store", "sized.db")
+    assert "1 model" in packing.out
+    with open_if_there("nowhere.db", bundle="sized.whet") as over, open_store("sized.db") as own:
+        assert list(models_beside(own)) == []
+        assert refresh_models(own) == 1
+        (name,) = models_beside(own)
+        assert models_beside(over)[name] == models_beside(own)[name]
+    assert whet("unpack", "sized.whet", "--store", "taken.db").code == 0
+    assert [path.stem for path in Path("taken.db.models").iterdir()] == [name]

@@ -21,6 +21,7 @@ class Recorded(FakeTarget):
     def __init__(self, table: Table, workload: TableWorkload) -> None:
         super().__init__(table.space, lambda config: 0.0)
         self._described = table.described(workload)
+        self.method = None  # however the table was timed
 
     def workload(self) -> Workload:
         return self._described

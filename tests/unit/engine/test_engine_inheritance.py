@@ -23,7 +23,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.inheritance import inheritance_candidates, inherited, refresh_model
+from whet.engine.inheritance import inheritance_candidates, inherited, refresh_models
 from whet.engine.models import FolderModels, ModelError, models_beside, read_model
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.testing.fake_target import FakeTarget
@@ -51,7 +51,7 @@ def ns_of(config: Any, m: int) -> float:
 def know(store: Store, workload: Workload) -> None:
     store.put_workload(workload)
     store.append(
-        Trial(workload.id, config, Status.OK, Timing((ns_of(config, workload.key["M"]),), "fake"))
+        Trial(workload.id, config, Status.OK, Timing((ns_of(config, workload.key["M"]),), "cpu"))
         for config in SPACE
     )
 
@@ -169,7 +169,7 @@ class TestKeeping:
         path = tmp_path / "store.db"
         with SqliteStore(path) as store:
             knowing(*SIZES, store=store)
-            assert refresh_model(Sized({"M": 512}), store)
+            assert refresh_models(store)
         code = (
             "import sys; from test_engine_inheritance import Sized; "
             "from whet.engine.inheritance import inherited; from whet.store import open_store; "
@@ -189,13 +189,13 @@ class TestKeeping:
         with SqliteStore(tmp_path / "store.db") as store:
             knowing(*SIZES, store=store)
             models = models_beside(store)
-            refresh_model(Sized({"M": 512}), store)
+            refresh_models(store)
             (name,) = models
             models[name] = f" {models[name]}"
-            refresh_model(Sized({"M": 512}), store)
+            refresh_models(store)
             assert models[name].startswith(" ")
             knowing(8192, store=store)
-            refresh_model(Sized({"M": 512}), store)
+            refresh_models(store)
             assert not models[name].startswith(" ")
 
     def test_one_new_key_does_not_make_it_useless(self) -> None:

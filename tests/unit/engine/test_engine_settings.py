@@ -81,6 +81,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_LEARN": "no",
         "WHET_AGREE_WAIT": "1m",
         "WHET_BINARIES": "packed",
+        "WHET_MODE": "cached",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -102,6 +103,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         learn=False,
         agree_wait_s=60.0,
         binaries="packed",
+        mode="cached",
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

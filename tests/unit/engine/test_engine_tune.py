@@ -91,8 +91,8 @@ class _Calculating:
         self.pool, self.configs, self.started = pool, list(configs), []
 
     def ask(self, n):
-        self.pool.submit(Task(len, ((),)))
-        self.started += self.pool.wait(0.2)
+        ticket = self.pool.submit(Task(len, ((),)))
+        self.started += [one for one in self.pool.wait(0.2) if one.ticket == ticket]
         asked, self.configs = self.configs[:n], self.configs[n:]
         return asked
 

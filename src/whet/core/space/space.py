@@ -115,7 +115,7 @@ class Space:
 
     def explain(self, config: Mapping[str, Any]) -> str | None:
         """Why a config is not in the space; None when it is."""
-        config = Config(config)
+        config = config if isinstance(config, Config) else Config(config)
         return self._stranger(config) or self._body.explain(config)
 
     def sample(self, rng: np.random.Generator, n: int, *, replace: bool = False) -> list[Config]:

@@ -17,9 +17,11 @@ from whet.build import Job
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.targets import fingerprint
@@ -57,6 +59,8 @@ class NativeTarget:
     reference: Any
     rtol: float
     atol: float
+    mode: Mode | None = None
+    file: str = ""
 
     shares_host = True
     method = Method(CpuTimer.name)
@@ -139,6 +143,18 @@ class NativeTarget:
     def features(self, config: Config) -> Mapping[str, float]:
         return {}
 
+    def defined_at(self) -> str:
+        return place_of(self.file, lambda value: value is self)
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return self.args
+
+    def tune_key(self) -> None:
+        return None
+
+    def tune_needs(self) -> str:
+        return ""
+
     def compiler_arguments(self, config: Config) -> tuple[str, ...]:
         """`BM=64 opt=-O2` becomes `-O3 -march=native -DBM=64 -O2`: flags last, so that they win."""
         macros = [f"-D{n}={_macro(v)}" for n, v in config.items() if n not in self.flags]
@@ -186,6 +202,7 @@ def native(
     reference: Any = None,
     rtol: float = 1e-4,
     atol: float = 1e-6,
+    mode: Mode | None = None,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
@@ -194,9 +211,10 @@ def native(
     they are. `args` are the function's arguments in order, by name, or a function that makes them:
     arrays are pointers, a Python int is an `int`, a float a `double`, NumPy scalars what they are.
     The arrays named in `outputs` are compared with `reference`: values, or a function of the
-    arguments that returns them.
+    arguments that returns them. `mode` holds whatever the context and the settings say.
     """
-    caller = Path(sys._getframe(1).f_code.co_filename).parent
+    file = sys._getframe(1).f_code.co_filename
+    caller = Path(file).parent
     text, folder = _read(source, caller)
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
@@ -223,6 +241,8 @@ def native(
         reference=reference,
         rtol=rtol,
         atol=atol,
+        mode=None if mode is None else checked_mode(mode),
+        file=file,
     )
 
 

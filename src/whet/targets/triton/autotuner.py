@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,50 +12,41 @@ from typing import Any
 from triton import knobs
 from triton.runtime import autotuner as stock
 
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.buckets import Buckets
 from whet.core.event import Event
+from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
-from whet.core.status import Status
-from whet.core.timing import Timing
-from whet.core.trial import Trial
-from whet.engine.plan import Plan as TuningPlan
+from whet.core.timing import Method
+from whet.engine.mode import asked, current_mode
 from whet.engine.policy import choose
-from whet.engine.settings import Settings, resolve_settings
-from whet.engine.tuning import tune
-from whet.measure import RacePolicy, Timer
-from whet.store import MemoryStore, Store, store_path
+from whet.engine.settings import resolve_settings
+from whet.measure import Timer
 from whet.targets.triton import device
-from whet.targets.triton.call import Call, out_of_resources
+from whet.targets.triton.call import Call
 from whet.targets.triton.capture import jit_function, listen
 from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.foreign import benchmark_with, keep
+from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
-from whet.targets.triton.locks import file_lock
-from whet.targets.triton.surroundings import capturing, opened, say_once, temporary
+from whet.targets.triton.keys import cache_key, refuse_conflicts, workload_key
+from whet.targets.triton.stored_rows import stored_rows
+from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
+from whet.targets.triton.untuned import untuned
 
-# How long a process waits for another one that is tuning the same thing.
-WAIT_S = 300.0
-
-
-# From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
-# so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row.
-GPU_PLAN = TuningPlan(
-    race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15)
-)
+# So many keys are dispatched without a look at buckets or devices before it starts anew.
+MOST_KNOWN = 65_536
 
 
-class _BusyElsewhere(Exception):
-    """Another process has been tuning the same for too long."""
+class _NothingOnDisk(Exception):
+    """Triton's own file of results has nothing for a key."""
 
 
 class Autotuner(stock.Autotuner):  # type: ignore[misc]
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
-
-    early_config_prune: Any
 
     def __init__(
         self,
@@ -65,10 +55,18 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         whet_budget: Any = None,
         whet_inputs: Callable[..., Any] | None = None,
         whet_check: Check | None = None,
+        whet_mode: Mode | None = None,
+        whet_buckets: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
+        self._lookup = Lookup()
+        self._pruning = True  # Triton's constructor reads back what the author gave
         super().__init__(*args, **keywords)
+        self._pruning = False
+        self.whet_buckets = Buckets.of(whet_buckets, self.keys)
+        self._lookup.buckets = self.whet_buckets
+        self.whet_mode = whet_mode
         self.whet_search = whet_search
         self.whet_budget = whet_budget
         self.whet_inputs = whet_inputs
@@ -77,8 +75,10 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None
         self.cache = Cache()
+        self._stopgaps: dict[Any, Any] = {}
+        self._read_rows = False
+        self._without_context: Mode | None = None
         self._tuning = threading.RLock()
-        self._lookup = Lookup(self.early_config_prune)
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
         self._own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
@@ -95,11 +95,37 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if type(self.cache) is Cache:
             self.cache.forget_plans()
 
+    @property
+    def whet_mode(self) -> Mode | None:
+        """The kernel's own mode, which outranks the context's and the settings'."""
+        return self._mode
+
+    @whet_mode.setter
+    def whet_mode(self, mode: Mode | None) -> None:
+        self._mode = None if mode is None else checked_mode(mode)
+        if type(self.cache) is Cache:
+            self.cache.forget_plans()
+
+    @property
+    def early_config_prune(self) -> Any:
+        """The author's own while we prune; what Dynamo reads at other times may only look up."""
+        if self._pruning:
+            return self._lookup.own_prune
+        mode = current_mode(self._mode)
+        if mode in ("cached", "require", "record") and not self._read_rows:
+            self._read_rows = True
+            self._lookup.remember(stored_rows(self, self._lookup, mode))
+        return self._lookup.prune(mode)
+
+    @early_config_prune.setter
+    def early_config_prune(self, prune: Any) -> None:
+        self._lookup.own_prune = prune
+
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
-                cache = self.cache
-                plan = cache.plans[shape_of(args, kwargs)] if kwargs else cache.quick[len(args)]
+                table = self.cache.tables[asked.get()]
+                plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
                 config, keywords = plan.known[plan.key(args, kwargs)]
             except (KeyError, AttributeError, TypeError):
                 return self._launch_by_shape(grid, args, kwargs)
@@ -110,8 +136,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _launch_by_shape(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Not known yet, of a rarer shape, or with a plain dict put in the cache's place."""
-        plans = getattr(self.cache, "plans", {})
-        plan = plans.get(shape_of(args, kwargs))
+        table = getattr(self.cache, "tables", {}).get(asked.get())
+        plan = None if table is None else table.plans.get(shape_of(args, kwargs))
         known = None
         if plan is not None:
             with contextlib.suppress(TypeError):
@@ -141,13 +167,16 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return
         own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
         with contextlib.suppress(TypeError):  # a key that cannot be hashed
-            plan = cache.plans.setdefault(
+            table = cache.table(asked.get())
+            plan = table.plans.setdefault(
                 shape_of(args, own),
                 Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
             )
+            if len(plan.known) >= MOST_KNOWN:
+                plan.known.clear()
             plan.known[plan.key(args, own)] = (config, self._launch_keywords(config))
             if not own:
-                cache.quick.setdefault(len(args), plan)
+                table.quick.setdefault(len(args), plan)
 
     def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.best_config = config
@@ -169,18 +198,20 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         stopgap for a moment in which nothing can be tuned."""
         named = {**(self.nargs or {}), **kwargs}
         passed = {name: value for name, value in named.items() if name in self.arg_names}
-        key = [passed[name] for name in self.keys if name in passed]
-        key += [str(value.dtype) for value in passed.values() if hasattr(value, "dtype")]
+        key = cache_key(self.keys, passed, self.whet_buckets)
         index = None if knobs.runtime.interpret else device.current_index()
         # Device 0 keeps Triton's own key, which people look up; others must not share it.
         full_key = tuple(key) if not index else (*key, f"device:{index}")
-        if full_key in self.cache:
+        mode = self._mode_now()
+        if mode != "off" and full_key in self.cache:
             return self.cache[full_key], True
         pruned = self.prune_configs(kwargs)
         if len(pruned) == 1 or knobs.runtime.interpret:
             self.cache[full_key] = pruned[0]
             return pruned[0], True
-        _refuse_conflicts(kwargs, pruned)
+        refuse_conflicts(kwargs, pruned)
+        if mode != "tune":
+            return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
         from_disk = True
@@ -194,24 +225,105 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.check_disk_cache(full_key, pruned, benchmark)
             else:
                 benchmark()
-        except _BusyElsewhere:
+        except BusyElsewhere:
             return self._stopgap(args, kwargs, passed, pruned), False
         self._report(full_key, from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
+        self._drop_stopgaps(full_key)
         return self.cache[full_key], True
 
-    def _tell_dynamo(self, passed: dict[str, Any], config: Any) -> None:
+    def _mode_now(self) -> Mode:
+        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
+        mode = current_mode(self._mode)
+        if asked.get() is None and mode != self._without_context:
+            self._without_context = mode
+            if type(self.cache) is Cache:
+                self.cache.tables.pop(None, None)
+        return mode
+
+    def _drop_stopgaps(self, key: tuple[Any, ...]) -> None:
+        """Once a key is tuned, the modes that do not tune use that too."""
+        stale = [known for known in self._stopgaps if known[1] == key]
+        for known in stale:
+            del self._stopgaps[known]
+        if stale and type(self.cache) is Cache:
+            self.cache.forget_plans()
+
+    def _untuned(
+        self,
+        mode: Mode,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: dict[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        """What a mode that does not tune uses. A stored result is as good as a tuned one; any
+        other choice is kept apart from `cache`, where a later mode would take it for one."""
+        if mode == "off":
+            return configs[0]
+        if (mode, key) in self._stopgaps:
+            return self._stopgaps[mode, key]
+        if self.cache_results and self._on_disk(key, configs):
+            exact = True
+        else:
+            target = self._target(args, kwargs, passed, configs)
+            config, exact = untuned(target, mode)
+            (self.cache if exact else self._stopgaps)[key if exact else (mode, key)] = config
+        if exact:
+            config = self.cache[key]
+            self._report(key, from_disk=True)
+        self._tell_dynamo(passed, config, exact)
+        return config
+
+    def _on_disk(self, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
+        """Whether Triton's own file has filled the cache; nothing is benchmarked otherwise."""
+
+        def benchmark() -> None:
+            raise _NothingOnDisk
+
+        try:
+            self.check_disk_cache(key, configs, benchmark)
+        except _NothingOnDisk:
+            return False
+        return True
+
+    def _target(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: Mapping[str, Any],
+        configs: Sequence[Any],
+    ) -> TritonTarget:
+        """For looking things up only."""
+        key = workload_key(self.keys, passed, self.whet_buckets)
+        foreign = not self._own_benchmark
+        call = Call(self, args, kwargs)
+        return TritonTarget(call, configs, key, self.whet_timer, temporary(), foreign, glance=True)
+
+    def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         if config in self.configs:
-            lookup = self._lookup.add(self.keys, passed, list(self.configs).index(config))
-            self.early_config_prune = lookup or self.early_config_prune
+            self._lookup.add(self.keys, passed, list(self.configs).index(config), exact)
 
     def prune_configs(self, kwargs: dict[str, Any]) -> Any:
-        """By the author's own functions; the look-up in their place is for Dynamo."""
-        lookup, self.early_config_prune = self.early_config_prune, self._lookup.own_prune
-        try:
-            return super().prune_configs(kwargs)
-        finally:
-            self.early_config_prune = lookup
+        with self._tuning:
+            self._pruning = True
+            try:
+                return super().prune_configs(kwargs)
+            finally:
+                self._pruning = False
+
+    def warmup(self, *args: Any, **kwargs: Any) -> Any:
+        """As Triton's, which compiles every config; where nothing may be tuned, the one in use."""
+        if len(self.configs) < 2 or current_mode(self._mode) == "tune":
+            return super().warmup(*args, **kwargs)
+        with self._tuning:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            try:
+                config, _ = self._chosen(args, kwargs)
+            finally:
+                self.nargs = None
+        return [self.fn.warmup(*args, **kwargs, **self._launch_keywords(config))]
 
     def _stopgap(
         self,
@@ -221,15 +333,19 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> Any:
         """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
-        call = Call(self, args, kwargs)
-        key = _workload_key(self.keys, passed)
-        target = TritonTarget(call, configs, key, self.whet_timer, temporary())
-        choice = choose(target)
+        target = self._target(args, kwargs, passed, configs)
+        choice = choose(target, mode="cached")
         say_once(
             f"{self.base_fn.__name__} cannot be tuned here (CUDA graph capture, or another process "
             f"is at it), so [{choice.config}] is used: {choice.reason}"
         )
-        return target.menu.triton(choice.config)
+        return target.triton(choice.config)
+
+    def _tuned(
+        self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
+    ) -> tuple[Any, dict[Any, list[float]], bool]:
+        """Where `remeasure` puts something else in place of a tuning."""
+        return tuned(self, call, key, configs)
 
     def _benchmark(
         self,
@@ -242,12 +358,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """Fills the cache; False when nothing had to be measured for that."""
         start = time.time()
         call = Call(self, args, kwargs, self.whet_check)
+        named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
         if self._own_benchmark:
-            best, timings, measured = self._tuned(call, _workload_key(self.keys, passed), configs)
+            best, timings, measured = self._tuned(call, named, configs)
         else:
             timings = benchmark_with(self, call, configs)
-            self._keep_foreign(call, _workload_key(self.keys, passed), timings)
+            keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.time() - start
         self.cache[key] = best
@@ -256,89 +373,19 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             self.pre_hook({**call.full(best)}, reset_only=True)
         return measured
 
-    def _tuned(
-        self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
-    ) -> tuple[Any, dict[Any, list[float]], bool]:
-        """The best config, the timings of all, and whether anything was measured for it."""
-        settings = resolve_settings().settings
-        path = store_path(settings.store)
-        locks = (path.parent if path else temporary()) / "locks"
-        target = TritonTarget(call, configs, key, self.whet_timer, locks)
-        lock = locks / f"{target.workload().id}.lock"
-        try:
-            with opened(settings) as store, file_lock(lock, WAIT_S) as had:
-                if not had:
-                    raise _BusyElsewhere
-                found = self._tuned_in(store, target, settings)
-        except StoreError as error:  # a full disk, say: no reason not to run the kernel
-            say_once(f"whet does not remember: {error}")
-            found = self._tuned_in(MemoryStore(), target, settings)
-        best, measured, run_id, trials = found
-        by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
-        self._tell(call, by_config, run_id)
-        hopeless = by_config[best]
-        if hopeless is not None and (refusal := out_of_resources(hopeless.error)) is not None:
-            self.pre_hook(call.full(best), reset_only=True)
-            raise refusal  # what a launch would say, without compiling it first
-        return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
-
-    def _tuned_in(
-        self, store: Store, target: TritonTarget, settings: Settings
-    ) -> tuple[Any, bool, str, dict[str, Trial]]:
-        """The best config, whether anything was measured, in which run, and all that is known."""
-        workload_id = target.workload().id
-        result: Result | None = None
-        try:
-            result = tune(
-                target,
-                store=store,
-                settings=settings,
-                search=self.whet_search,
-                budget=self.whet_budget,
-                plan=GPU_PLAN,
-                transfer=self.whet_transfer,
-                on_event=self.whet_events,
-            )
-            self.whet_result = result
-            best, measured = target.menu.triton(result.config), result.source == "tuned"
-            run_id = result.run.id
-        except TuningFailedError:
-            # Triton's own way to fail: the first config's launch says what is wrong.
-            first = target.space.first
-            assert first is not None
-            best, measured = target.menu.triton(first), True
-            run_id = store.runs(workload_id)[0].id
-        finally:
-            target.call.restore()
-        found = result.trials if result is not None and not result.known else None
-        trials = {t.config.id: t for t in found or store.trials(workload_id)}
-        return best, measured, run_id, trials
-
-    def _tell(self, call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
-        """Hooks hear of what was refused in this run, and people of what they should know."""
-        for config, trial in trials.items():
-            if trial is None or trial.run_id != run_id:
-                continue
-            if trial.status is Status.RESOURCES:
-                call.refused(config, trial.error)
-        for note in call.notes:
-            say_once(note)
-
-    def _keep_foreign(
-        self, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
-    ) -> None:
-        target = TritonTarget(call, list(timings), key, self.whet_timer, temporary())
-        try:
-            with opened(resolve_settings().settings) as store:
-                keep(store, target.workload(), target.menu, timings)
-        except StoreError as error:
-            say_once(f"whet does not remember: {error}")
-
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
         settings = resolve_settings().settings
         graph = bool(self.use_cuda_graph) or settings.cuda_graph
         return device.timer(device.current_index(), settings.l2, settings.l2_bytes, graph)
+
+    def whet_method(self) -> Method | None:
+        """How `whet_timer` would measure; None where only the timer itself can tell."""
+        if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
+            return None
+        settings = resolve_settings().settings
+        graph = bool(self.use_cuda_graph) or settings.cuda_graph
+        return device.method(device.current_index(), settings.l2, settings.l2_bytes, graph)
 
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
         listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
@@ -356,38 +403,4 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {key},\n"
                 f"finished after {self.bench_time:.2f}s,\n"
                 f"best config selected: {self.cache[key]};"
-            )
-
-
-def _workload_key(keys: Sequence[str], passed: Mapping[str, Any]) -> dict[str, Any]:
-    key = {name: _plain(passed[name]) for name in keys if name in passed}
-    for name, value in passed.items():
-        if hasattr(value, "dtype"):
-            key[f"{name}.dtype"] = str(value.dtype)
-    return key
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-def _quantiles(trial: Trial | None) -> list[float]:
-    """Milliseconds at the median, the fifth and the fourth fifth, as Triton keeps them."""
-    timing: Timing | None = None if trial is None else trial.timing
-    if timing is None:
-        return [math.inf] * 3
-    if timing.foreign is not None:
-        return [timing.median_ns / 1e6, timing.foreign.low_ns / 1e6, timing.foreign.high_ns / 1e6]
-    ordered = sorted(timing.samples)
-    last = len(ordered) - 1
-    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
-
-
-def _refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None:
-    for config in configs:
-        conflicts = kwargs.keys() & config.kwargs.keys()
-        if conflicts:
-            raise ValueError(
-                f"Conflicting meta-parameters: {', '.join(conflicts)}."
-                " Make sure that you don't re-define auto-tuned symbols."
             )

@@ -2,51 +2,104 @@
 
 Dynamo reads a kernel's configs without knowing the shapes, and Inductor then benchmarks them by
 itself. But it lets `early_config_prune` choose among them first, with the arguments at hand, and
-traces it. So for keys that are tuned, that function looks the config up and leaves only this one;
-for others it does what the author's own did.
+traces it. So for keys that are tuned, that function looks the config up and leaves only this one.
+For others it does what the author's own did, and where tuning is not allowed it leaves the first
+of these, so that there is nothing to benchmark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-# Values of key arguments and dtypes of tensors, by name, and the place of the config in the list.
-Row = tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...], int]
+from whet.core.buckets import Buckets
+from whet.core.errors import NotTunedError
+from whet.core.mode import Mode
+
+Prune = Callable[..., Any]
+
+# Key arguments as (name, low, value), which is low < argument <= value, or equal where low is None;
+# dtypes of tensors by name; and the place of the config in the list.
+Row = tuple[tuple[tuple[str, Any, Any], ...], tuple[tuple[str, Any], ...], int]
 
 # Dynamo compares a call with every row, and each comparison may become a guard.
 MOST_ROWS = 32
 
 
 class Lookup:
-    """Grows by one row for every key that is tuned."""
+    """Grows by one row for every key that is met; `own_prune` is the author's."""
 
-    def __init__(self, own_prune: Callable[..., Any] | None) -> None:
-        self.own_prune = own_prune
-        self._rows: list[Row] = []
+    def __init__(self) -> None:
+        self.buckets = Buckets()
+        self._own_prune: Prune | None = None
+        self._exact: list[Row] = []
+        self._inherited: list[Row] = []
+        self._made: dict[Mode, Prune | None] = {}
 
-    def add(
-        self, keys: Sequence[str], passed: dict[str, Any], place: int
-    ) -> Callable[..., Any] | None:
-        """The function to use as `early_config_prune` from now on, None where it would not help."""
-        values = tuple((name, passed[name]) for name in keys if name in passed)
-        if not all(isinstance(value, bool | int | float | str) for _, value in values):
+    @property
+    def own_prune(self) -> Prune | None:
+        return self._own_prune
+
+    @own_prune.setter
+    def own_prune(self, prune: Prune | None) -> None:
+        self._own_prune = prune
+        self._made.clear()
+
+    def add(self, keys: Sequence[str], passed: dict[str, Any], place: int, exact: bool) -> None:
+        """What was not tuned for this very key counts only where nothing may be tuned."""
+        values = {name: passed[name] for name in keys if name in passed}
+        dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
+        new = self.row(values, dtypes, place)
+        if new is None:
+            return
+        for rows in (self._exact, self._inherited) if exact else (self._inherited,):
+            rows[:] = [row for row in rows if row[:2] != new[:2]]
+        (self._exact if exact else self._inherited).append(new)
+        self._made.clear()
+
+    def row(self, values: Mapping[str, Any], dtypes: Mapping[str, Any], place: int) -> Row | None:
+        """None where a value is nothing that Dynamo could compare."""
+        if not all(isinstance(value, bool | int | float | str) for value in values.values()):
             return None
-        dtypes = tuple((n, v.dtype) for n, v in passed.items() if hasattr(v, "dtype"))
-        self._rows = [row for row in self._rows if row[:2] != (values, dtypes)]
-        self._rows.append((values, dtypes, place))
-        return _traceable(tuple(self._rows[-MOST_ROWS:]), self.own_prune)
+        ranges = {name: self.buckets.bounds(name, value) for name, value in values.items()}
+        compared = tuple((n, *(ranges[n] or (None, value))) for n, value in values.items())
+        return compared, tuple(dtypes.items()), place
+
+    def remember(self, rows: Iterable[Row]) -> None:
+        """Stored results, for keys that nobody has called yet."""
+        known = {row[:2] for row in self._exact}
+        self._exact[:0] = [row for row in rows if row[:2] not in known]
+        self._made.clear()
+
+    def prune(self, mode: Mode) -> Prune | None:
+        """What to show as `early_config_prune`; the same function until something is added."""
+        if mode not in self._made:
+            self._made[mode] = self._prune(mode)
+        return self._made[mode]
+
+    def _prune(self, mode: Mode) -> Prune | None:
+        if mode == "tune":
+            rows = self._exact[-MOST_ROWS:]
+            return _traceable(tuple(rows), self._own_prune, mode) if rows else self._own_prune
+        rows = [] if mode == "off" else self._exact
+        if mode in ("cached", "record"):
+            rows = [*self._inherited, *rows]
+        return _traceable(tuple(rows[-MOST_ROWS:]), self._own_prune, mode)
 
 
-def _traceable(rows: tuple[Row, ...], own_prune: Callable[..., Any] | None) -> Callable[..., Any]:
+def _traceable(rows: tuple[Row, ...], own_prune: Prune | None, mode: Mode) -> Prune:
     """Plain enough for Dynamo: loops over constants, comparisons, no tensors made."""
+    refuse, alone = mode == "require", mode != "tune"
 
     def early_config_prune(configs: Any, named_args: Any, **kwargs: Any) -> Any:
         given = {**named_args, **kwargs}
         for values, dtypes, place in rows:
             same = True
-            for name, value in values:
-                if name not in given or given[name] != value:
+            for name, low, value in values:
+                if name not in given or given[name] is None:
+                    same = False
+                    break
+                if given[name] != value if low is None else not low < given[name] <= value:
                     same = False
                     break
             if same:
@@ -56,8 +109,12 @@ def _traceable(rows: tuple[Row, ...], own_prune: Callable[..., Any] | None) -> C
                         break
             if same:
                 return [configs[place]]
-        if own_prune is not None:
-            return own_prune(configs, named_args, **kwargs)
-        return configs
+        if refuse:
+            raise NotTunedError(
+                "torch.compile met a key without a stored result, and mode 'require' does not "
+                "tune; call the kernel with it once to be told the command that fills it"
+            )
+        left = configs if own_prune is None else own_prune(configs, named_args, **kwargs)
+        return left[:1] if alone else left
 
     return early_config_prune

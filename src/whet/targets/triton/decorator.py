@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton.runtime import autotuner as stock
 
+from whet.core.mode import Mode
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
 
@@ -30,6 +31,8 @@ def autotune(
     check: Check | None = None,
     inputs: Callable[..., Any] | None = None,
     space: Any = None,
+    mode: Mode | None = None,
+    buckets: Mapping[str, Any] | None = None,
 ) -> Callable[[Any], Autotuner]:
     """`triton.autotune`, with the same arguments in the same order.
 
@@ -38,6 +41,9 @@ def autotune(
     `budget` are those of `whet.tune`; `inputs` makes arguments from a key, for `whet tune`.
     `check` is a function from the arguments by name to the expected outputs by name, or "agree":
     what the first config writes. A config that differs is `wrong_result` and cannot win.
+    `mode` holds for this kernel whatever the context and the settings say. `buckets` make many
+    values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
+    the first call in a bucket is the one that is tuned.
     """
     listed = configs if space is None else configs_of(space)
 
@@ -61,6 +67,8 @@ def autotune(
             whet_budget=budget,
             whet_inputs=inputs,
             whet_check=check,
+            whet_mode=mode,
+            whet_buckets=buckets,
         )
 
     return decorator

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
-from whet.core.timing import L2
+from whet.core.timing import L2, Method
 from whet.measure import Timer
 from whet.targets.triton.compile import DeviceLimits
 
@@ -33,6 +33,12 @@ def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
     from whet.measure.cuda import CudaTimer
 
     return CudaTimer(device=index, l2=l2, l2_bytes=l2_bytes, graph=graph)
+
+
+def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
+    """How `timer` would measure, without making one: that talks to the driver."""
+    cleared = describe(index).limits.l2_bytes if l2_bytes is None else l2_bytes
+    return Method("cuda-graph" if graph else "cuda", "cold" if cleared and l2 == "cold" else "warm")
 
 
 def count() -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from whet.core.mode import Mode
+
 Known = tuple[Any, dict[str, Any]]
 Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
@@ -44,21 +46,35 @@ class Plan:
         self.known: dict[Any, Known] = {}
 
 
+class Table:
+    """`plans` by shape of call; `quick` has the first seen with so many positional arguments."""
+
+    def __init__(self) -> None:
+        self.plans: dict[Any, Plan] = {}
+        self.quick: dict[int, Plan] = {}
+
+
 class Cache(dict[Any, Any]):
     """Triton's `cache` of configs by key, as people know and clear it.
 
-    `plans` lead to the same configs more quickly, and `quick` to the plan of the first shape seen
-    with so many positional arguments; both are forgotten whenever the cache is changed by hand.
+    `tables` lead to configs more quickly. There is one for every mode that a context can ask for,
+    and None for none: what is used in one mode may not be what another one wants. All are
+    forgotten whenever the cache is changed by hand.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.plans: dict[Any, Plan] = {}
-        self.quick: dict[int, Plan] = {}
+        self.tables: dict[Mode | None, Table] = {}
+
+    def table(self, asked: Mode | None) -> Table:
+        return self.tables.setdefault(asked, Table())
+
+    @property
+    def plans(self) -> dict[Any, Plan]:
+        return self.table(None).plans
 
     def forget_plans(self) -> None:
-        self.plans.clear()
-        self.quick.clear()
+        self.tables.clear()
 
     def clear(self) -> None:
         super().clear()

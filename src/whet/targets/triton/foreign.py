@@ -13,7 +13,7 @@ from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
-from whet.core.timing import Summary, Timing
+from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.settings import resolve_settings
@@ -46,16 +46,23 @@ def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, 
     return timings
 
 
+FOREIGN = Method("do_bench")
+
+
+def apart(workload: Workload) -> Workload:
+    """The workload that a user's own benchmark is kept under."""
+    return replace(workload, toolchain=FrozenMap({**workload.toolchain, "timer": FOREIGN.timer}))
+
+
 def keep(
     store: Store, workload: Workload, menu: Menu, timings: Mapping[Any, Sequence[float]]
 ) -> None:
     """Writes down what somebody else's benchmark said, as that and as nothing of ours.
 
-    It is a workload of its own, so that no timing of whet's is ever compared with it.
+    It is `apart`, so that no timing of whet's is ever compared with it.
     """
-    apart = replace(workload, toolchain=FrozenMap({**workload.toolchain, "timer": "do_bench"}))
     run = Run(
-        workload=apart,
+        workload=apart(workload),
         space_id=menu.space.id,
         space_size=menu.space.count,
         search="grid",
@@ -86,7 +93,7 @@ def _foreign_trial(run: Run, config: Config, said: Any) -> Trial:
         workload_id=run.workload.id,
         config=config,
         status=Status.OK if known else Status.RUN_ERROR,
-        timing=None if summary is None else Timing((), "do_bench", foreign=summary),
+        timing=None if summary is None else Timing((), FOREIGN.timer, foreign=summary),
         error="" if known else "the benchmark function gave no time for it",
         run_id=run.id,
         created=time.time(),

@@ -15,8 +15,9 @@ from whet.core.event import Event, RunStarted, TrialFinished
 from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.targets.triton import device
-from whet.targets.triton.autotuner import Autotuner, _workload_key
+from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
+from whet.targets.triton.keys import workload_key
 from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
 
@@ -144,7 +145,11 @@ def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
     finally:
         tuner.nargs = None
     return TritonTarget(
-        call, configs, _workload_key(tuner.keys, passed), tuner.whet_timer, temporary()
+        call,
+        configs,
+        workload_key(tuner.keys, passed, tuner.whet_buckets),
+        tuner.whet_timer,
+        temporary(),
     )
 
 
@@ -206,11 +211,13 @@ class _Watch:
 
 @contextmanager
 def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
-    """Nothing that this process or Triton's own file has chosen before answers the call."""
-    before = tuner.cache_results, tuner.whet_events
+    """Nothing that this process or Triton's own file has chosen before answers the call, and it
+    tunes whatever the mode."""
+    before = tuner.cache_results, tuner.whet_events, tuner.whet_mode
     tuner.cache.clear()
-    tuner.cache_results, tuner.whet_events, tuner.whet_result = False, events, None
+    tuner.cache_results, tuner.whet_events, tuner.whet_mode = False, events, "tune"
+    tuner.whet_result = None
     try:
         yield
     finally:
-        tuner.cache_results, tuner.whet_events = before
+        tuner.cache_results, tuner.whet_events, tuner.whet_mode = before

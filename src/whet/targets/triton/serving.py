@@ -8,6 +8,7 @@ from typing import Any
 
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
+from whet.store.bundle import active_bundle
 from whet.targets.triton.compile import Request
 from whet.targets.triton.portable import (
     RELATED,
@@ -22,6 +23,7 @@ from whet.targets.triton.portable import (
     portable_key,
     toolchain,
 )
+from whet.targets.triton.shelf import BundleShelf
 from whet.targets.triton.surroundings import say_once
 
 # Kernels, by the start of their keys, whose absence from the shelves has been looked into.
@@ -30,13 +32,22 @@ _explained: set[str] = set()
 
 def active_shelves() -> list[BinaryShelf]:
     """Where the settings say that packed kernels are, in the order in which they are asked."""
-    folder = resolve_settings().settings.binaries
-    if folder is None:
-        return []
-    if not Path(folder).expanduser().is_dir():
+    settings = resolve_settings().settings
+    shelves: list[BinaryShelf] = []
+    folder = settings.binaries
+    if folder is not None and Path(folder).expanduser().is_dir():
+        shelves.append(FolderShelf(folder))
+    elif folder is not None:
         say_once(f"there are no packed kernels in {folder}, which is no folder: all is compiled")
-        return []
-    return [FolderShelf(folder)]
+    if settings.bundle is not None:
+        try:
+            bundle = active_bundle(settings.bundle)
+        except WhetError as error:
+            say_once(f"whet uses no bundle: {error}")
+        else:
+            if bundle.binary_keys():
+                shelves.append(BundleShelf(bundle))
+    return shelves
 
 
 def serve(make_request: Callable[[], Request]) -> None:

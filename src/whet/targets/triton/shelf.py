@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whet.core.errors import WhetError
+from whet.store.bundle import Bundle
 
 MOST_FILES = 16
 MOST_BYTES = 128 * 2**20
@@ -144,6 +145,34 @@ class FolderShelf:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+class BundleShelf:
+    """The packed kernels of a bundle, which is only read."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    def keys(self) -> Iterator[str]:
+        return iter(self._bundle.binary_keys())
+
+    def get(self, key: str) -> PackedKernel | None:
+        check_key(key)
+        files = self._bundle.binary_files(key)
+        if not files:
+            return None
+        try:
+            metadata, declared = _parsed(files.get(METADATA, b""), key)
+            return PackedKernel(
+                key, metadata, {n: _checked(n, files.get(n, b""), d) for n, d in declared}
+            )
+        except BinaryError as error:
+            raise BinaryError(
+                f"the packed kernel {key} of the bundle is damaged: {error}"
+            ) from None
+
+    def put(self, packed: PackedKernel) -> None:
+        raise BinaryError("a bundle is not written to; pack it again with whet pack")
+
+
 def _read(path: Path, most: int) -> bytes:
     """A plain file of at most so many bytes; links are not followed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -173,6 +202,10 @@ def _file(folder: Path, name: str, declared: Mapping[str, Any]) -> bytes:
         body = _read(folder / name, declared["bytes"])
     except OSError as error:
         raise BinaryError(f"{name} cannot be read: {error.strerror}") from None
+    return _checked(name, body, declared)
+
+
+def _checked(name: str, body: bytes, declared: Mapping[str, Any]) -> bytes:
     if len(body) != declared["bytes"] or hashlib.sha256(body).hexdigest() != declared.get("sha256"):
         raise BinaryError(f"{name} is not what was packed")
     return body

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.core.errors import WhetError
+from whet.core.mode import Mode
+from whet.engine.policy import open_for
 from whet.engine.settings import Settings
 from whet.store import MemoryStore, Store, open_store, over_bundle, store_path
 
@@ -40,6 +42,7 @@ class _Kept:
     path: Path
     store: Store
     identity: tuple[int, int]
+    writing: bool
     users: int = 0
 
 
@@ -48,20 +51,25 @@ _keeping = threading.Lock()
 
 
 @contextlib.contextmanager
-def opened(settings: Settings) -> Iterator[Store]:
+def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
     """A store that cannot be used must not stop a kernel from running.
+
+    It is opened for writing where the mode writes, and made only then.
 
     The last one on disk stays open, since closing it costs milliseconds and the next shape may
     come at once; it is opened anew where somebody has put another file in its place.
     """
     try:
         path = store_path(settings.store)
-        kept = None if path is None else _taken(path.absolute())
+        writing = mode in ("tune", "record")
+        known = path is not None and (writing or path.exists())
+        kept = _taken(path.absolute(), writing) if path is not None and known else None
     except WhetError as error:
         say_once(f"whet does not remember: {error}")
         path, kept = None, None
     if kept is None:
-        yield _over_bundle(MemoryStore(), settings)
+        with MemoryStore() if path is None else open_for(mode, path) as store:
+            yield _over_bundle(store, settings)
         return
     try:
         yield _over_bundle(kept.store, settings)
@@ -83,14 +91,19 @@ def _over_bundle(store: Store, settings: Settings) -> Store:
         return store
 
 
-def _taken(path: Path) -> _Kept:
+def _taken(path: Path, writing: bool) -> _Kept:
     global _last
     with _keeping:
-        if _last is None or _last.path != path or _identity(path) != _last.identity:
-            store = open_store(path)
+        if (
+            _last is None
+            or _last.path != path
+            or _identity(path) != _last.identity
+            or (writing and not _last.writing)
+        ):
+            store = open_store(path, read_only=not writing)
             if _last is not None and not _last.users:
                 _last.store.close()
-            _last = _Kept(path, store, _identity(path))
+            _last = _Kept(path, store, _identity(path), writing)
         _last.users += 1
         return _last
 

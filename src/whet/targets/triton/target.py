@@ -14,13 +14,16 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.missed import place_of, summarised
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compile_kernel
-from whet.targets.triton.configs import Menu
+from whet.targets.triton.configs import Menu, plain_config
+from whet.targets.triton.foreign import FOREIGN, apart
+from whet.targets.triton.keys import input_key
 from whet.targets.triton.locks import OneAtATime
 from whet.targets.triton.portable import BinaryShelf
 from whet.targets.triton.serving import active_shelves, packed_for
@@ -41,9 +44,16 @@ class TritonTarget:
         key: Mapping[str, Any],
         make_timer: Callable[[], Timer],
         locks: Path,
+        foreign: bool = False,
+        *,
+        glance: bool = False,
     ) -> None:
+        """With `foreign`, what a benchmark function of the user's own has said of it. With
+        `glance` nothing will be measured, and no timer is made to say how it would be."""
         self.call = call
-        self.menu = _menu(call.tuner, configs)
+        self._configs = configs
+        self._foreign = foreign
+        self._glance = glance
         self.name = str(call.tuner.base_fn.__name__)
         self._key = FrozenMap(key)
         self._make_timer = make_timer
@@ -51,13 +61,40 @@ class TritonTarget:
         self._index = device.current_index()
         self._limits = device.limits(self._index)
 
+    @cached_property
+    def menu(self) -> Menu:
+        return _menu(self.call.tuner, self._configs)
+
     @property
     def space(self) -> Space:
         return self.menu.space
 
+    def first(self) -> Config:
+        return plain_config(self._configs[0])
+
+    def offers(self, config: Config) -> bool:
+        return self._found(config) is not None
+
+    def triton(self, config: Config) -> Any:
+        found = self._found(config)
+        if found is None:
+            raise KeyError(config)
+        return found
+
+    def _found(self, config: Config) -> Any:
+        """Without a `Menu`, which takes milliseconds to make for a hundred configs, except where
+        hooks are part of the config's name."""
+        if "pre_hook" in config:
+            return self.menu.triton(config) if config in self.space else None
+        alike = (one for one in self._configs if _may_be(one, config))
+        return next((one for one in alike if plain_config(one) == config), None)
+
     @cached_property
     def method(self) -> Method:
-        return Method(self._timer.name, getattr(self._timer, "l2", "none"))
+        if self._foreign:
+            return FOREIGN
+        told: Method | None = self.call.tuner.whet_method() if self._glance else None
+        return told or Method(self._timer.name, getattr(self._timer, "l2", "none"))
 
     @cached_property
     def _timer(self) -> Timer:
@@ -74,13 +111,34 @@ class TritonTarget:
     def _workload(self) -> Workload:
         import triton
 
-        return Workload(
+        workload = Workload(
             kernel=self.name,
             fingerprint=fingerprint(self.call.tuner.fn),
             device=device.describe(self._index),
             key=self._key,
             toolchain=FrozenMap({"triton": triton.__version__}),
         )
+        return apart(workload) if self._foreign else workload
+
+    def defined_at(self) -> str:
+        tuner = self.call.tuner
+        return place_of(tuner.base_fn.__code__.co_filename, lambda value: _leads_to(value, tuner))
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        named = self.call.named
+        return {name: named[name] for name in self.call.tuner.arg_names if name in named}
+
+    def tune_key(self) -> Mapping[str, Any]:
+        tuner, named = self.call.tuner, self.call_arguments()
+        arguments = [summarised(name, value) for name, value in named.items()]
+        if tuner.whet_inputs is None:
+            return {one.name: one.value for one in arguments if one.name in tuner.keys}
+        return input_key(tuner.whet_inputs, arguments)[0]
+
+    def tune_needs(self) -> str:
+        if self.call.tuner.whet_inputs is not None:
+            return ""
+        return "which takes whet.autotune(…, inputs=…), a function from a key to (grid, args)"
 
     def reject(self, config: Config) -> str | None:
         return None
@@ -114,6 +172,27 @@ class TritonTarget:
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
         return LoadedTriton(self.call, self.menu.triton(config))
+
+
+def _may_be(one: Any, config: Config) -> bool:
+    """Quickly; what is no plain value may be anything."""
+    values = one.all_kwargs()
+    return len(values) == len(config) and all(
+        name in config and (type(value) not in _PLAIN or value == config[name])
+        for name, value in values.items()
+    )
+
+
+_PLAIN = (bool, int, float, str)
+
+
+def _leads_to(value: Any, tuner: Any) -> bool:
+    """Also where `triton.heuristics` is on the outside."""
+    for _ in range(8):
+        if value is tuner:
+            return True
+        value = getattr(value, "__dict__", {}).get("fn")
+    return False
 
 
 _Contents = list[tuple[Any, dict[str, Any], Any]]

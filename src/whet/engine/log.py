@@ -1,0 +1,76 @@
+"""One line a tuning event, on the standard logger "whet".
+
+    event=chosen kernel=matmul key="M=512 dtype=f16" device="NVIDIA H200" pick="BM=64 num_warps=4"
+    source=exact cost_s=0.0021 reason="tuned for this workload"
+
+Silent unless the program listens to that logger; `WHET_LOG=info` prints to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from typing import Literal
+
+from whet.core.config import Config
+from whet.core.workload import Workload
+
+logger = logging.getLogger("whet")
+logger.addHandler(logging.NullHandler())
+
+_PLAIN = re.compile(r"[\w.:/+\-]+")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+
+
+class _Stderr(logging.Handler):
+    """Whatever `sys.stderr` is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"whet: {record.getMessage()}", file=sys.stderr)
+
+
+_printer = _Stderr()
+
+
+def log_event(
+    event: Literal["tuned", "chosen", "failed", "missed"],
+    workload: Workload,
+    *,
+    pick: Config | None,
+    source: str,
+    cost_s: float,
+    reason: str,
+) -> None:
+    """`source` is where the pick comes from; `cost_s` what getting it took."""
+    _listen()
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    parts = {
+        "event": event,
+        "kernel": workload.kernel,
+        "key": " ".join(f"{name}={value}" for name, value in workload.key.items()),
+        "device": workload.device.name,
+        "pick": "none" if pick is None else str(pick),
+        "source": source,
+        "cost_s": f"{cost_s:.4g}",
+        "reason": reason,
+    }
+    logger.info(" ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
+
+
+def _listen() -> None:
+    level = _LEVELS.get(os.environ.get("WHET_LOG", "").strip().lower())
+    printing = _printer in logger.handlers
+    if level is not None and not printing:
+        logger.addHandler(_printer)
+        logger.setLevel(level)
+    elif level is None and printing:
+        logger.removeHandler(_printer)
+        logger.setLevel(logging.NOTSET)
+
+
+def _quoted(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)

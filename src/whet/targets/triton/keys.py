@@ -1,0 +1,67 @@
+"""What tells one call of a kernel from another."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from whet.core.buckets import Buckets
+from whet.core.miss import Argument
+
+
+def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:
+    """Triton's own key, which people look up in `cache`, with buckets for values."""
+    key = [buckets.value(name, passed[name]) for name in keys if name in passed]
+    key += [str(value.dtype) for value in passed.values() if hasattr(value, "dtype")]
+    return key
+
+
+def workload_key(
+    keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets
+) -> dict[str, Any]:
+    key = {name: _plain(buckets.value(name, passed[name])) for name in keys if name in passed}
+    for name, value in passed.items():
+        if hasattr(value, "dtype"):
+            key[f"{name}.dtype"] = str(value.dtype)
+    return key
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None:
+    for config in configs:
+        conflicts = kwargs.keys() & config.kwargs.keys()
+        if conflicts:
+            raise ValueError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}."
+                " Make sure that you don't re-define auto-tuned symbols."
+            )
+
+
+def input_key(
+    inputs: Callable[..., Any], arguments: Sequence[Argument]
+) -> tuple[dict[str, Any], list[str]]:
+    """What to call `inputs` with to have these arguments again, and the names it needs that the
+    arguments do not tell: `inputs(M, N, dtype)` gets the values of M and N, and the dtype that
+    all tensors share."""
+    values = {one.name: one.value for one in arguments if not one.dtype and _tells(one)}
+    dtypes = {one.dtype.removeprefix("torch.") for one in arguments if one.dtype}
+    key: dict[str, Any] = {}
+    unknown = []
+    for name, parameter in inspect.signature(inputs).parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if name in values:
+            key[name] = values[name]
+        elif name == "dtype" and len(dtypes) == 1:
+            key[name] = next(iter(dtypes))
+        elif parameter.default is parameter.empty:
+            unknown.append(name)
+    return key, unknown
+
+
+def _tells(argument: Argument) -> bool:
+    return argument.value is not None or argument.type == "NoneType"
