@@ -112,7 +112,6 @@ def tune_keys(
     tuner = kernel.tuner
     tuner.whet_search = flags.get("search") or tuner.whet_search
     tuner.whet_budget = flags.get("budget") or tuner.whet_budget
-    tuner.whet_mode = "tune"  # who asks for it by name wants it, whatever holds elsewhere
     done: list[Tuned] = []
     with flags_in_environment(flags), redirect_stdout(sys.stderr):
         with open_store(store):

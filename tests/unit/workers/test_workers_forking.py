@@ -32,7 +32,7 @@ def build():
 
 
 threading.Thread(target=build).start()
-while not built.is_set():
+while not built.wait(0.002):  # or this thread would take the lock again before anybody else
     with no_forks():
         np.linalg.inv(matrix)
 print("both ended")
