@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -59,6 +60,7 @@ class GroupBoard:
         self._answered = False
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         Thread(target=_serve, args=(store, self._calls), name="whet board", daemon=True).start()
+        self._ended = weakref.finalize(self, self._calls.put, None)
 
     def get(self, key: str) -> str | None:
         # A key that is not there would make `get` wait for it.
@@ -73,7 +75,7 @@ class GroupBoard:
         return bytes(found).decode() == text
 
     def close(self) -> None:
-        self._calls.put(None)
+        self._ended()
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         if self._lost:
