@@ -82,7 +82,7 @@ def without_memory() -> AbstractContextManager[Any]:
             return meta
         return value
 
-    class OnMeta(TorchFunctionMode):
+    class OnMeta(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from whet.store import MemoryStore
+from whet.store.bundle_writing import FolderBinaries, write_bundle
 from whet.targets.triton.portable import RELATED
 
 pytest.importorskip("triton")
@@ -226,6 +228,17 @@ def test_a_whole_tuning_in_a_new_process_runs_no_stage(
 
     assert there.stages == []
     assert set(there.compiled) == {True}
+    assert there.said == []
+
+
+def test_kernels_from_a_bundle_run_no_stage_either(packed: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "results.whet"
+    write_bundle(bundle, MemoryStore(), binaries=FolderBinaries(packed))
+
+    there = used(tmp_path / "user", None, WHET_BUNDLE=str(bundle))
+
+    assert there.launches == 6
+    assert there.stages == []
     assert there.said == []
 
 

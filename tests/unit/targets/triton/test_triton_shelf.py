@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from whet.targets.triton.shelf import MOST_BYTES, BinaryError, FolderShelf, PackedKernel
+from whet.store import MemoryStore
+from whet.store.bundle import open_bundle
+from whet.store.bundle_writing import FolderBinaries, write_bundle
+from whet.targets.triton.shelf import (
+    MOST_BYTES,
+    BinaryError,
+    BundleShelf,
+    FolderShelf,
+    PackedKernel,
+)
 
 KEY = "0123456789abcdef" * 3
 OTHER = "f" * 48
@@ -36,6 +45,33 @@ def test_what_was_put_is_got(shelf: FolderShelf) -> None:
     assert shelf.get(KEY) == packed()
     assert KEY in shelf
     assert list(shelf.keys()) == [KEY]
+
+
+def test_a_bundle_gives_what_was_put_and_takes_nothing(shelf: FolderShelf, tmp_path: Path) -> None:
+    shelf.put(packed())
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+
+    with open_bundle(tmp_path / "b.whet") as bundle:
+        bundled = BundleShelf(bundle)
+        assert list(bundled.keys()) == [KEY]
+        assert bundled.get(KEY) == packed()
+        assert bundled.get(OTHER) is None
+        with pytest.raises(BinaryError, match="whet pack"):
+            bundled.put(packed(OTHER))
+
+
+def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
+    shelf: FolderShelf, tmp_path: Path
+) -> None:
+    shelf.put(packed())
+    (shelf.path / KEY / "cubin").write_bytes(b"something else")
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+
+    with (
+        open_bundle(tmp_path / "b.whet") as bundle,
+        pytest.raises(BinaryError, match="cubin is not what was packed"),
+    ):
+        BundleShelf(bundle).get(KEY)
 
 
 def test_what_is_not_there_is_none(shelf: FolderShelf) -> None:
