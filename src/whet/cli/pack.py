@@ -52,10 +52,9 @@ def pack(
 ) -> None:
     """Write what is known into one file."""
     from whet.cli.output import bytes_text, count_text
-    from whet.cli.reading import open_known
     from whet.store.bundle_writing import FolderBinaries, write_bundle
 
-    with open_known(store, bundle=False) as opened:
+    with _known(store, empty=binaries is not None) as opened:
         models = _models(opened, kernel)
         manifest = write_bundle(
             file,
@@ -120,6 +119,19 @@ def unpack(
     if left:
         print(f"{count_text(left, 'compiled kernel')} left in it; --binaries FOLDER takes them out")
     print(f"kept in {place}")
+
+
+def _known(store: str | None, *, empty: bool) -> Store:
+    """What one's own store knows; with `empty`, there need be none."""
+    from whet.cli.reading import NothingKnownError, open_known
+    from whet.store import MemoryStore
+
+    try:
+        return open_known(store, bundle=False)
+    except NothingKnownError:
+        if empty:
+            return MemoryStore()
+        raise
 
 
 def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:

@@ -54,6 +54,13 @@ def test_packing_without_a_store_writes_nothing(whet: Whet) -> None:
     assert not Path("b.whet").exists()
 
 
+def test_compiled_kernels_alone_can_be_packed(whet: Whet) -> None:
+    ran = whet("pack", "b.whet", "--store", "nowhere.db", "--binaries", "compiled")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("b.whet: 1 compiled kernel (")
+    assert not Path("nowhere.db").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
