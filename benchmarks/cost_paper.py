@@ -16,7 +16,6 @@ Parts, each with its own limit of time; without any, all of them, some 7 minutes
 from __future__ import annotations
 
 import argparse
-import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -369,12 +368,11 @@ def main() -> None:
     byte_compile()
     record = Record(options.json)
     wanted = options.parts or list(PARTS)
-    for name in wanted:
-        record.put(name, PARTS[name][0](options))
-    for before, name in zip(itertools.chain([None], wanted), wanted, strict=False):
-        if before:
-            print()
-        PARTS[name][1](record.rows[name])
+    for place, name in enumerate(wanted):
+        measure, show = PARTS[name]
+        record.put(name, measure(options))
+        print(end="\n" if place else "")
+        show(record.rows[name])
 
 
 if __name__ == "__main__":
