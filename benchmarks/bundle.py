@@ -31,8 +31,8 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import SqliteStore
-from whet.store.bundle import open_bundle
-from whet.store.bundle_writing import write_bundle
+from whet.store.bundles.bundle import open_bundle
+from whet.store.bundles.writing import write_bundle
 
 DEVICE = Device("NVIDIA H200", "nvidia", "sm_90", "570.86.15")
 ROUNDS = 9

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.mode import mode
-    from whet.engine.policy import choose
     from whet.engine.tuning import Interrupted, tune
+    from whet.engine.untuned.mode import mode
+    from whet.engine.untuned.policy import choose
     from whet.store import open_store
     from whet.targets.function import function
     from whet.targets.native.target import native
@@ -63,10 +63,10 @@ _HOMES = {
     "UsageError": "whet.core.errors",
     "WhetError": "whet.core.errors",
     "autotune": "whet.targets.triton.decorator",
-    "choose": "whet.engine.policy",
+    "choose": "whet.engine.untuned.policy",
     "function": "whet.targets.function",
     "install": "whet.targets.triton.install",
-    "mode": "whet.engine.mode",
+    "mode": "whet.engine.untuned.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
     "tune": "whet.engine.tuning",

@@ -8,8 +8,8 @@ from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import Match, MemoryStore, OverlayStore, SqliteStore, Store, WorkloadSummary
-from whet.store.bundle import open_bundle
-from whet.store.bundle_writing import write_bundle
+from whet.store.bundles.bundle import open_bundle
+from whet.store.bundles.writing import write_bundle
 from whet.testing.store_kit import (
     BestObligations,
     RunObligations,

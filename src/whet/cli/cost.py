@@ -14,7 +14,7 @@ from whet.core.errors import UsageError, WhetError
 if TYPE_CHECKING:
     from whet.core.run import Run
     from whet.core.timeline import Timeline
-    from whet.engine.account import Tuning
+    from whet.engine.accounts.account import Tuning
     from whet.store import Store, WorkloadSummary
 
 EXAMPLES = """\b
@@ -65,7 +65,7 @@ def cost(
     from whet.cli.cost_text import account_lines
     from whet.cli.output import page, print_json, print_lines
     from whet.cli.reading import NothingKnownError, open_known
-    from whet.engine.account import account
+    from whet.engine.accounts.account import account
 
     try:
         with open_known(store) as opened:
@@ -141,7 +141,7 @@ def _run_named(store: Store, known: Sequence[WorkloadSummary], run_id: str) -> R
 
 
 def _tuning(store: Store, run: Run) -> Tuning:
-    from whet.engine.account import Tuning
+    from whet.engine.accounts.account import Tuning
 
     return Tuning(run, tuple(store.trials(run.workload.id, all=True)), run.first)
 

@@ -17,8 +17,8 @@ from whet.cli.output import (
 )
 from whet.cli.reading import SHORT_ID, moment_text
 from whet.core.config import Config
-from whet.engine.account import Account, Payback, Tuning
-from whet.engine.savings import SAMPLES_EACH
+from whet.engine.accounts.account import Account, Payback, Tuning
+from whet.engine.accounts.savings import SAMPLES_EACH
 
 _WALL_NAMES = {
     "measure": "measuring",

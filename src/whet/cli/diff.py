@@ -13,7 +13,7 @@ from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.core.workload import Workload
-    from whet.engine.difference import Difference
+    from whet.engine.review.difference import Difference
     from whet.store import Store, WorkloadSummary
 
 EXAMPLES = """\b
@@ -55,7 +55,7 @@ def diff(
     is none of the same, and that is said.
     """
     from whet.cli.output import print_json, print_lines
-    from whet.engine.difference import compare_stores
+    from whet.engine.review.difference import compare_stores
     from whet.store import open_store
 
     with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:

@@ -12,8 +12,8 @@ from whet.cli.options import JsonOption, StoreOption, resolved
 
 if TYPE_CHECKING:
     from whet.store import Store
-    from whet.store.bundle import Bundle
-    from whet.store.bundle_format import Manifest
+    from whet.store.bundles.bundle import Bundle
+    from whet.store.bundles.format import Manifest
 
 PACK_EXAMPLES = """\b
 Examples:
@@ -52,7 +52,7 @@ def pack(
 ) -> None:
     """Write what is known into one file."""
     from whet.cli.output import bytes_text, count_text
-    from whet.store.bundle_writing import FolderBinaries, write_bundle
+    from whet.store.bundles.writing import FolderBinaries, write_bundle
 
     with _known(store, empty=binaries is not None) as opened:
         models = _models(opened, kernel)
@@ -84,10 +84,10 @@ def unpack(
 ) -> None:
     """Take a bundle's results into the store."""
     from whet.cli.output import count_text, print_json, print_lines
-    from whet.engine.models import models_beside
+    from whet.engine.untuned.models import models_beside
     from whet.store import open_store
-    from whet.store.bundle import open_bundle
-    from whet.store.bundle_unpacking import unpack_bundle
+    from whet.store.bundles.bundle import open_bundle
+    from whet.store.bundles.unpacking import unpack_bundle
 
     where = resolved(store=store).settings.store
     with open_bundle(file) as bundle:
@@ -136,8 +136,8 @@ def _known(store: str | None, *, empty: bool) -> Store:
 
 def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
-    from whet.engine.inheritance import refresh_models
-    from whet.engine.models import ModelError, models_beside, read_model
+    from whet.engine.untuned.inheritance import refresh_models
+    from whet.engine.untuned.models import ModelError, models_beside, read_model
 
     models = dict(models_beside(store))
     refresh_models(store, kernels, models)
@@ -173,7 +173,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
 
 def _listing(bundle: Bundle) -> list[str]:
     from whet.cli.output import Column, bytes_text, columns, count_text, fields, page, table
-    from whet.store.bundle_format import printable
+    from whet.store.bundles.format import printable
 
     manifest, counts = bundle.manifest, _counts(bundle.manifest)
     parts = [count_text(number, noun) for noun, number in counts.items() if number]

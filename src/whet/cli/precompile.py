@@ -16,7 +16,7 @@ from whet.core.errors import UsageError, WhetError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline import Kernel
-    from whet.targets.triton.precompile import Made, Order
+    from whet.targets.triton.packed.precompile import Made, Order
 
 EXAMPLES = """\b
 Examples:
@@ -78,7 +78,7 @@ def precompile(
     version of Triton.
     """
     from whet.cli.output import columns, print_json, print_lines
-    from whet.targets.triton.portable import FolderShelf
+    from whet.targets.triton.packed.portable import FolderShelf
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
     if configs not in WHICH:
@@ -102,9 +102,9 @@ def _ordered(
     from whet.cli.locate import file_of, guarded, locate
     from whet.engine.target import Target
     from whet.store import MemoryStore, open_store, store_path
-    from whet.targets.triton.architectures import architecture
     from whet.targets.triton.offline import check_inputs, check_key
-    from whet.targets.triton.precompile import orders
+    from whet.targets.triton.packed.architectures import architecture
+    from whet.targets.triton.packed.precompile import orders
 
     names = [name for given in arch for name in given.split(",") if name.strip()]
     if not names:
@@ -136,7 +136,7 @@ def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: bool) -> list[Made]:
-    from whet.targets.triton.precompile import precompile as compile_all
+    from whet.targets.triton.packed.precompile import precompile as compile_all
 
     done = 0
     shown = not quiet and sys.stderr.isatty()

@@ -23,9 +23,9 @@ from whet.cli.options import (
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from whet.engine.review.verify import Verification
     from whet.engine.settings import Settings
     from whet.engine.target import Target
-    from whet.engine.verify import Verification
     from whet.store import Store
     from whet.targets.triton.offline import Kernel
 
@@ -183,7 +183,7 @@ def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) ->
 
 
 def _checked(target: Target, what: str, asked: _Asked) -> Checked:
-    from whet.engine.verify import verify as measure_again
+    from whet.engine.review.verify import verify as measure_again
 
     if not asked.quiet:
         print(f"verifying {what}", file=sys.stderr)

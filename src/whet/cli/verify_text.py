@@ -17,7 +17,7 @@ from whet.cli.output import (
     wrap,
 )
 from whet.cli.reading import problem_text
-from whet.engine.verify import Verdict, Verification
+from whet.engine.review.verify import Verdict, Verification
 from whet.measure.stats import Ratio, percent_text
 
 if TYPE_CHECKING:

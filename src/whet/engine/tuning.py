@@ -23,26 +23,26 @@ from whet.core.run import Outcome, Result, Run
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import LimitKind, Trial
-from whet.engine.adoption import adopt
-from whet.engine.agreement import Agreed, Agreement, Progress
-from whet.engine.board import Board, BoardLostError, group_board
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.accounts.timeline import TimelineKeeper
 from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Shield
 from whet.engine.known import Knowledge, relatives
 from whet.engine.learning import learned
-from whet.engine.ledger import WallLedger
 from whet.engine.log import log_event
-from whet.engine.missed import not_tuned
-from whet.engine.mode import current_mode
 from whet.engine.plan import Plan
-from whet.engine.policy import choose, open_for, own_mode, stored_result
+from whet.engine.ranks.adoption import adopt
+from whet.engine.ranks.agreement import Agreed, Agreement, Progress
+from whet.engine.ranks.board import Board, BoardLostError, group_board
+from whet.engine.ranks.turns import turn
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits, Target
-from whet.engine.timeline import TimelineKeeper
-from whet.engine.turns import turn
+from whet.engine.untuned.missed import not_tuned
+from whet.engine.untuned.mode import current_mode
+from whet.engine.untuned.policy import choose, open_for, own_mode, stored_result
 from whet.engine.workbench import Workbench
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy

@@ -15,7 +15,7 @@ from whet.core.event import BuildFinished, Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
-from whet.engine.ledger import WallLedger
+from whet.engine.accounts.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target

@@ -61,7 +61,7 @@ def open_if_there(
 
 def _bundled(path: str | Path) -> Store:
     """Imported when used: few have a bundle, and everybody imports this."""
-    from whet.store.bundle import active_bundle
+    from whet.store.bundles.bundle import active_bundle
 
     return active_bundle(path).store
 

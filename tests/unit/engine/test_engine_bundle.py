@@ -12,7 +12,7 @@ from whet.core.config import Config
 from whet.core.errors import BundleError
 from whet.core.event import TrialFinished
 from whet.store import MemoryStore, open_store
-from whet.store.bundle_writing import write_bundle
+from whet.store.bundles.writing import write_bundle
 from whet.testing.fake_target import FakeTarget
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whet.engine import tune
-from whet.engine.ledger import WallLedger
+from whet.engine.accounts.ledger import WallLedger
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, Reading, Runnable, Warm
 from whet.store.memory import MemoryStore

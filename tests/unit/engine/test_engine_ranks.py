@@ -19,10 +19,10 @@ from whet.core.run import Outcome, Result
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine import tune
-from whet.engine.agreement import Agreed
-from whet.engine.policy import choose
+from whet.engine.ranks.agreement import Agreed
+from whet.engine.ranks.turns import turn
 from whet.engine.settings import Settings
-from whet.engine.turns import turn
+from whet.engine.untuned.policy import choose
 from whet.store import Store, open_store
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget

@@ -17,7 +17,7 @@ from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine import tune
-from whet.engine.verify import verify
+from whet.engine.review.verify import verify
 from whet.store import MemoryStore, Store
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel

@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.core.status import Status
 from whet.store import MemoryStore, Store
-from whet.store.bundle_writing import write_bundle
+from whet.store.bundles.writing import write_bundle
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 
 KEY = "ab" * 16

@@ -16,10 +16,10 @@ import whet
 from whet.core.config import Config
 from whet.core.errors import StoreError, UsageError
 from whet.store import Match, MemoryStore, MergeReport, SqliteStore
-from whet.store.bundle import active_bundle, open_bundle
-from whet.store.bundle_unpacking import unpack_bundle
-from whet.store.bundle_writing import FolderBinaries, write_bundle
-from whet.store.bundle_zip import Archive
+from whet.store.bundles.archive import Archive
+from whet.store.bundles.bundle import active_bundle, open_bundle
+from whet.store.bundles.unpacking import unpack_bundle
+from whet.store.bundles.writing import FolderBinaries, write_bundle
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import in_child
 
@@ -246,7 +246,7 @@ class Counting(Archive):
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     reads: Counter[str] = Counter()
     monkeypatch.setattr(Counting, "read_bytes", reads, raising=False)
-    monkeypatch.setattr("whet.store.bundle.Archive", Counting)
+    monkeypatch.setattr("whet.store.bundles.bundle.Archive", Counting)
     return reads
 
 

@@ -21,8 +21,8 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.missed import place_of
 from whet.engine.target import BenchLimits
+from whet.engine.untuned.missed import place_of
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.targets import fingerprint
 from whet.targets.host import host_device

@@ -17,9 +17,9 @@ from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.timing import Method
-from whet.engine.mode import asked, current_mode
-from whet.engine.policy import choose
 from whet.engine.settings import resolve_settings
+from whet.engine.untuned.mode import asked, current_mode
+from whet.engine.untuned.policy import choose
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from whet.targets.triton.compile import DeviceLimits, Request
-from whet.targets.triton.serving import serve
+from whet.targets.triton.packed.serving import serve
 
 _local = threading.local()
 

@@ -20,7 +20,7 @@ from whet.core.status import Status
 from whet.workers.stages import stage
 
 if TYPE_CHECKING:
-    from whet.targets.triton.portable import PackedKernel
+    from whet.targets.triton.packed.portable import PackedKernel
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any
 
 def _placed(packed: PackedKernel, request: Request) -> bool:
     """False where it could not be used; the kernel is then compiled."""
-    from whet.targets.triton.portable import place
+    from whet.targets.triton.packed.portable import place
 
     limit, needed = request.limits.shared_bytes, packed.metadata["produced"]["shared"]
     if limit is not None and needed > limit:

@@ -23,7 +23,7 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.capture import ready_to_fork
 from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu
-from whet.targets.triton.serving import active_shelves, packed_for
+from whet.targets.triton.packed.serving import active_shelves, packed_for
 
 
 def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, list[float]]:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.engine.turns import file_lock
+from whet.engine.ranks.turns import file_lock
 from whet.measure import Bench, FirstLook, Hopeless, Reading, Round
 from whet.measure.bench import Built
 

@@ -14,8 +14,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.missed import place_of, summarised
 from whet.engine.target import BenchLimits
+from whet.engine.untuned.missed import place_of, summarised
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
@@ -25,8 +25,8 @@ from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.foreign import FOREIGN, apart
 from whet.targets.triton.keys import input_key
 from whet.targets.triton.locks import OneAtATime
-from whet.targets.triton.portable import BinaryShelf
-from whet.targets.triton.serving import active_shelves, packed_for
+from whet.targets.triton.packed.portable import BinaryShelf
+from whet.targets.triton.packed.serving import active_shelves, packed_for
 from whet.targets.triton.source import fingerprint
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from whet.core.errors import StoreError
 from whet.core.mode import Mode
-from whet.engine.missed import not_tuned
-from whet.engine.policy import choose, first_choice
 from whet.engine.settings import resolve_settings
+from whet.engine.untuned.missed import not_tuned
+from whet.engine.untuned.policy import choose, first_choice
 from whet.targets.triton.surroundings import opened, say_once
 from whet.targets.triton.target import TritonTarget
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.store.bundle_writing import write_bundle
+from whet.store.bundles.writing import write_bundle
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 

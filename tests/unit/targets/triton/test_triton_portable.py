@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from whet.store import MemoryStore
-from whet.store.bundle_writing import FolderBinaries, write_bundle
-from whet.targets.triton.portable import RELATED
+from whet.store.bundles.writing import FolderBinaries, write_bundle
+from whet.targets.triton.packed.portable import RELATED
 
 pytest.importorskip("triton")
 
@@ -99,10 +99,10 @@ with fake_driver(arch) as driver, warnings.catch_warnings(record=True) as said:
 KEYS_OF = """
 import json, os, sys
 from whet.store import MemoryStore
-from whet.targets.triton.architectures import architecture
+from whet.targets.triton.packed.architectures import architecture
 from whet.targets.triton.offline import kernel_of
-from whet.targets.triton.portable import portable_key
-from whet.targets.triton.precompile import orders
+from whet.targets.triton.packed.portable import portable_key
+from whet.targets.triton.packed.precompile import orders
 
 sys.path.insert(0, os.getcwd())
 import kernels

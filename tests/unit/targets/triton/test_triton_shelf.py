@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from whet.store import MemoryStore
-from whet.store.bundle import open_bundle
-from whet.store.bundle_writing import FolderBinaries, write_bundle
-from whet.targets.triton.shelf import (
+from whet.store.bundles.bundle import open_bundle
+from whet.store.bundles.writing import FolderBinaries, write_bundle
+from whet.targets.triton.packed.shelf import (
     MOST_BYTES,
     BinaryError,
     BundleShelf,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from whet.targets.triton.architectures import Unit, occupancy
+from whet.targets.triton.packed.architectures import Unit, occupancy
 
 _REGISTERS, _FRAME = 0x2F, 0x11
 _SIZED = 0x04

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from whet.store.bundle_format import (
+from whet.store.bundles.format import (
     MANIFEST,
     MAX_ENTRIES,
     MAX_FILE_BYTES,

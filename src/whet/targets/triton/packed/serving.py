@@ -8,9 +8,9 @@ from typing import Any
 
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
-from whet.store.bundle import active_bundle
+from whet.store.bundles.bundle import active_bundle
 from whet.targets.triton.compile import Request
-from whet.targets.triton.portable import (
+from whet.targets.triton.packed.portable import (
     RELATED,
     BinaryShelf,
     CacheSlot,
@@ -23,7 +23,7 @@ from whet.targets.triton.portable import (
     portable_key,
     toolchain,
 )
-from whet.targets.triton.shelf import BundleShelf
+from whet.targets.triton.packed.shelf import BundleShelf
 from whet.targets.triton.surroundings import say_once
 
 # Kernels, by the start of their keys, whose absence from the shelves has been looked into.

@@ -23,7 +23,7 @@ from whet.core.config import Config
 from whet.core.errors import TuningFailedError
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.engine.board import Board, BoardLostError
+from whet.engine.ranks.board import Board, BoardLostError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whet.core.errors import WhetError
-from whet.store.bundle import Bundle
+from whet.store.bundles.bundle import Bundle
 
 MOST_FILES = 16
 MOST_BYTES = 128 * 2**20

@@ -17,8 +17,8 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.known import timed_like
-from whet.engine.models import KeptModel, ModelError, Models, models_beside, read_model
 from whet.engine.target import Target
+from whet.engine.untuned.models import KeptModel, ModelError, Models, models_beside, read_model
 from whet.learn.columns import Extra
 from whet.learn.costmodel import CostModel
 from whet.learn.inherit import (

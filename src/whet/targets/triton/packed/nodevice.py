@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from whet.core.device import Device
-from whet.targets.triton.architectures import Architecture
+from whet.targets.triton.packed.architectures import Architecture
 
 # Kernels keep what they know of a device under its number, so each architecture has one of its own,
 # far from those of real devices.

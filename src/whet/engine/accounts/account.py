@@ -15,8 +15,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine import savings
-from whet.engine.savings import (
+from whet.engine.accounts import savings
+from whet.engine.accounts.savings import (
     Builds,
     Cache,
     Cutting,

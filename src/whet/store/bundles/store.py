@@ -13,9 +13,9 @@ from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.bundle_format import bundle_error, index_entry, model_entry, store_entry
-from whet.store.bundle_records import IndexLine, Lines, divided, indexed
-from whet.store.bundle_zip import Archive
+from whet.store.bundles.archive import Archive
+from whet.store.bundles.format import bundle_error, index_entry, model_entry, store_entry
+from whet.store.bundles.records import IndexLine, Lines, divided, indexed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.memory import Shelf

@@ -14,8 +14,8 @@ from whet.core.status import Status
 from whet.core.timing import CONFIDENCE, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.beside import Beside, measure_beside
-from whet.engine.occasions import ratio_between, why_not_comparable
+from whet.engine.review.beside import Beside, measure_beside
+from whet.engine.review.occasions import ratio_between, why_not_comparable
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
 from whet.measure.policy import DuelPolicy

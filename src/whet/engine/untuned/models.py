@@ -19,7 +19,7 @@ from typing import Any
 from whet.core.errors import UsageError
 from whet.learn.costmodel import CostModel
 from whet.store import SqliteStore, Store
-from whet.store.bundle_store import BundleStore
+from whet.store.bundles.store import BundleStore
 from whet.store.overlay import OverlayStore
 
 Models = MutableMapping[str, str]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whet.core.errors import UsageError
 from whet.core.trial import new_id
-from whet.store.bundle import Bundle
+from whet.store.bundles.bundle import Bundle
 from whet.store.protocol import MergeReport, Store
 
 

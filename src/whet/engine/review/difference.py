@@ -9,7 +9,7 @@ from typing import Literal
 from whet.core.config import Config
 from whet.core.timing import Timing
 from whet.core.workload import Workload
-from whet.engine.occasions import ratio_between, why_not_comparable
+from whet.engine.review.occasions import ratio_between, why_not_comparable
 from whet.measure.policy import RacePolicy
 from whet.measure.stats import Ratio
 from whet.store import Store, WorkloadSummary

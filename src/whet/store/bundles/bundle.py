@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
-from whet.store.bundle_format import (
+from whet.store.bundles.archive import Archive
+from whet.store.bundles.format import (
     METADATA,
     Manifest,
     binary_entry,
     bundle_error,
     parsed,
 )
-from whet.store.bundle_store import BundleStore
-from whet.store.bundle_zip import Archive
+from whet.store.bundles.store import BundleStore
 
 _BINARIES = "binaries/"
 _MODELS = "models/"

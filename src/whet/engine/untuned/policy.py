@@ -14,13 +14,13 @@ from whet.core.run import Choice, Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.inheritance import inherited
 from whet.engine.known import timed_like
 from whet.engine.log import log_event, logger
-from whet.engine.missed import miss_for, not_tuned
-from whet.engine.mode import current_mode
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
+from whet.engine.untuned.inheritance import inherited
+from whet.engine.untuned.missed import miss_for, not_tuned
+from whet.engine.untuned.mode import current_mode
 from whet.store import Store, open_if_there, open_store
 
 

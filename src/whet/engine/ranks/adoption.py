@@ -10,8 +10,8 @@ from whet.core.errors import StoreError, TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
 from whet.core.trial import Trial, new_id
-from whet.engine.agreement import Agreed
-from whet.engine.ledger import WallLedger
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.ranks.agreement import Agreed
 from whet.store import Store
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from whet.core.errors import BundleError
 from whet.core.frozen import FrozenMap
-from whet.store.shapes import BOOLEAN, COUNT, NAME, TEXT, Kind, MapOf, check
+from whet.store.bundles.shapes import BOOLEAN, COUNT, NAME, TEXT, Kind, MapOf, check
 
 FORMAT = "whet-bundle"
 VERSION = 1

@@ -19,7 +19,8 @@ from whet.core.errors import BundleError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome
 from whet.core.trial import new_id
-from whet.store.bundle_format import (
+from whet.store.bundles.archive import Archive
+from whet.store.bundles.format import (
     MANIFEST,
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -35,8 +36,7 @@ from whet.store.bundle_format import (
     model_entry,
     store_entry,
 )
-from whet.store.bundle_records import Group, group_lines, joined, summary_lines
-from whet.store.bundle_zip import Archive
+from whet.store.bundles.records import Group, group_lines, joined, summary_lines
 from whet.store.protocol import Store, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.

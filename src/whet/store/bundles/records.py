@@ -16,12 +16,8 @@ from whet.core.errors import WhetError
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.bundle_format import parsed
-from whet.store.memory import Shelf
-from whet.store.merging import run_end
-from whet.store.protocol import WorkloadSummary
-from whet.store.rows import storable
-from whet.store.shapes import (
+from whet.store.bundles.format import parsed
+from whet.store.bundles.shapes import (
     BOOLEAN,
     COUNT,
     INTEGER,
@@ -35,6 +31,10 @@ from whet.store.shapes import (
     check,
     one_of,
 )
+from whet.store.memory import Shelf
+from whet.store.merging import run_end
+from whet.store.protocol import WorkloadSummary
+from whet.store.rows import storable
 
 _WORKLOAD = {
     "kernel": NAME,

@@ -1,0 +1,1 @@
+"""Ranks and processes that agree on one choice."""

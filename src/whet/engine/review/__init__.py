@@ -1,0 +1,1 @@
+"""Stored results looked at again: measured anew, or beside another store's."""

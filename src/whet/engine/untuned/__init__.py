@@ -1,0 +1,1 @@
+"""What to use where nothing is tuned: modes, stored results, inheritance."""

@@ -1,0 +1,1 @@
+"""Kernels compiled without a device, and used elsewhere in place of compiling."""
