@@ -15,6 +15,7 @@ from whet.learn.features import Features, Points
 from whet.learn.gaussian import matern
 from whet.learn.prior import Prior
 from whet.learn.rules import Rules
+from whet.learn.threads import one_thread
 from whet.search.candidates import Candidates
 from whet.search.outcomes import Outcomes, Risk
 
@@ -51,6 +52,10 @@ class Modelled:
         self._stored_by_rule: Floats = np.empty(0)
 
     def ask(self, n: int) -> list[Config]:
+        with one_thread():
+            return self._asked(n)
+
+    def _asked(self, n: int) -> list[Config]:
         asked: list[Config] = []
         while len(asked) < n:
             row = self._next()
@@ -63,6 +68,10 @@ class Modelled:
         return asked
 
     def tell(self, trials: Sequence[Trial]) -> None:
+        with one_thread():
+            self._told(trials)
+
+    def _told(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             row = self._candidates.row(trial.config)
             if row is None:
