@@ -82,7 +82,7 @@ class Refinement:
         allowance: Allowance,
         settings: Settings | None = None,
     ) -> None:
-        """Without `candidates`, those that may be inherited, else some of the space."""
+        """Without `candidates`, those that may be inherited, then some of the space."""
         self.choice = choice
         self.allowance = allowance
         self.failure: str | None = None
@@ -106,11 +106,15 @@ class Refinement:
 
     def step(self, around: AbstractContextManager[object] | None = None) -> None:
         """The same for a call that the allowance has counted already."""
-        if self.done:
-            return
-        with self.allowance.spending() as alone:
-            if alone and not self.done and self.allowance.covers(self._expected_s):
-                self._advance(around or nullcontext())
+        if not self.done:
+            with self.allowance.spending() as alone:
+                if alone:
+                    self.turn(around)
+
+    def turn(self, around: AbstractContextManager[object] | None = None) -> None:
+        """The same within the allowance's `spending`."""
+        if not self.done and self.allowance.covers(self._expected_s):
+            self._advance(around or nullcontext())
 
     def at_end(self, call: Callable[[], object]) -> None:
         """`call` is made when it is done, given up or closed."""
@@ -165,13 +169,13 @@ class Refinement:
         self._settle(race)
 
     def _rivals(self) -> list[Config]:
+        """What may be inherited, the author's first config, and for want of these any other."""
         wanted = self._candidates
         if wanted is None:
-            # One more, since the config in use may be among them.
-            wanted = inheritance_candidates(self._target, self._store, CANDIDATES + 1)
-        if not wanted:
-            rng = np.random.default_rng(self._settings.seed)
-            wanted = self._target.space.sample(rng, CANDIDATES + 1)
+            space, rng = self._target.space, np.random.default_rng(self._settings.seed)
+            known = inheritance_candidates(self._target, self._store, CANDIDATES + 1)
+            first = [] if space.first is None else [space.first]
+            wanted = list(dict.fromkeys([*known, *first, *space.sample(rng, CANDIDATES + 1)]))
         return [config for config in wanted if config != self.choice.config][:CANDIDATES]
 
     def _settle(self, race: IdleRace) -> None:

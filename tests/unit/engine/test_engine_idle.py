@@ -96,7 +96,8 @@ def test_nothing_is_run_before_it_is_paid_for() -> None:
     refinement = a_refinement(target, MemoryStore())
     for _ in range(100):
         refinement.after_call()
-    assert target.looked == [] and target.device.clock() == 0
+    assert target.looked == []
+    assert target.device.clock() == 0
 
 
 def test_a_pause_between_calls_earns_no_more_than_a_slow_call() -> None:
@@ -146,7 +147,8 @@ def test_equal_configs_leave_the_one_in_use() -> None:
     serve(target, refinement)
     assert refinement.choice.config == FIRST
     (run,) = store.runs(target.workload().id)
-    assert run.best == FIRST and set(run.equals) == {FAST, SLOW}
+    assert run.best == FIRST
+    assert set(run.equals) == {FAST, SLOW}
 
 
 def test_its_run_is_finished_and_does_not_answer_a_whole_tuning() -> None:
@@ -171,7 +173,8 @@ def test_a_config_that_fails_is_written_down_and_drops_out(building: bool) -> No
     serve(target, refinement)
     assert refinement.choice.config == SLOW
     trial = store.latest(target.workload().id, FAST.id)
-    assert trial is not None and trial.timing is None
+    assert trial is not None
+    assert trial.timing is None
     assert (trial.status, trial.error) == (Status.RUN_ERROR, "it broke")
 
 
@@ -179,8 +182,10 @@ def test_a_config_that_is_clearly_slower_is_dropped_at_first_sight() -> None:
     target, store = a_target({1: 10_000, 2: 90_000}), MemoryStore()
     serve(target, a_refinement(target, store))
     slower = store.latest(target.workload().id, FAST.id)
-    assert slower is not None and slower.status is Status.OUTRACED
-    assert slower.timing is not None and len(slower.timing.samples) <= 2
+    assert slower is not None
+    assert slower.status is Status.OUTRACED
+    assert slower.timing is not None
+    assert len(slower.timing.samples) <= 2
 
 
 def test_a_config_in_use_that_fails_ends_it_without_a_word_to_the_caller(
@@ -194,7 +199,8 @@ def test_a_config_in_use_that_fails_ends_it_without_a_word_to_the_caller(
     with caplog.at_level(logging.WARNING, "whet"):
         serve(target, refinement)
         refinement.after_call()
-    assert refinement.choice.config == FIRST and store.trials(target.workload().id) == []
+    assert refinement.choice.config == FIRST
+    assert store.trials(target.workload().id) == []
     assert [record.message for record in caplog.records] == [
         "whet no longer refines 'fake': the config in use fails: it broke"
     ]
@@ -208,7 +214,8 @@ def test_a_store_that_cannot_be_written_does_not_change_the_choice() -> None:
     target = a_target({1: 10_000, 2: 8_000})
     refinement = a_refinement(target, Full())
     serve(target, refinement)
-    assert refinement.choice.config == FAST and refinement.failure is None
+    assert refinement.choice.config == FAST
+    assert refinement.failure is None
 
 
 def test_a_stored_result_leaves_nothing_to_refine() -> None:
@@ -225,7 +232,8 @@ def test_a_mode_that_does_not_tune_refines_nothing(mode: Any) -> None:
     for _ in range(1000):
         target.device.clock.advance(1e9)
         refinement.after_call()
-    assert refinement.choice.config == FIRST and target.looked == []
+    assert refinement.choice.config == FIRST
+    assert target.looked == []
 
 
 def test_a_step_that_is_not_wanted_now_is_taken_later() -> None:
@@ -257,7 +265,8 @@ def test_a_thread_does_nothing_while_another_one_is_at_it() -> None:
         other = threading.Thread(target=enter)
         other.start()
         other.join()
-    assert alone and entered == [False]
+    assert alone
+    assert entered == [False]
 
 
 def test_two_that_share_an_allowance_keep_to_one_share() -> None:
