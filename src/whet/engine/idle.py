@@ -35,6 +35,7 @@ from whet.engine.mode import current_mode
 from whet.engine.policy import choose, own_mode
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
+from whet.measure.stats import percent_text
 from whet.store import MemoryStore, Store, open_store
 
 CANDIDATES = 3
@@ -113,8 +114,14 @@ class Refinement:
 
     def turn(self, around: AbstractContextManager[object] | None = None) -> None:
         """The same within the allowance's `spending`."""
-        if not self.done and self.allowance.covers(self._expected_s):
+        if self.done:
+            return
+        if self.allowance.covers(self._expected_s):
             self._advance(around or nullcontext())
+        elif self.allowance.too_little:
+            pace, share = 1e6 * self.allowance.pace_s, percent_text(self.allowance.share)
+            self._give_up(f"its calls come every {pace:.3g} µs, too quickly for {share} of that")
+            self._release()
 
     def at_end(self, call: Callable[[], object]) -> None:
         """`call` is made when it is done, given up or closed."""
@@ -143,16 +150,16 @@ class Refinement:
         except StopIteration:
             self.done = True
         except Exception as error:
-            self._give_up(error)
+            self._give_up(str(error) or type(error).__name__)
         if self.done:
             self._release()
         took = self.allowance.clock() - start
         self.spent_s += took
         self._costs.setdefault(kind, deque(maxlen=REMEMBERED)).append(took)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, reason: str) -> None:
         self.done = True
-        self.failure = str(error) or type(error).__name__
+        self.failure = reason
         logger.warning(f"whet no longer refines '{self._target.name}': {self.failure}")
 
     def _release(self) -> None:

@@ -46,10 +46,11 @@ def serve(
     refinement: Refinement,
     calls: int = 5_000_000,
     each: Callable[[], None] = lambda: None,
+    call_ns: float = CALL_NS,
 ) -> int:
     """Makes calls until it is done; how many that took."""
     for call in range(1, calls + 1):
-        target.device.clock.advance(CALL_NS)
+        target.device.clock.advance(call_ns)
         refinement.after_call()
         each()
         if refinement.done:
@@ -69,8 +70,14 @@ def test_the_faster_config_is_found_and_stored_for_the_next_process() -> None:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.005])
-def test_what_it_spends_never_exceeds_its_share(share: float) -> None:
-    target = a_target({1: 10_000, 2: 8_000, 3: 12_000}, building=True)
+@pytest.mark.parametrize("building", [False, True])
+@pytest.mark.parametrize("kernel_ns", [1e5, 1e7, 1e9])
+def test_what_it_spends_never_exceeds_its_share(
+    share: float, building: bool, kernel_ns: float
+) -> None:
+    """Calls do nothing but run the kernel."""
+    times = {1: kernel_ns, 2: 0.8 * kernel_ns, 3: 1.2 * kernel_ns}
+    target = a_target(times, building=building)
     refinement = a_refinement(target, MemoryStore(), share)
     allowance, began = refinement.allowance, seconds_of(target)()
 
@@ -78,8 +85,8 @@ def test_what_it_spends_never_exceeds_its_share(share: float) -> None:
         assert allowance.spent_s <= share * allowance.elapsed_s
         assert allowance.elapsed_s <= seconds_of(target)() - began + 1e-9
 
-    serve(target, refinement, each=within_bound)
-    assert refinement.spent_s > 0
+    serve(target, refinement, each=within_bound, call_ns=kernel_ns)
+    assert refinement.choice.config == FAST
 
 
 def test_every_second_that_kernels_take_is_booked() -> None:
@@ -124,6 +131,14 @@ def test_of_quick_calls_only_some_look_at_the_clock() -> None:
     assert allowance.spent_s == pytest.approx(allowance.calls * CALL_S)
 
 
+def test_calls_that_come_too_quickly_to_be_counted_end_it() -> None:
+    target = a_target({1: 10_000, 2: 8_000})
+    refinement = a_refinement(target, MemoryStore())
+    serve(target, refinement, call_ns=5_000)
+    assert "calls come every 5 µs" in (refinement.failure or "")
+    assert target.looked == []
+
+
 def test_what_took_longer_than_expected_is_paid_off_first() -> None:
     target = a_target({1: 10_000, 2: 8_000})
     refinement = a_refinement(target, MemoryStore())
@@ -149,6 +164,16 @@ def test_equal_configs_leave_the_one_in_use() -> None:
     (run,) = store.runs(target.workload().id)
     assert run.best == FIRST
     assert set(run.equals) == {FAST, SLOW}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_not_shown_to_be_faster_does_not_take_over(seed: int) -> None:
+    target = FakeTarget(
+        {"block": [1, 2]}, lambda config: 10_000.0, noise=NoiseModel(gaussian=0.05), seed=seed
+    )
+    refinement = a_refinement(target, MemoryStore())
+    serve(target, refinement)
+    assert refinement.choice.config == FIRST
 
 
 def test_its_run_is_finished_and_does_not_answer_a_whole_tuning() -> None:

@@ -52,12 +52,64 @@ class IdleAutotuner(Autotuner):
         self.whet_idle = True
         self._refining: dict[tuple[Any, ...], tuple[Refinement, ShadowTarget]] = {}
         self._met: set[tuple[Any, ...]] = set()
+        self._allowance = Allowance(0.0)
         self._misses = 0
         self._left_out = 0
 
+    def _meanwhile(
+        self,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: dict[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        settings = resolve_settings().settings
+        if not self.whet_idle or not self._refinable(settings):
+            return None
+        config = self._untuned("cached", key, args, kwargs, passed, configs)
+        if key not in self.cache and key not in self._met:
+            self._met.add(key)
+            try:
+                self._refining[key] = self._begin(config, passed, configs, settings)
+                self.__class__ = _Refining
+            except Exception as error:
+                logger.warning(f"whet does not refine '{self.base_fn.__name__}': {error}")
+        return config
+
+    def _refinable(self, settings: Settings) -> bool:
+        graphs = bool(self.use_cuda_graph) or settings.cuda_graph
+        own = self._own_benchmark and self.whet_check is None
+        return own and not graphs and group_board() is None
+
+    def _begin(
+        self, config: Any, passed: Mapping[str, Any], configs: Sequence[Any], settings: Settings
+    ) -> tuple[Refinement, ShadowTarget]:
+        path = store_path(settings.store)
+        locks = (path.parent if path else temporary()) / "locks"
+        key = workload_key(self.keys, passed, self.whet_buckets)
+        target = ShadowTarget(PassingCall(self), configs, key, self.whet_timer, locks)
+        choice = Choice(target.menu.plain(config), "first", 0.0, "in use")
+        stack = ExitStack()
+        store = stack.enter_context(opened(settings))
+        allowance = self._allowance = shared_allowance()
+        refinement = Refinement(target, store, choice, allowance=allowance, settings=settings)
+        refinement.at_end(stack.close)
+        return refinement, target
+
+
+_launch = Autotuner.__getitem__
+
+
+class _Refining(IdleAutotuner):
+    """What an `IdleAutotuner` is while a refinement goes on: a class of its own, so that a launch
+    costs nothing more before and after."""
+
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        launch = super().__getitem__(grid)
-        if not self._refining or not shared_allowance().counts_call():
+        launch = _launch(self, grid)
+        allowance = self._allowance
+        allowance.unseen += 1
+        if allowance.unseen < allowance.look_after:
             return launch
 
         def launch_after_a_step(*args: Any, **kwargs: Any) -> Any:
@@ -68,18 +120,17 @@ class IdleAutotuner(Autotuner):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Where a call comes by way of `triton.heuristics`, or its config has a hook."""
-        due = self._refining and not kwargs.get("warmup") and shared_allowance().counts_call()
-        if due:
+        if not kwargs.get("warmup") and self._allowance.counts_call():
             self._between_calls(args, kwargs)
         return super().run(*args, **kwargs)
 
     def _between_calls(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        allowance = shared_allowance()
+        allowance = self._allowance
         with allowance.spending() as alone:
             if self._left_out > 0:
                 self._left_out -= 1
                 return
-            if not alone or not allowance.covers(LOOK_UP_S):
+            if not alone or not (allowance.covers(LOOK_UP_S) or allowance.too_little):
                 return
             if not self._tuning.acquire(blocking=False):
                 return
@@ -89,6 +140,8 @@ class IdleAutotuner(Autotuner):
                 self._refining.clear()
                 logger.warning(f"whet no longer refines '{self.base_fn.__name__}': {error}")
             finally:
+                if not self._refining:
+                    self.__class__ = IdleAutotuner
                 self._tuning.release()
 
     def _step(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -124,43 +177,3 @@ class IdleAutotuner(Autotuner):
         self._drop_stopgaps(key)
         self._report(key, from_disk=False)
         self._tell_dynamo(passed, best)
-
-    def _meanwhile(
-        self,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: dict[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
-        settings = resolve_settings().settings
-        if not self.whet_idle or not self._refinable(settings):
-            return None
-        config = self._untuned("cached", key, args, kwargs, passed, configs)
-        if key not in self.cache and key not in self._met:
-            self._met.add(key)
-            try:
-                self._refining[key] = self._begin(config, passed, configs, settings)
-            except Exception as error:
-                logger.warning(f"whet does not refine '{self.base_fn.__name__}': {error}")
-        return config
-
-    def _refinable(self, settings: Settings) -> bool:
-        graphs = bool(self.use_cuda_graph) or settings.cuda_graph
-        own = self._own_benchmark and self.whet_check is None
-        return own and not graphs and group_board() is None
-
-    def _begin(
-        self, config: Any, passed: Mapping[str, Any], configs: Sequence[Any], settings: Settings
-    ) -> tuple[Refinement, ShadowTarget]:
-        path = store_path(settings.store)
-        locks = (path.parent if path else temporary()) / "locks"
-        key = workload_key(self.keys, passed, self.whet_buckets)
-        target = ShadowTarget(PassingCall(self), configs, key, self.whet_timer, locks)
-        choice = Choice(target.menu.plain(config), "first", 0.0, "in use")
-        stack = ExitStack()
-        store = stack.enter_context(opened(settings))
-        allowance = shared_allowance()
-        refinement = Refinement(target, store, choice, allowance=allowance, settings=settings)
-        refinement.at_end(stack.close)
-        return refinement, target
