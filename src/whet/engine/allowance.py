@@ -16,8 +16,8 @@ CALL_S = 2.5e-7
 ENOUGH_CALLS = 10_000
 
 # The clock is looked at about this often, and at the latest after so many calls.
-LOOK_EVERY_S = 1e-3
-MOST_UNSEEN_CALLS = 200
+LOOK_EVERY_S = 1e-2
+MOST_UNSEEN_CALLS = 1000
 
 
 class Allowance:

@@ -116,7 +116,7 @@ class Refinement:
         """The same within the allowance's `spending`."""
         if self.done:
             return
-        if self.allowance.covers(self._expected_s):
+        if self.allowance.covers(self.expected_s):
             self._advance(around or nullcontext())
         elif self.allowance.too_little:
             pace, share = 1e6 * self.allowance.pace_s, percent_text(self.allowance.share)
@@ -134,7 +134,8 @@ class Refinement:
         self._release()
 
     @property
-    def _expected_s(self) -> float:
+    def expected_s(self) -> float:
+        """What the next step may take."""
         seen = self._costs.get(self._next)
         if seen:
             return MARGIN * max(seen)

@@ -27,6 +27,9 @@ LOOK_UP_S = 1e-4
 # that keys that take turns do not always hide the one that is wanted.
 MOST_DOUBLINGS = 8
 
+# Refinements of one kernel; the one that was called the longest ago makes room.
+MOST_AT_ONCE = 8
+
 _shared: Allowance | None = None
 
 
@@ -71,6 +74,10 @@ class IdleAutotuner(Autotuner):
         if key not in self.cache and key not in self._met:
             self._met.add(key)
             try:
+                if len(self._refining) >= MOST_AT_ONCE:
+                    oldest = next(iter(self._refining))
+                    self._refining.pop(oldest)[0].close()
+                    self._met.discard(oldest)
                 self._refining[key] = self._begin(config, passed, configs, settings)
                 self.__class__ = _Refining
             except Exception as error:
@@ -97,40 +104,13 @@ class IdleAutotuner(Autotuner):
         refinement.at_end(stack.close)
         return refinement, target
 
-
-_launch = Autotuner.__getitem__
-
-
-class _Refining(IdleAutotuner):
-    """What an `IdleAutotuner` is while a refinement goes on: a class of its own, so that a launch
-    costs nothing more before and after."""
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        launch = _launch(self, grid)
-        allowance = self._allowance
-        allowance.unseen += 1
-        if allowance.unseen < allowance.look_after:
-            return launch
-
-        def launch_after_a_step(*args: Any, **kwargs: Any) -> Any:
-            self._between_calls(args, {**kwargs, "grid": grid})
-            return launch(*args, **kwargs)
-
-        return launch_after_a_step
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Where a call comes by way of `triton.heuristics`, or its config has a hook."""
-        if not kwargs.get("warmup") and self._allowance.counts_call():
-            self._between_calls(args, kwargs)
-        return super().run(*args, **kwargs)
-
     def _between_calls(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         allowance = self._allowance
         with allowance.spending() as alone:
             if self._left_out > 0:
                 self._left_out -= 1
                 return
-            if not alone or not (allowance.covers(LOOK_UP_S) or allowance.too_little):
+            if not alone or not self._affordable:
                 return
             if not self._tuning.acquire(blocking=False):
                 return
@@ -144,6 +124,13 @@ class _Refining(IdleAutotuner):
                     self.__class__ = IdleAutotuner
                 self._tuning.release()
 
+    @property
+    def _affordable(self) -> bool:
+        """Whether any refinement could go on; looking for that of a call would cost too."""
+        allowance = self._allowance
+        least = min((one.expected_s for one, _ in self._refining.values()), default=0.0)
+        return allowance.covers(least + LOOK_UP_S) or allowance.too_little
+
     def _step(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if not self.whet_idle or current_mode(self._mode) != "tune":
             return
@@ -155,7 +142,7 @@ class _Refining(IdleAutotuner):
             self._left_out = random.randrange(2**self._misses)
             return
         self._misses = 0
-        refinement, target = found
+        refinement, target = self._refining[key] = self._refining.pop(key)  # now the latest
         if key in self.cache:  # somebody else has put it there
             refinement.close()
         refinement.turn(target.bound(args, keywords))
@@ -177,3 +164,31 @@ class _Refining(IdleAutotuner):
         self._drop_stopgaps(key)
         self._report(key, from_disk=False)
         self._tell_dynamo(passed, best)
+
+
+_launch, _run = Autotuner.__getitem__, Autotuner.run
+
+
+class _Refining(IdleAutotuner):
+    """What an `IdleAutotuner` is while a refinement goes on: a class of its own, so that a launch
+    costs nothing more before and after. It may end in the middle of a call, so that there is
+    nothing in it that others call, and no `super()`."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        launch = _launch(self, grid)
+        allowance = self._allowance
+        allowance.unseen += 1
+        if allowance.unseen < allowance.look_after:
+            return launch
+
+        def launch_after_a_step(*args: Any, **kwargs: Any) -> Any:
+            self._between_calls(args, {**kwargs, "grid": grid})
+            return launch(*args, **kwargs)
+
+        return launch_after_a_step
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Where a call comes by way of `triton.heuristics`, or its config has a hook."""
+        if not kwargs.get("warmup") and self._allowance.counts_call():
+            self._between_calls(args, kwargs)
+        return _run(self, *args, **kwargs)

@@ -14,10 +14,11 @@ import triton.language as tl
 import whet
 from whet.engine.allowance import Allowance
 from whet.targets.triton import idle, shadow
+from whet.targets.triton.offline import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (128, 256, 512)
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 
 
 class Seconds:
@@ -248,3 +249,44 @@ def test_keys_that_take_turns_are_all_refined(driver, seconds):
         call(made, seconds, n=8)
         assert time.monotonic() < deadline
     assert [config.kwargs["BLOCK"] for config in made.cache.values()] == [512, 512]
+
+
+def test_a_key_that_is_no_longer_called_makes_room(driver, seconds, monkeypatch):
+    monkeypatch.setattr(idle, "MOST_AT_ONCE", 1)
+    made = kernel()
+    call(made, seconds, n=4)
+    call_until_decided(made, seconds, n=8)
+    assert len(made.cache) == 1
+    call_until_decided(made, seconds, n=4)
+    assert [config.kwargs["BLOCK"] for config in made.cache.values()] == [512, 512]
+
+
+def test_an_offline_tuning_tunes_as_ever(driver, seconds, cold):
+    made = kernel()
+    with _afresh(made, lambda event: None):
+        assert call(made, seconds) == 512
+    assert cold.measured() == set(BLOCKS)
+
+
+def test_calls_by_way_of_heuristics_are_refined_too(driver, seconds):
+    made = kernel()
+    outer = triton.heuristics({"n": lambda named: named["n"]})(made)
+    deadline = time.monotonic() + PATIENCE_S
+    while made._refining or not made.cache:
+        seconds.now += 1.0
+        outer[(1,)](FakeTensor([0.0]), FakeTensor([1.0], address=8192), n=4)
+        assert time.monotonic() < deadline
+    assert made.best_config.kwargs["BLOCK"] == 512
+
+
+def test_configs_with_hooks_are_refined_too(driver, seconds):
+    seen = []
+    configs = [
+        triton.Config({"BLOCK": block}, pre_hook=lambda named: seen.append(named["BLOCK"]))
+        for block in BLOCKS
+    ]
+    made = kernel(configs=configs)
+    used = call_until_decided(made, seconds)
+    assert call(made, seconds) == 512
+    assert seen.count(128) > len(used) - 1
+    assert {256, 512} <= set(seen)
