@@ -110,12 +110,11 @@ class IdleAutotuner(Autotuner):
             if self._left_out > 0:
                 self._left_out -= 1
                 return
-            if not alone or not self._affordable:
-                return
-            if not self._tuning.acquire(blocking=False):
+            if not alone or not self._tuning.acquire(blocking=False):
                 return
             try:
-                self._step(args, keywords)
+                if self._affordable:
+                    self._step(args, keywords)
             except Exception as error:
                 self._refining.clear()
                 logger.warning(f"whet no longer refines '{self.base_fn.__name__}': {error}")
