@@ -6,6 +6,7 @@
     whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
+    whet.refine(target)    the same, and better between the calls to come
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
 
 Names are imported when first used: importing whet is quick and quiet.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from whet.core.status import Status
     from whet.core.trial import Trial
     from whet.engine.tuning import Interrupted, tune
+    from whet.engine.untuned.idle import Refinement, refine
     from whet.engine.untuned.mode import mode
     from whet.engine.untuned.policy import choose
     from whet.store import open_store
@@ -53,6 +55,7 @@ _HOMES = {
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
+    "Refinement": "whet.engine.untuned.idle",
     "Result": "whet.core.run",
     "Space": "whet.core.space",
     "SpaceError": "whet.core.errors",
@@ -69,6 +72,7 @@ _HOMES = {
     "mode": "whet.engine.untuned.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
+    "refine": "whet.engine.untuned.idle",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
 }
@@ -83,6 +87,7 @@ __all__ = [
     "NotTunedError",
     "Ordered",
     "Permutation",
+    "Refinement",
     "Result",
     "Space",
     "SpaceError",
@@ -100,6 +105,7 @@ __all__ = [
     "mode",
     "native",
     "open_store",
+    "refine",
     "tune",
     "uninstall",
 ]

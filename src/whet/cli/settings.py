@@ -71,5 +71,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "learn": (settings.learn, "yes" if settings.learn else "no"),
         "agree_wait": (settings.agree_wait_s, f"{settings.agree_wait_s:g} s"),
         "binaries": (settings.binaries, settings.binaries or "none"),
+        "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
         "mode": (settings.mode, settings.mode),
     }

@@ -40,6 +40,7 @@ class Settings:
     knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
     one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
     folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
+    `idle_share` is how much of calls' time their refinement may take, where that was asked for.
     """
 
     store: str | None = None
@@ -60,6 +61,7 @@ class Settings:
     agree_wait_s: float = 300.0
     binaries: str | None = None
     mode: Mode = "tune"
+    idle_share: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,15 @@ def _seconds(value: Any) -> float:
         except ValueError:
             value = Budget.parse(value).seconds
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError
+    return float(value)
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, str):
+        text = value.strip()
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 0.5:
         raise ValueError
     return float(value)
 
@@ -178,6 +189,7 @@ _TABLE: dict[str, _Setting] = {
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
+    "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 

@@ -82,6 +82,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_AGREE_WAIT": "1m",
         "WHET_BINARIES": "packed",
         "WHET_MODE": "cached",
+        "WHET_IDLE_SHARE": "1%",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -104,6 +105,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         agree_wait_s=60.0,
         binaries="packed",
         mode="cached",
+        idle_share=0.01,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

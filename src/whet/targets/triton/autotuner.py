@@ -48,6 +48,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 
+    whet_idle = False
+
     def __init__(
         self,
         *args: Any,
@@ -196,12 +198,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         """The config for this call, known or found now; and whether that will hold, or is only a
         stopgap for a moment in which nothing can be tuned."""
-        named = {**(self.nargs or {}), **kwargs}
-        passed = {name: value for name, value in named.items() if name in self.arg_names}
-        key = cache_key(self.keys, passed, self.whet_buckets)
-        index = None if knobs.runtime.interpret else device.current_index()
-        # Device 0 keeps Triton's own key, which people look up; others must not share it.
-        full_key = tuple(key) if not index else (*key, f"device:{index}")
+        passed, full_key = self._keyed({**(self.nargs or {}), **kwargs})
         mode = self._mode_now()
         if mode != "off" and full_key in self.cache:
             return self.cache[full_key], True
@@ -214,6 +211,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
+        meanwhile = self._meanwhile(full_key, args, kwargs, passed, pruned)
+        if meanwhile is not None:
+            return meanwhile, True
         from_disk = True
 
         def benchmark() -> None:
@@ -231,6 +231,25 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self._tell_dynamo(passed, self.cache[full_key])
         self._drop_stopgaps(full_key)
         return self.cache[full_key], True
+
+    def _keyed(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """The kernel's arguments among these, and the key of the cache."""
+        passed = {name: value for name, value in named.items() if name in self.arg_names}
+        key = cache_key(self.keys, passed, self.whet_buckets)
+        index = None if knobs.runtime.interpret else device.current_index()
+        # Device 0 keeps Triton's own key, which people look up; others must not share it.
+        return passed, tuple(key) if not index else (*key, f"device:{index}")
+
+    def _meanwhile(
+        self,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: dict[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        """What is used while a refinement goes on, which then takes the place of a tuning."""
+        return None
 
     def _mode_now(self) -> Mode:
         """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""

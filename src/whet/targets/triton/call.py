@@ -33,10 +33,13 @@ class Call:
     ) -> None:
         self.tuner = tuner
         self.gate = None if check is None else OutputGate(check)
+        self.notes: list[str] = []
+        self.bind(args, keywords)
+
+    def bind(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         self.args = args
         self.keywords = {**keywords, "warmup": False}
-        self.named = {**dict(zip(tuner.arg_names, args, strict=False)), **keywords}
-        self.notes: list[str] = []
+        self.named = {**dict(zip(self.tuner.arg_names, args, strict=False)), **keywords}
         self._saved: dict[str, Any] | None = None
 
     def current(self, config: Any) -> dict[str, Any]:
@@ -84,7 +87,7 @@ class Call:
         self._saved = {}
         declared = {*self.tuner.reset_to_zero, *self.tuner.restore_value}
         found = touched(kernel)
-        for name in (*found.updated, *self._also_read(found)):
+        for name in (*found.updated, *self.also_read(found)):
             tensor: Any = self.named.get(name)
             if name in declared or not hasattr(tensor, "clone"):
                 continue
@@ -96,7 +99,7 @@ class Call:
                     "kernel updates; tuning leaves it changed, declare it in restore_value"
                 )
 
-    def _also_read(self, found: Touched) -> list[str]:
+    def also_read(self, found: Touched) -> list[str]:
         """What is only written under its own name, and read under another: `add(x, y, out=x)`."""
         starts = {name: _address(self.named.get(name)) for name in (*found.written, *found.read)}
         read = {starts[name] for name in found.read} - {None}
@@ -186,8 +189,11 @@ class LoadedTriton:
     def _enter(self) -> None:
         self._call.enter(self.config)
 
+    def _keywords(self) -> dict[str, Any]:
+        return self._current
+
     def repeat(self, n: int) -> None:
-        args, current, run = self._call.args, self._current, self._run
+        args, current, run = self._call.args, self._keywords(), self._run
         try:
             for _ in range(n):
                 run(*args, **current)

@@ -10,6 +10,7 @@ from triton.runtime import autotuner as stock
 from whet.core.mode import Mode
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
+from whet.targets.triton.idle import IdleAutotuner
 
 
 def autotune(
@@ -33,6 +34,7 @@ def autotune(
     space: Any = None,
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
+    idle: bool = False,
 ) -> Callable[[Any], Autotuner]:
     """`triton.autotune`, with the same arguments in the same order.
 
@@ -43,12 +45,14 @@ def autotune(
     what the first config writes. A config that differs is `wrong_result` and cannot win.
     `mode` holds for this kernel whatever the context and the settings say. `buckets` make many
     values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
-    the first call in a bucket is the one that is tuned.
+    the first call in a bucket is the one that is tuned. With `idle` no call waits for a tuning:
+    a few configs are raced between the calls that follow, within `idle_share` of their time.
     """
     listed = configs if space is None else configs_of(space)
 
     def decorator(fn: Any) -> Autotuner:
-        return Autotuner(
+        kind = IdleAutotuner if idle else Autotuner
+        return kind(
             fn,
             fn.arg_names,
             listed,

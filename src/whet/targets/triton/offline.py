@@ -214,6 +214,7 @@ def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
     """Nothing that this process or Triton's own file has chosen before answers the call, and it
     tunes whatever the mode."""
     before = tuner.cache_results, tuner.whet_events, tuner.whet_mode
+    idle, tuner.whet_idle = tuner.whet_idle, False
     tuner.cache.clear()
     tuner.cache_results, tuner.whet_events, tuner.whet_mode = False, events, "tune"
     tuner.whet_result = None
@@ -221,3 +222,4 @@ def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
         yield
     finally:
         tuner.cache_results, tuner.whet_events, tuner.whet_mode = before
+        tuner.whet_idle = idle
