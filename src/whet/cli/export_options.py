@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.keys import typed_value
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ WhereOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that differ.")]
 
-_WORDS = {"true": True, "false": False, "none": None}
-
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
     """`["E=8", "dtype=fp16"]` is `{"E": 8, "dtype": "fp16"}`."""
@@ -49,17 +48,8 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
             raise UsageError(f"{option} '{text}' cannot be read; write NAME=VALUE")
         if name in found:
             raise UsageError(f"{option} has '{name}' twice")
-        found[name] = _value(value)
+        found[name] = typed_value(value)
     return found
-
-
-def _value(text: str) -> Any:
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return _WORDS.get(text.lower(), text)
 
 
 def selected(

@@ -37,11 +37,11 @@ def _typed_key(text: str) -> Key:
             raise UsageError(f"--key '{text}' cannot be read; write it as M=4096,N=4096")
         if name in key:
             raise UsageError(f"--key '{text}' has '{name}' twice")
-        key[name] = _value(value)
+        key[name] = typed_value(value)
     return key
 
 
-def _value(text: str) -> Any:
+def typed_value(text: str) -> Any:
     """`64` is a number, `true` is true, `none` is None, and `float16` a text."""
     for number in (int, float):
         try:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from whet.core.errors import UsageError
+from whet.core.files import write_whole
 
 # Far above any file of configs, far below what would take a machine down.
 LARGEST_BYTES = 64 << 20
@@ -70,7 +68,7 @@ def write_out(file: OutFile, folder: Path) -> Path:
     target = folder / file.path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, file.text.encode())
+        write_whole(target, file.text.encode())
     except (OSError, ValueError) as error:
         raise _unwritable(target, error) from None
     return target
@@ -78,19 +76,6 @@ def write_out(file: OutFile, folder: Path) -> Path:
 
 def _unwritable(target: Path, error: Exception) -> UsageError:
     return UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}")
-
-
-def _replace(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".whet-export-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 class _Repeated(Exception):

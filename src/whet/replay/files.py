@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tempfile
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from whet.core.errors import UsageError, did_you_mean
+from whet.core.files import write_whole
 from whet.replay.decoding import TableError, table_from_json
 from whet.replay.encoding import FORMAT, table_json
 from whet.replay.table import Table
@@ -62,16 +61,7 @@ def write_table(table: Table, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{target} must end in {SUFFIX}, so that it is found as a table")
     packed = table_bytes(table)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".whet-table-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(packed)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_whole(target, packed)
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
 

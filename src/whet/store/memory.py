@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
@@ -265,17 +263,6 @@ class MemoryStore(Store):
 
     def close(self) -> None:
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _shelf(self, workload: Workload) -> Shelf:
         return self._shelves.setdefault(workload.id, Shelf(workload, added=time.time()))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from types import TracebackType
-from typing import Self
 
 from whet.core.miss import Miss
 from whet.core.run import Run
@@ -140,17 +138,6 @@ class OverlayStore(Store):
 
     def close(self) -> None:
         self._own.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _joined(self, own: WorkloadSummary, under: WorkloadSummary) -> WorkloadSummary:
         id_ = own.workload.id

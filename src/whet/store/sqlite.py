@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from whet.core.errors import StoreError
 from whet.core.miss import Miss
@@ -213,17 +212,6 @@ class SqliteStore(Store):
             if self._db is not None:
                 self._db.close()
                 self._db = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _connection(self) -> sqlite3.Connection:
         """In a forked child: a connection of its own.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import UsageError
+from whet.core.files import write_whole
 from whet.learn.costmodel import CostModel
 from whet.store import SqliteStore, Store
 from whet.store.bundles.store import BundleStore
@@ -102,15 +102,7 @@ class FolderModels(Models):
         if self._read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         self._folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._folder, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_whole(path, text.encode())
 
     def __delitem__(self, name: str) -> None:
         try:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from whet.core.errors import StoreError
 from whet.core.miss import Miss
@@ -157,17 +156,6 @@ class BundleStore(Store):
 
     def close(self) -> None:
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _shelf(self, workload_id: str) -> Shelf | None:
         if workload_id not in self._shelves:
