@@ -101,7 +101,7 @@ def demo(
     """
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
-    from whet.cli.tune import INTERRUPTED
+    from whet.cli.tuning import INTERRUPTED
     from whet.core.budget import Budget
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
@@ -180,12 +180,12 @@ class CProduct:
         return (result.best.median_ns or math.inf) / 1e9
 
     def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
-        from whet.cli.tune import run_tuning
+        from whet.cli.tuning import run_tuning
 
         return run_tuning(self._target, settings, quiet=quiet)
 
     def nothing_yet(self) -> dict[str, Any]:
-        from whet.cli.tune import nothing_yet
+        from whet.cli.tuning import nothing_yet
 
         return nothing_yet(self._target)
 

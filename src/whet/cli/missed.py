@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from whet.cli.tuning import INTERRUPTED, run_tuning, teach
 from whet.core.errors import UsageError, WhetError
 from whet.core.miss import Miss
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from whet.engine.target import Target
     from whet.targets.triton.offline import Kernel
 
-INTERRUPTED = 130
 
 # What the same problem may differ in by now; the old miss is settled by the new result.
 _GROWN = {"fingerprint", "toolchain"}
@@ -65,7 +65,6 @@ class _Offline:
         return Settled(miss, result)
 
     def _target(self, target: Target, miss: Miss) -> Result:
-        from whet.cli.tune import run_tuning
         from whet.store.matching import differences
 
         differs = set(differences(miss.workload, target.workload())) - _GROWN
@@ -119,7 +118,6 @@ def tune_missed(
     each where it says it is defined."""
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import open_known
-    from whet.cli.tune import teach
 
     with open_known(flags["store"]) as opened:
         misses, place = opened.missed(), opened.location

@@ -25,13 +25,11 @@ from whet.cli.options import (
     resolved,
 )
 from whet.cli.tables import TransferOption
+from whet.cli.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.core.run import Result
     from whet.engine.settings import Settings
-    from whet.engine.target import Target
-    from whet.engine.tuning import Transfer
     from whet.targets.triton.offline import Kernel
 
 EXAMPLES = """\b
@@ -43,8 +41,6 @@ Examples:
   whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
   whet tune --missed                      what WHET_MODE=record met
 """
-
-INTERRUPTED = 130
 
 
 def tune(
@@ -178,48 +174,3 @@ def _tune_kernel(
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     raise_for_failures(done)
-
-
-def teach(results: Sequence[Result], settings: Settings) -> None:
-    """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""
-    from whet.engine.untuned.inheritance import refresh_models
-    from whet.store import open_store, store_path
-
-    kernels = {result.run.workload.kernel for result in results if result.source == "tuned"}
-    if kernels and store_path(settings.store) is not None:
-        with open_store(settings.store) as store:
-            refresh_models(store, kernels)
-
-
-def run_tuning(
-    target: Target, settings: Settings, *, quiet: bool, transfer: Transfer | None = None
-) -> tuple[Result | None, bool]:
-    """Tunes with progress on stderr; the result, and whether Ctrl-C ended it.
-
-    A result is None only when Ctrl-C came before anything was measured.
-    """
-    from whet.cli.progress import progress
-    from whet.engine import Interrupted
-    from whet.engine import tune as run
-
-    try:
-        with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
-            result = run(
-                target, settings=settings, transfer=transfer, on_event=on_event, mode="tune"
-            )
-            return result, False
-    except Interrupted as interrupted:
-        return interrupted.result, True
-    except KeyboardInterrupt:
-        return None, True
-
-
-def nothing_yet(target: Target) -> dict[str, object]:
-    return {
-        "v": 1,
-        "workload": target.workload().to_json(),
-        "outcome": "interrupted",
-        "best": None,
-        "first": None,
-        "trials": 0,
-    }

@@ -20,10 +20,10 @@ from whet.cli.options import (
     StoreOption,
     resolved,
 )
+from whet.cli.verified import Checked
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.engine.review.verify import Verification
     from whet.engine.settings import Settings
     from whet.engine.target import Target
     from whet.store import Store
@@ -120,15 +120,6 @@ def verify(
         print_lines(report(found, limit))
     if any(one.failed for one in done):
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """One workload, `what` in the user's words; without a verification, `why` there is none."""
-
-    what: str
-    done: Verification | None
-    why: str = ""
 
 
 def _share(text: str) -> float:

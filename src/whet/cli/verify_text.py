@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from whet.cli.output import (
     Column,
@@ -17,11 +17,9 @@ from whet.cli.output import (
     wrap,
 )
 from whet.cli.reading import problem_text
+from whet.cli.verified import Checked
 from whet.engine.review.verify import Verdict, Verification
 from whet.measure.stats import Ratio, percent_text
-
-if TYPE_CHECKING:
-    from whet.cli.verify import Checked
 
 _LAYOUT = (
     Column("verdict"),

@@ -13,10 +13,10 @@ from whet.core.status import Status
 from whet.measure import Verdict
 from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request
-from whet.targets.triton.compile import DeviceLimits, Request
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.effects import effects
 from whet.targets.triton.gate import Check, OutputGate
+from whet.targets.triton.request import DeviceLimits, Request
 
 _REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
 

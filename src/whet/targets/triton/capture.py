@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from whet.targets.triton.compile import DeviceLimits, Request
 from whet.targets.triton.packed.serving import serve
+from whet.targets.triton.request import DeviceLimits, Request
 
 _local = threading.local()
 

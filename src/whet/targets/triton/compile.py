@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +16,11 @@ from whet.build import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
+from whet.targets.triton.request import DeviceLimits, Request
 from whet.workers.stages import stage
 
 if TYPE_CHECKING:
     from whet.targets.triton.packed.portable import PackedKernel
-
-
-@dataclass(frozen=True)
-class DeviceLimits:
-    """What one block may use; None is unknown, and then not checked early."""
-
-    shared_bytes: int | None = None
-    threads: int | None = None
-    tensor_memory: int | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `JITFunction` would hand to its compiler for one config of one call."""
-
-    fn: Any
-    signature: dict[str, Any]
-    constexprs: dict[Any, Any]
-    attrs: dict[Any, Any]
-    options: dict[str, Any]
-    target: Any
-    limits: DeviceLimits
 
 
 class Refused(Exception):

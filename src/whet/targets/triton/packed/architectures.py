@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.core.device import Device, Limits
 from whet.core.errors import UsageError, did_you_mean
-from whet.targets.triton.compile import DeviceLimits
+from whet.targets.triton.request import DeviceLimits
 
 KIB = 1024
 THREADS = 1024

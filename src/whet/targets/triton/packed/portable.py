@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from whet.targets.fingerprint import digest
-from whet.targets.triton.compile import Request
 from whet.targets.triton.packed.resources import Resources
 from whet.targets.triton.packed.shelf import BinaryError, BinaryShelf, FolderShelf, PackedKernel
+from whet.targets.triton.request import Request
 from whet.targets.triton.source import strict_fingerprint
 
 __all__ = [

@@ -9,7 +9,6 @@ from typing import Any
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
 from whet.store.bundles.bundle import active_bundle
-from whet.targets.triton.compile import Request
 from whet.targets.triton.packed.portable import (
     RELATED,
     BinaryShelf,
@@ -24,6 +23,7 @@ from whet.targets.triton.packed.portable import (
     toolchain,
 )
 from whet.targets.triton.packed.shelf import BundleShelf
+from whet.targets.triton.request import Request
 from whet.targets.triton.surroundings import say_once
 
 # Kernels, by the start of their keys, whose absence from the shelves has been looked into.

@@ -1,0 +1,28 @@
+"""What a compiler is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What one block may use; None is unknown, and then not checked early."""
+
+    shared_bytes: int | None = None
+    threads: int | None = None
+    tensor_memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `JITFunction` would hand to its compiler for one config of one call."""
+
+    fn: Any
+    signature: dict[str, Any]
+    constexprs: dict[Any, Any]
+    attrs: dict[Any, Any]
+    options: dict[str, Any]
+    target: Any
+    limits: DeviceLimits
