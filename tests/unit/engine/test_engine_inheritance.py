@@ -23,6 +23,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.engine.untuned import inheritance
 from whet.engine.untuned.inheritance import inheritance_candidates, inherited, refresh_models
 from whet.engine.untuned.models import FolderModels, ModelError, models_beside, read_model
 from whet.store import MemoryStore, SqliteStore, Store
@@ -246,3 +247,20 @@ class TestKeeping:
             models[name] = "text"
         assert name not in models
         assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_kernel_with_very_many_keys_the_list_is_read_once(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "store.db") as store:
+        for m in range(inheritance.MANY_KEYS):
+            workload = Sized({"M": 2 * m + 1}).workload()
+            store.put_workload(workload)
+            config = Config(BM=16, stages=1)
+            store.append([Trial(workload.id, config, Status.OK, Timing((1000.0,), "cpu"))])
+        asked: list[str | None] = []
+        listing = store.workloads
+        store.workloads = lambda kernel=None: asked.append(kernel) or listing(kernel)  # type: ignore[method-assign,func-returns-value]
+        for m in (10, 20, 30):
+            choice = inherited(Sized({"M": m}), store)
+            assert choice is not None
+            assert choice.source == "nearest"
+    assert len(asked) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ from whet.store import Store, WorkloadSummary
 
 # Keys a model is fitted to, those where most was tried.
 MOST_KEYS = 64
+# From so many keys on, what is known of a kernel is listed anew only after this time.
+MANY_KEYS, KEPT_S = 1_000, 60.0
 # Configs a model is asked about; of a larger space, known good ones and what is around them.
 MOST_CONFIGS = 2_000
 # What a result tuned under other circumstances is worth here.
@@ -175,18 +178,46 @@ def family_of(
     """
     labels = labels_of(workload.key)
     groups: dict[str, list[WorkloadSummary]] = {}
-    for one in store.workloads(workload.kernel):
-        if one.workload.id == workload.id and not itself:
+    for one in _listed(store, workload.kernel):
+        summary = one.summary
+        if summary.workload.id == workload.id and not itself:
             continue
-        if one.best is None or not timed_like(one.best, method):
+        if summary.best is None or not timed_like(summary.best, method):
             continue
-        if labels_of(one.workload.key) == labels:
-            groups.setdefault(_family_id(one.workload, labels), []).append(one)
+        if one.labels == labels:
+            groups.setdefault(one.family, []).append(summary)
     families = [
         Family(id, tuple(known), _differs(workload, known[0].workload))
         for id, known in groups.items()
     ]
     return max(families, key=lambda one: (one.worth, len(one.known), one.id), default=None)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    summary: WorkloadSummary
+    labels: Mapping[str, Any]
+    family: str
+
+
+_kept: dict[tuple[str, str], tuple[float, list[_Listed]]] = {}
+
+
+def _listed(store: Store, kernel: str) -> list[_Listed]:
+    """All that is known of a kernel. Listing thousands of keys takes seconds, and what they have to
+    teach changes slowly: it is kept for a while."""
+    place = (store.location, kernel)
+    until, listed = _kept.get(place, (0.0, []))
+    if time.monotonic() < until:
+        return listed
+    listed = []
+    for summary in store.workloads(kernel):
+        labels = labels_of(summary.workload.key)
+        listed.append(_Listed(summary, labels, _family_id(summary.workload, labels)))
+    if len(listed) >= MANY_KEYS and store.location != ":memory:":
+        _kept.clear()
+        _kept[place] = time.monotonic() + KEPT_S, listed
+    return listed
 
 
 def _inheritance(
