@@ -13,6 +13,7 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import NotTunedError, UsageError
+from whet.engine.untuned.mode import current_mode
 from whet.targets.triton import surroundings
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -265,18 +266,25 @@ def test_a_mode_that_is_none_is_refused_when_the_kernel_is_decorated():
 def test_threads_may_be_in_different_modes_at_once(driver):
     made = kernel()
     call(made)
-    picks = {}
+    launch, launched = made.fn.run, {mode: set() for mode in ("off", "cached", "tune")}
+
+    def launching(*args, **keywords):
+        launched[current_mode()].add(keywords["BLOCK"])
+        return launch(*args, **keywords)
+
+    made.fn.run = launching
 
     def work(mode):
         with whet.mode(mode):
-            picks[mode] = {call(made) for _ in range(200)}
+            for _ in range(200):
+                call(made)
 
-    threads = [threading.Thread(target=work, args=(mode,)) for mode in ("off", "cached", "tune")]
+    threads = [threading.Thread(target=work, args=(mode,)) for mode in launched]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert picks == {"off": {128}, "cached": {512}, "tune": {512}}
+    assert launched == {"off": {128}, "cached": {512}, "tune": {512}}
 
 
 def test_a_hook_of_the_chosen_config_is_run(driver):
