@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.tuning import Interrupted, tune
+    from whet.engine.interrupt import Interrupted
+    from whet.engine.tuning import tune
     from whet.engine.untuned.idle import Refinement, refine
     from whet.engine.untuned.mode import mode
     from whet.engine.untuned.policy import choose
@@ -51,7 +52,7 @@ _HOMES = {
     "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
-    "Interrupted": "whet.engine.tuning",
+    "Interrupted": "whet.engine.interrupt",
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",

@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whet.engine.interrupt import Interrupted
     from whet.engine.plan import Plan
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
-    from whet.engine.tuning import Interrupted, tune
+    from whet.engine.tuning import tune
 
 _HOMES = {
     "BenchLimits": "target",
-    "Interrupted": "tuning",
+    "Interrupted": "interrupt",
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for a sentence to be finished."""
+"""Ctrl-C: what it ends a tuning with, and that it waits for a sentence to be finished."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+from whet.core.run import Result
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a tuning. `result` is the best so far, None where nothing worked yet."""
+
+    def __init__(self, result: Result | None) -> None:
+        super().__init__("tuning was interrupted")
+        self.result = result
 
 
 class Shield:

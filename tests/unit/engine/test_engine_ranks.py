@@ -62,7 +62,7 @@ class SharedBoard:
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch) -> SharedBoard:
     board = SharedBoard(3)
-    monkeypatch.setattr("whet.engine.tuning.group_board", lambda: board)
+    monkeypatch.setattr("whet.engine.ranks.together.group_board", lambda: board)
     return board
 
 
@@ -88,7 +88,7 @@ def ask(board: SharedBoard, rank: int, what: FakeTarget, store: Store) -> Result
 
 def alone(what: FakeTarget, store: Store) -> Result:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("whet.engine.tuning.group_board", lambda: None)
+        patch.setattr("whet.engine.ranks.together.group_board", lambda: None)
         return tune(what, store=store)
 
 

@@ -14,6 +14,8 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.search import Strategy
+from whet.search.random import Random
+from whet.testing.strategy_kit import StrategyContract
 
 Landscape = Callable[[Config], float]
 
@@ -93,6 +95,24 @@ def mean_best(
     """Over six seeds, relative to the optimum of 1 µs."""
     runs = [run(make(space, seed), landscape, evals) for seed in range(6)]
     return sum(min(map(landscape, asked)) for asked in runs) / len(runs) / 1000.0
+
+
+class ClassicSearch(StrategyContract):
+    """The contract, and what every search without a model must gain on chance."""
+
+    def test_it_needs_far_fewer_evaluations_than_chance(self) -> None:
+        assert mean_best(self.make, bowl_space(), bowl, 60) < 1.1
+        assert mean_best(Random, bowl_space(), bowl, 60) > 1.15
+
+    def test_it_learns_the_order_of_a_permutation(self) -> None:
+        self._beats_chance(orders_space(), orders, 80, by=0.1)
+
+    def test_it_progresses_where_the_space_cannot_be_listed(self) -> None:
+        self._beats_chance(wide_space(), wide, 120, by=0.5)
+
+    def _beats_chance(self, space: Space, ns: Landscape, evals: int, by: float) -> None:
+        reached = mean_best(self.make, space, ns, evals)
+        assert reached < mean_best(Random, space, ns, evals) - by
 
 
 class Rated:

@@ -1,0 +1,298 @@
+"""One run, from the store and back to it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from whet._version import __version__
+from whet.build import Builder
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.errors import TuningFailedError
+from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome, Result, Run
+from whet.core.status import Status
+from whet.core.trial import LimitKind, Trial
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.accounts.timeline import TimelineKeeper
+from whet.engine.exploration import Exploration
+from whet.engine.finals import Finals, Winner
+from whet.engine.host import memory_info
+from whet.engine.interrupt import Interrupted, Shield
+from whet.engine.known import Knowledge, relatives
+from whet.engine.plan import Plan
+from whet.engine.recorder import Candidate, Recorder
+from whet.engine.settings import Settings
+from whet.engine.target import BenchLimits, Target
+from whet.engine.workbench import Workbench
+from whet.search import Strategy
+from whet.store import Store
+from whet.workers import no_forks
+
+
+class OneRun:
+    """`budget` is what holds where the settings leave it open."""
+
+    def __init__(
+        self,
+        target: Target,
+        strategy: Strategy,
+        store: Store,
+        settings: Settings,
+        budget: Budget,
+        plan: Plan,
+        ledger: WallLedger,
+        on_event: Callable[[Event], None] | None,
+        shield: Shield,
+    ) -> None:
+        self.target = target
+        self._strategy = strategy
+        self.store = store
+        self.settings = settings
+        self._plan = plan
+        self.ledger = ledger
+        self.shield = shield
+        self._memory = settings.memory_bytes or memory_info("MemAvailable")
+        self._budget = budget
+        self.run = Run(
+            workload=target.workload(),
+            space_id=target.space.id,
+            space_size=target.space.count,
+            first=target.space.first,
+            search=strategy.name,
+            seed=settings.seed,
+            budget=self._budget,
+            started=time.time(),
+            whet=__version__,
+        )
+        self._timeline = TimelineKeeper()
+        subscribers: list[Callable[[Event], None]] = [self._timeline]
+        if on_event is not None:
+            subscribers.append(on_event)
+        self.recorder = Recorder(store, self.run, subscribers, shield)
+        self.known = self.recall()
+        self._exhaustive = False
+
+    @property
+    def answered(self) -> bool:
+        return self.known.answers(self.target.space, self._budget)
+
+    def tuned(self) -> Result:
+        self.known = self.recall()  # somebody else may have written more while this one waited
+        if self.answered:
+            return self.from_store()
+        if self._budget != self.settings.budget:
+            self.recorder.note(
+                f"the space is large, so {self._budget} are tried; set a budget for more or less"
+            )
+        with self.shield.held():
+            self.store.put_workload(self.run.workload)
+            self.store.save_run(self.run)
+        self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
+        try:
+            winner = self._tune()
+        except KeyboardInterrupt:
+            with self.shield.held():
+                result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
+            raise Interrupted(result) from None
+        with self.shield.held():
+            result = self._finish(winner, Outcome.FINISHED)
+        if result is None:
+            raise TuningFailedError(self._why_nothing_works())
+        return result
+
+    def recall(self) -> Knowledge:
+        limits: dict[LimitKind, float | None] = {
+            "build_s": self.settings.build_limit_s,
+            "run_s": self.settings.run_limit_s,
+            "memory_bytes": self._memory,
+        }
+        return Knowledge.recall(
+            self.store,
+            self.run.workload.id,
+            self.target.space,
+            limits,
+            self.target.method,
+            self._plan.fixed_samples or 0,
+        )
+
+    def _planned(self) -> int | None:
+        count = self.target.space.count
+        left = None if count is None else max(0, count - len(self.known.settled))
+        allowed = self._budget.trials
+        known = [number for number in (left, allowed) if number is not None]
+        return min(known, default=None)
+
+    def _tune(self) -> Winner | None:
+        with ExitStack() as stack:
+            # Entered last, left first: a kernel must not run on while its builder is closed.
+            builder = stack.enter_context(
+                Builder(
+                    jobs=self.settings.jobs,
+                    mode=self.target.build_mode,
+                    limit_s=self.settings.build_limit_s,
+                    on_start=lambda config: self.recorder.emit(BuildStarted(config)),
+                )
+            )
+            bench = stack.enter_context(closing(self.target.bench(BenchLimits(self._memory))))
+            self._bench = Workbench(
+                target=self.target,
+                builder=builder,
+                bench=bench,
+                race=self._plan.new_race(),
+                plan=self._plan,
+                recorder=self.recorder,
+                ledger=self.ledger,
+                build_limit_s=self.settings.build_limit_s,
+                run_limit_s=self.settings.run_limit_s,
+                jobs=self.settings.jobs,
+                budget=self._budget,
+            )
+            self._admit_incumbents()
+            with self.ledger.phase("search"), no_forks():
+                self._strategy.tell(list(self.known.settled.values()))
+            exploration = Exploration(
+                self._bench,
+                self._strategy,
+                self._reserve_s,
+                lambda: relatives(self.store, self.run.workload, self.target.space),
+                self.known.settled,
+            )
+            exploration.run()
+            self._exhaustive = exploration.complete
+            return Finals(self._bench).run()
+
+    @property
+    def _reserve_s(self) -> float:
+        """Time kept back for the finals."""
+        seconds = self._budget.seconds
+        return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
+
+    def _admit_incumbents(self) -> None:
+        for trial in self.known.incumbents:
+            candidate = Candidate(
+                trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
+            )
+            self._bench.candidates[candidate.id] = candidate
+            comparable = trial.timing is not None and not trial.timing.host_bound
+            samples = trial.timing.samples if trial.timing and comparable else ()
+            self.recorder.consider_best(trial)
+            self._bench.put_out(
+                self._bench.race.enter(candidate.id, candidate.order, prior=samples)
+            )
+
+    def _best_so_far(self) -> Winner | None:
+        best = self.recorder.best
+        return None if best is None else Winner(self._bench.candidates[best.config.id])
+
+    def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
+        if winner is None and outcome is Outcome.FINISHED:
+            outcome = Outcome.FAILED
+        if winner is not None and outcome is Outcome.FINISHED:
+            self._settle(winner)
+        trials = self.recorder.trials
+        work = sum((trial.cost for trial in trials), Cost())
+        wall = self.ledger.close()
+        search = FrozenMap({**work.work, "search": wall["search"]})
+        self.run = replace(
+            self.run,
+            outcome=outcome,
+            exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
+            best=None if winner is None else winner.candidate.config,
+            equals=() if winner is None else tuple(c.config for c in winner.equals),
+            trials=len(trials),
+            cost=Cost(search, wall),
+            wall_s=sum(wall.values()),
+        )
+        self.store.save_run(self.run)
+        self.store.save_timeline(self.run.id, self._timeline.timeline())
+        if winner is None:
+            return None
+        best = winner.candidate.trial or winner.candidate.stored
+        assert best is not None
+        return self._result(best, trials, winner)
+
+    def _settle(self, winner: Winner) -> None:
+        """Everything measured that neither won nor equals the winner was outraced."""
+        if self._plan.fixed_samples is not None:
+            return
+        kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
+        outcomes = []
+        for candidate in self._bench.candidates.values():
+            last = candidate.trial or candidate.stored
+            if last is None or not last.status.measured:
+                continue
+            if candidate.id in kept:
+                outcomes.append((candidate, Status.OK, ""))
+            else:
+                reason = winner.lost.get(candidate.id, last.error)
+                outcomes.append((candidate, Status.OUTRACED, reason))
+        self.recorder.measured_all(outcomes)
+
+    def _result(self, best: Trial, trials: tuple[Trial, ...], winner: Winner) -> Result:
+        if winner.said:
+            self.recorder.note(winner.said)
+        result = Result(
+            run=self.run,
+            best=best,
+            first=self.first(trials),
+            trials=trials,
+            known=len(self.known.settled),
+            equals=self.run.equals,
+            notes=tuple(self.recorder.notes),
+            paired_speedup=winner.speedup,
+        )
+        self.recorder.emit(RunFinished(result))
+        return result
+
+    def first(self, trials: tuple[Trial, ...]) -> Trial | None:
+        first = self.target.space.first
+        assert first is not None
+        found = [trial for trial in trials if trial.config == first]
+        trial = found[0] if found else self.known.settled.get(first.id)
+        return trial if trial is not None and trial.timing is not None else None
+
+    def from_store(self) -> Result:
+        best = self.known.incumbents[0]
+        stored = self.known.run
+        equals: tuple[Config, ...] = stored.equals if stored else ()
+        wall = self.ledger.close()
+        run = replace(
+            self.run,
+            outcome=Outcome.FINISHED,
+            best=best.config,
+            equals=equals,
+            exhaustive=stored.exhaustive if stored else False,
+            cost=Cost(FrozenMap(), wall),
+            wall_s=sum(wall.values()),
+        )
+        result = Result(
+            run=run,
+            best=best,
+            first=self.first(()),
+            trials=(),
+            known=len(self.known.settled),
+            source="stored",
+            equals=equals,
+        )
+        self.recorder.emit(RunStarted(run, 0, len(self.known.settled)))
+        self.recorder.emit(RunFinished(result))
+        return result
+
+    def _why_nothing_works(self) -> str:
+        trials = self.recorder.trials or tuple(self.known.settled.values())
+        counts = ", ".join(
+            f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
+        )
+        failed = next((trial for trial in trials if trial.error), None)
+        first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
+        where = "" if self.recorder.trials else " (as the store remembers)"
+        return (
+            f"no config of '{self.target.name}' works{where}: {counts or 'none was tried'}{first}"
+        )

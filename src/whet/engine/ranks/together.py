@@ -1,0 +1,76 @@
+"""A run among others that want the same: ranks of a group agree, other processes take turns."""
+
+from __future__ import annotations
+
+from whet.core.event import RunFinished, RunStarted
+from whet.core.run import Result
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.engine.interrupt import Interrupted
+from whet.engine.one_run import OneRun
+from whet.engine.ranks.adoption import adopt
+from whet.engine.ranks.agreement import Agreed, Agreement, Progress
+from whet.engine.ranks.board import Board, BoardLostError, group_board
+from whet.engine.ranks.turns import turn
+from whet.engine.untuned.policy import choose
+
+
+def carry_out(one: OneRun) -> Result:
+    """Its own result, or what the others agreed on."""
+    board = group_board()
+    if board is None:
+        return _in_turn(one)
+    try:
+        return _agreed(one, board)
+    except BoardLostError as lost:
+        one.recorder.note(f"each rank chooses for itself: {lost}")
+        return _in_turn(one)
+
+
+def _in_turn(one: OneRun) -> Result:
+    if one.answered:
+        return one.from_store()
+    wait_s = one.settings.agree_wait_s
+    with turn(one.store, one.run, wait_s) as alone:
+        if not alone:
+            one.recorder.note(
+                f"another process has been tuning this for {wait_s:g} s and still is; "
+                "timings may disturb each other"
+            )
+        return one.tuned()
+
+
+def _agreed(one: OneRun, board: Board) -> Result:
+    agreement = Agreement(
+        board,
+        f"{one.run.workload.id}/{one.run.space_id}",
+        one.settings.agree_wait_s,
+        tune=one.tuned,
+        progress=lambda: Progress(len(one.recorder.trials), one.recorder.best),
+        stopgap=lambda: _stopgap(one, board.rank),
+    )
+    try:
+        answer = agreement.reach()
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(None) from None
+    return answer if isinstance(answer, Result) else _adopted(one, answer)
+
+
+def _adopted(one: OneRun, answer: Agreed) -> Result:
+    one.known = one.recall()
+    if one.answered and answer.best and one.known.incumbents[0].config == answer.best.config:
+        return one.from_store()
+    with one.shield.held():
+        known = len(one.known.settled)
+        result = adopt(answer, one.run, one.store, one.ledger, one.first(()), known)
+    one.recorder.emit(RunStarted(result.run, 0, result.known))
+    one.recorder.emit(RunFinished(result))
+    return result
+
+
+def _stopgap(one: OneRun, rank: int) -> Agreed:
+    choice = choose(one.target, store=one.store)
+    trial = Trial(one.run.workload.id, choice.config, Status.OK)
+    return Agreed(rank, trial, reason=f"nothing was found in time; {choice.reason}")
