@@ -121,7 +121,7 @@ def _chosen(table: Table, name: str, wanted: str | None, every: bool) -> list[Ta
     found = [one for one in works if _matches(one, pairs)]
     if len(found) == 1:
         return found
-    keys = [",".join(f"{k}={v}" for k, v in one.key.items()) for one in found or works]
+    keys = [table.key_text(one, ",") for one in found or works]
     shown = "; ".join(keys[:4]) + ("; …" if len(keys) > 4 else "")
     said = f"could be any of {len(found)}" if found else f"is not in {name}"
     raise UsageError(f"--workload '{wanted}' {said}; valid: {shown}")
@@ -146,8 +146,7 @@ def _best_tflops(table: Table, workload: TableWorkload, flops: str | None) -> fl
 
 
 def _about(table: Table, chosen: Sequence[TableWorkload], draws: int, runs: int) -> str:
-    key = " ".join(f"{name}={value}" for name, value in chosen[0].key.items())
-    what = key if len(chosen) == 1 else f"{len(chosen)} workloads"
+    what = table.key_text(chosen[0]) if len(chosen) == 1 else f"{len(chosen)} workloads"
     return f"{table.kernel} {what}, {table.device.name}: {draws} draws of {runs} runs".strip()
 
 

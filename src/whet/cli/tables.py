@@ -179,7 +179,7 @@ def short_name(name: str) -> str:
 
 
 def key_text(case: Source) -> str:
-    return " ".join(f"{name}={value}" for name, value in case.workload.key.items())
+    return case.table.key_text(case.workload)
 
 
 def case_text(case: Source) -> str:

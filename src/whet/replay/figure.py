@@ -16,6 +16,8 @@ from whet.core.errors import UsageError
 WIDTH, HEIGHT = 980, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 330, 44, 56
 
+DASHES = ' stroke-dasharray="6 3"'
+
 # Okabe and Ito's, which the colour-blind can tell apart; then the same again, dashed.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7A5C00", "#000000")
 
@@ -98,8 +100,8 @@ def svg(figure: Figure) -> str:
         parts += _drawn(series, colour, dashed, at)
         y = _TOP + 10 + 18 * number
         parts.append(
-            f'<rect x="{WIDTH - _RIGHT + 14}" y="{y - 4}" width="14" height="4" '
-            f'fill="{colour}" opacity="{0.5 if dashed else 1}"/>'
+            f'<path d="M{WIDTH - _RIGHT + 10},{y - 2}h20" stroke="{colour}" '
+            f'stroke-width="4"{DASHES if dashed else ""}/>'
         )
         parts.append(_text(WIDTH - _RIGHT + 34, y + 3, series.name))
     return "\n".join([*parts, "</svg>", ""])
@@ -168,7 +170,7 @@ def _drawn(series: Series, colour: str, dashed: bool, at: Any) -> Iterable[str]:
         outline = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *lower[::-1]])
         yield f'<polygon points="{outline}" fill="{colour}" opacity="0.15"/>'
     if points and not series.dots:
-        dash = ' stroke-dasharray="6 3"' if dashed else ""
+        dash = DASHES if dashed else ""
         path = _path(points, series.steps)
         yield f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>'
     if series.dots or series.titles:

@@ -244,6 +244,14 @@ class Table:
                 return workload
         raise UsageError(f"the table of {self.kernel} has no workload {dict(key)}")
 
+    def key_text(self, workload: TableWorkload, between: str = " ") -> str:
+        """`M=64 N=32`: what tells the workload from the table's others, all of it if alone."""
+        keys = [one.key for one in self.workloads]
+        shown = [
+            name for name in workload.key if len({repr(key.get(name)) for key in keys}) > 1
+        ] or list(workload.key)
+        return between.join(f"{name}={workload.key[name]}" for name in shown)
+
     def status(self, workload: TableWorkload, at: int) -> Status | None:
         """What became of a config there; a build that failed has failed for every workload."""
         build = self.builds[at].status
