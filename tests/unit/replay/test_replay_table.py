@@ -82,6 +82,13 @@ def test_a_workload_is_found_by_its_key_and_described_in_full() -> None:
         table.workload({"M": 1})
 
 
+def test_a_workload_is_called_by_what_tells_it_from_the_others() -> None:
+    table = a_table()
+    assert [table.key_text(one) for one in table.workloads] == ["M=64", "M=128"]
+    alone = a_table(workloads=table.workloads[:1])
+    assert alone.key_text(alone.workloads[0], ",") == "M=64,dtype=f16"
+
+
 def test_a_list_of_configs_is_its_own_space() -> None:
     table = a_table()
     assert list(table.space) == list(table.configs)
