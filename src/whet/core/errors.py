@@ -54,14 +54,18 @@ class TuningFailedError(WhetError):
 class ConfigFailure(Exception):
     """Raised by a target, in any process, when it knows the status a config deserves.
 
-    Crosses process boundaries, so it is rebuilt from its arguments alone.
+    Crosses process boundaries, so it is rebuilt from its arguments alone. `spoils`: the process it
+    ran in can run nothing more, as after an illegal access on a GPU.
     """
 
-    def __init__(self, status: Status, message: str, limit: Limit | None = None) -> None:
-        super().__init__(status, message, limit)
+    def __init__(
+        self, status: Status, message: str, limit: Limit | None = None, spoils: bool = False
+    ) -> None:
+        super().__init__(status, message, limit, spoils)
         self.status = status
         self.message = message
         self.limit = limit
+        self.spoils = spoils
 
     def __str__(self) -> str:
         return f"{self.status}: {self.message}"

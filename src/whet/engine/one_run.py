@@ -140,7 +140,9 @@ class OneRun:
                     on_start=lambda config: self.recorder.emit(BuildStarted(config)),
                 )
             )
-            bench = stack.enter_context(closing(self.target.bench(BenchLimits(self._memory))))
+            bench = stack.enter_context(
+                closing(self.target.bench(BenchLimits(self._memory, self.settings.isolate)))
+            )
             self._bench = Workbench(
                 target=self.target,
                 builder=builder,

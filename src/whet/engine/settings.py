@@ -41,6 +41,7 @@ class Settings:
     one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
     folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
     `idle_share` is how much of calls' time their refinement may take, where that was asked for.
+    `isolate` measures in a process of its own what would else be measured in this one.
     """
 
     store: str | None = None
@@ -62,6 +63,7 @@ class Settings:
     binaries: str | None = None
     mode: Mode = "tune"
     idle_share: float = 0.02
+    isolate: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ _TABLE: dict[str, _Setting] = {
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
+    "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 

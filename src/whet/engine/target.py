@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchLimits:
-    """What a measuring process may use; None is no limit of ours."""
+    """What a measuring process may use; None is no limit of ours.
+
+    `isolate` asks for a bench in a process of its own, from a target that would measure in this
+    one. A target that cannot do so gives the bench it has, whose `in_process` tells.
+    """
 
     memory_bytes: int | None = None
+    isolate: bool = False
 
 
 @runtime_checkable

@@ -13,6 +13,13 @@ from whet.core.trial import Limit
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out of memory|cannot allocate memory|memory exhausted|MemoryError", re.IGNORECASE
 )
+# What CUDA and HIP say when a context is gone: from then on every call in it fails like this.
+_SPOILT = re.compile(
+    r"illegal memory access|device-side assert|unspecified launch failure|illegal instruction"
+    r"|misaligned address|invalid program counter|illegal address|invalid address space"
+    r"|hardware stack error|launch timed out|memory access fault|uncorrectable",
+    re.IGNORECASE,
+)
 _TAIL_LINES = 5
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -23,9 +30,12 @@ def from_exception(problem: BaseException) -> ConfigFailure:
     said = f"{name}: {text}" if text else name
     where = _own_line(problem)
     message = f"{said} (in {where})" if where else said
-    if isinstance(problem, MemoryError):
+    if isinstance(problem, MemoryError) or name == "OutOfMemoryError":
         return ConfigFailure(Status.RESOURCES, f"out of memory: {message}")
-    return ConfigFailure(Status.RUN_ERROR, message)
+    if isinstance(problem, RuntimeError) and _OUT_OF_MEMORY.search(text):
+        return ConfigFailure(Status.RESOURCES, message)
+    spoils = isinstance(problem, RuntimeError) and _SPOILT.search(text) is not None
+    return ConfigFailure(Status.RUN_ERROR, message, spoils=spoils)
 
 
 def from_death(

@@ -83,6 +83,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_BINARIES": "packed",
         "WHET_MODE": "cached",
         "WHET_IDLE_SHARE": "1%",
+        "WHET_ISOLATE": "yes",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -106,6 +107,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         binaries="packed",
         mode="cached",
         idle_share=0.01,
+        isolate=True,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

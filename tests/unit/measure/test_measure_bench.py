@@ -18,7 +18,7 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
 from whet.core.trial import Limit
-from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict
+from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, failures
 from whet.testing.fakes import FakeDevice, FakeKernel
 
 
@@ -259,3 +259,20 @@ class TestRemote:
             pytest.raises(UsageError, match=r"'kernel\.c' is missing"),
         ):
             bench.first(GOOD, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "spoils"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "run_error", True),
+        (RuntimeError("CUDA error: device-side assert triggered"), "run_error", True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "resources", False),
+        (RuntimeError("shapes do not fit"), "run_error", False),
+        (ValueError("illegal memory access, said the author"), "run_error", False),
+    ],
+)
+def test_what_a_gpu_says_tells_whether_its_process_can_go_on(
+    problem: Exception, status: str, spoils: bool
+) -> None:
+    failure = failures.from_exception(problem)
+    assert (str(failure.status), failure.spoils) == (status, spoils)
