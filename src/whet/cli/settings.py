@@ -72,5 +72,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "agree_wait": (settings.agree_wait_s, f"{settings.agree_wait_s:g} s"),
         "binaries": (settings.binaries, settings.binaries or "none"),
         "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
+        "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
         "mode": (settings.mode, settings.mode),
     }
