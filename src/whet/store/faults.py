@@ -93,6 +93,13 @@ def unknown_run(run_id: str, location: str) -> StoreError:
     )
 
 
+def gone_error(path: Path) -> StoreError:
+    return StoreError(
+        f"store {path} was removed or replaced while it was in use, so nothing more is written to "
+        "it; leave its files in place and open it again"
+    )
+
+
 def read_only_error(path: Path) -> StoreError:
     return StoreError(
         f"store {path} is read-only, so nothing can be written to it; "
