@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_many_writers_lose_and_double_nothing_and_readers_go_on(
                 median = 1000.0 + (7 * n + 13 * writer) % 977
                 store.append([a_trial(workload, config, id=id, median_ns=median)])
 
-    running = {fork(lambda writer=writer: append_all(writer)) for writer in range(WRITERS)}
+    running = {fork(partial(append_all, writer)) for writer in range(WRITERS)}
     codes, asked, slowest = [], 0, 0.0
     lowest = float("inf")
     with SqliteStore(path, read_only=True) as reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -26,6 +25,7 @@ from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Interrupted, Shield, StoreLostError
 from whet.engine.known import Knowledge, relatives
+from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
@@ -68,7 +68,7 @@ class OneRun:
             search=strategy.name,
             seed=settings.seed,
             budget=self._budget,
-            started=time.time(),
+            started=start_after(store, target.workload().id),
             whet=__version__,
         )
         self._timeline = TimelineKeeper()

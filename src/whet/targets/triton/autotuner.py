@@ -375,7 +375,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> bool:
         """Fills the cache; False when nothing had to be measured for that."""
-        start = time.time()
+        start = time.perf_counter()
         call = Call(self, args, kwargs, self.whet_check)
         named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
@@ -385,7 +385,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             timings = benchmark_with(self, call, configs)
             keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
-        self.bench_time = time.time() - start
+        self.bench_time = time.perf_counter() - start
         self.cache[key] = best
         self.configs_timings = timings
         if measured:
