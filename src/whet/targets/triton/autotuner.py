@@ -13,6 +13,7 @@ from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.buckets import Buckets
+from whet.core.errors import StoreError
 from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
@@ -76,6 +77,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_events: Callable[[Event], None] | None = None
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None
+        self.whet_lost: StoreError | None = None
         self.cache = Cache()
         self._stopgaps: dict[Any, Any] = {}
         self._read_rows = False

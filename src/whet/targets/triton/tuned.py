@@ -56,6 +56,7 @@ def tuned(
             found = _tuned_in(tuner, store, target, settings)
     except StoreError as error:  # a full disk, say: no reason not to run the kernel
         say_once(f"whet does not remember: {error}")
+        tuner.whet_lost = error
         found = _tuned_in(tuner, _so_far(error), target, settings)
     best, measured, run_id, trials = found
     by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
