@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import shlex
 import subprocess
@@ -18,6 +20,7 @@ import whet
 from whet.core.errors import StoreError
 from whet.core.trial import Trial
 from whet.store import MemoryStore
+from whet.store.faults import store_error
 
 # The store has 100 kB before the first trial, and its log grows by 10 to 30 kB a commit.
 ROOM = 350_000
@@ -142,3 +145,9 @@ def test_a_store_that_is_lost_before_anything_works_leaves_no_result() -> None:
 
 def _fails(n: int) -> None:
     raise ValueError(n)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_quota_or_a_limit_is_said_as_a_full_disk_is(tmp_path: Path, number: int) -> None:
+    message = str(store_error(tmp_path / "store.db", OSError(number, os.strerror(number))))
+    assert f"is on a full disk ({os.strerror(number)}); free some space" in message
