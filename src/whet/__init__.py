@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.interrupt import Interrupted
+    from whet.engine.interrupt import Interrupted, StoreLostError
     from whet.engine.tuning import tune
     from whet.engine.untuned.idle import Refinement, refine
     from whet.engine.untuned.mode import mode
@@ -62,6 +62,7 @@ _HOMES = {
     "SpaceError": "whet.core.errors",
     "Status": "whet.core.status",
     "StoreError": "whet.core.errors",
+    "StoreLostError": "whet.engine.interrupt",
     "Trial": "whet.core.trial",
     "TuningFailedError": "whet.core.errors",
     "UsageError": "whet.core.errors",
@@ -94,6 +95,7 @@ __all__ = [
     "SpaceError",
     "Status",
     "StoreError",
+    "StoreLostError",
     "Trial",
     "TuningFailedError",
     "UsageError",

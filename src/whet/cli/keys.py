@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.core.errors import TuningFailedError, UsageError, WhetError
+from whet.core.errors import StoreError, TuningFailedError, UsageError, WhetError
 
 if TYPE_CHECKING:
     from whet.core.run import Result
@@ -65,11 +65,13 @@ def _keys_from_file(path: Path) -> list[Key]:
 
 @dataclass(frozen=True)
 class Tuned:
-    """One key and what its tuning found; without a result, `why` says why there is none."""
+    """One key and what its tuning found; without a result, `why` says why there is none. `lost`
+    says why a result is not kept."""
 
     key: Key
     result: Result | None
     why: str = ""
+    lost: StoreError | None = None
 
 
 @contextmanager
@@ -137,7 +139,8 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
     grid, args, keywords = guarded(path, lambda: make_inputs(kernel, key))
     with progress(plain_config(kernel.tuner.configs[0]), quiet=quiet) as on_event:
         try:
-            return Tuned(key, tune_call(kernel, grid, args, keywords, on_event))
+            result = tune_call(kernel, grid, args, keywords, on_event)
+            return Tuned(key, result, lost=kernel.tuner.whet_lost)
         except (TuningFailedError, NothingToTuneError) as error:
             return Tuned(key, None, str(error))
 
@@ -174,10 +177,14 @@ def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
 
 
 def raise_for_failures(done: Sequence[Tuned]) -> None:
-    """For keys without a result: one line that names the first of them, and exit code 1."""
+    """For keys without a result: one line that names the first of them, and exit code 1. For keys
+    whose result could not be kept: why, likewise."""
     from whet.targets.triton.offline import key_text
 
     failed = [one for one in done if one.result is None]
     if failed:
         more = f" (and {len(failed) - 1} more keys)" if len(failed) > 1 else ""
         raise WhetError(f"{key_text(failed[0].key) or 'the key'}: {failed[0].why}{more}")
+    lost = [one.lost for one in done if one.lost is not None]
+    if lost:
+        raise lost[0]

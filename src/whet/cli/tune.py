@@ -26,7 +26,7 @@ from whet.cli.options import (
 )
 from whet.cli.tables import TransferOption
 from whet.cli.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
-from whet.core.errors import UsageError
+from whet.core.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from whet.engine.settings import Settings
@@ -96,6 +96,7 @@ def tune(
     from whet.cli.reading import store_place
     from whet.cli.summary import summary
     from whet.cli.tables import from_tables
+    from whet.engine import StoreLostError
     from whet.engine.target import Target
 
     flags = {
@@ -127,8 +128,12 @@ def tune(
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
-    result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
-    if result is not None and not interrupted:
+    lost: StoreError | None = None
+    try:
+        result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
+    except StoreLostError as error:
+        result, interrupted, lost = error.result, False, error
+    if result is not None and not interrupted and lost is None:
         teach([result], settings)
     if json:
         print_json(nothing_yet(target) if result is None else result.to_json())
@@ -136,6 +141,8 @@ def tune(
         print_lines(summary(result, store_place(settings.store), store))
     else:
         print("interrupted before the first config was measured")
+    if lost is not None:
+        raise lost
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.engine.interrupt import Interrupted
+    from whet.engine.interrupt import Interrupted, StoreLostError
     from whet.engine.plan import Plan
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
@@ -21,6 +21,7 @@ _HOMES = {
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",
+    "StoreLostError": "interrupt",
     "Target": "target",
     "resolve_settings": "settings",
     "tune": "tuning",
@@ -32,6 +33,7 @@ __all__ = [
     "Plan",
     "ResolvedSettings",
     "Settings",
+    "StoreLostError",
     "Target",
     "resolve_settings",
     "tune",

@@ -1,4 +1,4 @@
-"""Ctrl-C: what it ends a tuning with, and that it waits for a sentence to be finished."""
+"""What ends a tuning early, with the best so far; and that Ctrl-C waits for a sentence to end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
+from whet.core.errors import StoreError
 from whet.core.run import Result
 
 
@@ -17,6 +18,18 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, result: Result | None) -> None:
         super().__init__("tuning was interrupted")
+        self.result = result
+
+
+class StoreLostError(StoreError):
+    """The store could not be written any more, on a full disk say, and ended a tuning.
+
+    `result` is the best so far, with every trial of the run, also those that are stored nowhere;
+    None where nothing worked yet. What was stored before is kept, and a later run goes on from it.
+    """
+
+    def __init__(self, reason: str, result: Result | None) -> None:
+        super().__init__(f"{reason}; what was stored is kept, and the next run goes on from there")
         self.result = result
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 
 from whet._version import __version__
@@ -13,7 +12,7 @@ from whet.build import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import TuningFailedError
+from whet.core.errors import StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
@@ -24,8 +23,9 @@ from whet.engine.accounts.timeline import TimelineKeeper
 from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
-from whet.engine.interrupt import Interrupted, Shield
+from whet.engine.interrupt import Interrupted, Shield, StoreLostError
 from whet.engine.known import Knowledge, relatives
+from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
@@ -68,7 +68,7 @@ class OneRun:
             search=strategy.name,
             seed=settings.seed,
             budget=self._budget,
-            started=time.time(),
+            started=start_after(store, target.workload().id),
             whet=__version__,
         )
         self._timeline = TimelineKeeper()
@@ -101,8 +101,13 @@ class OneRun:
             with self.shield.held():
                 result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
             raise Interrupted(result) from None
-        with self.shield.held():
-            result = self._finish(winner, Outcome.FINISHED)
+        except StoreError as error:
+            raise self._lost(error, self._best_so_far()) from error
+        try:
+            with self.shield.held():
+                result = self._finish(winner, Outcome.FINISHED)
+        except StoreError as error:
+            raise self._lost(error, winner) from error
         if result is None:
             raise TuningFailedError(self._why_nothing_works())
         return result
@@ -193,6 +198,10 @@ class OneRun:
         best = self.recorder.best
         return None if best is None else Winner(self._bench.candidates[best.config.id])
 
+    def _lost(self, error: StoreError, best: Winner | None) -> StoreLostError:
+        with self.shield.held():
+            return StoreLostError(str(error), self._finish(best, Outcome.INTERRUPTED))
+
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:
             outcome = Outcome.FAILED
@@ -212,8 +221,10 @@ class OneRun:
             cost=Cost(search, wall),
             wall_s=sum(wall.values()),
         )
-        self.store.save_run(self.run)
-        self.store.save_timeline(self.run.id, self._timeline.timeline())
+        # Nobody's best so far is lost because that it was interrupted could not be written.
+        with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
+            self.store.save_run(self.run)
+            self.store.save_timeline(self.run.id, self._timeline.timeline())
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored

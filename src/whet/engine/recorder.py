@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, StoreError
 from whet.core.event import BestChanged, Event, Noted, TrialFinished
 from whet.core.frozen import FrozenMap
 from whet.core.run import Run
@@ -150,12 +150,21 @@ class Recorder:
         if not news:
             return
         with self._shield.held():
-            self._store.append([trial for _, trial in news])
-            for candidate, trial in news:
-                candidate.trial = trial
-                if candidate.stored is None or candidate.timing is not None or trial.status.failed:
-                    self._trials[trial.config.id] = trial
-                self.emit(TrialFinished(trial))
+            try:
+                self._store.append([trial for _, trial in news])
+            except StoreError:
+                self._remember(news)
+                for trial in (trial for _, trial in news if trial.status is Status.OK):
+                    self.consider_best(trial)
+                raise
+            self._remember(news)
+
+    def _remember(self, news: Sequence[tuple[Candidate, Trial]]) -> None:
+        for candidate, trial in news:
+            candidate.trial = trial
+            if candidate.stored is None or candidate.timing is not None or trial.status.failed:
+                self._trials[trial.config.id] = trial
+            self.emit(TrialFinished(trial))
 
 
 def _rank(timing: Timing | None) -> tuple[bool, float]:

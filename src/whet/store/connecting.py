@@ -11,19 +11,29 @@ from pathlib import Path
 from whet.core.errors import StoreError, UsageError
 from whet.core.trial import new_id
 from whet.store import schema
-from whet.store.faults import result_code, store_error
+from whet.store.faults import network_error, result_code, store_error
+from whet.store.filesystems import network_filesystem
 
 
 def connect(path: Path, *, read_only: bool, busy_s: float) -> tuple[sqlite3.Connection, bool]:
     """A connection in autocommit mode, and whether it can only read.
 
-    A missing file is made, with its folders. A file that is not a store of this version or an
-    older one raises `StoreError` and keeps every byte it has.
+    A missing file is made, with its folders; a link is followed, since SQLite keeps its log beside
+    the file itself. A file that is not a store of this version or an older one raises `StoreError`
+    and keeps every byte it has, and so does one on a network, where only a file without a log can
+    be read.
     """
+    path = Path(os.path.realpath(path))
     try:
-        if not _is_file(path):
-            if read_only:
-                raise StoreError(f"there is no store at {path} yet; 'whet tune' makes one")
+        there = _is_file(path)
+        if not there and read_only:
+            raise StoreError(f"there is no store at {path} yet; 'whet tune' makes one")
+        network = network_filesystem(path.parent)
+        if network:
+            if not read_only:
+                raise network_error(path, network)
+            return _connect_apart(path, network), True
+        if not there:
             _create(path)
         _check_owner(path)
         if read_only or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
@@ -48,10 +58,9 @@ def _is_file(path: Path) -> bool:
 def _create(path: Path) -> None:
     """Makes the store under another name first and links it into place whole, so that neither a
     kill nor a second process that does the same can leave or meet half of one."""
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_leftovers(target)
-    draft = target.with_name(f".{target.name}.{new_id()}.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_leftovers(path)
+    draft = path.with_name(f".{path.name}.{new_id()}.new")
     try:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("PRAGMA synchronous = OFF")
@@ -60,7 +69,7 @@ def _create(path: Path) -> None:
             schema.create(db)
             db.execute("COMMIT")
         _flush(draft)
-        os.link(draft, target)
+        os.link(draft, path)
     except FileExistsError:
         pass  # another process was quicker
     finally:
@@ -83,20 +92,20 @@ def _refuse_leftovers(path: Path) -> None:
         )
 
 
-def _check_owner(path: Path) -> None:
+def _check_owner(path: Path, *, locks: bool = True) -> None:
     """Refuses what is not ours, before anything is opened in a way that could write.
 
     `immutable` makes SQLite read the file as it is: no lock, no journal, no recovery. A file
     that another process is growing at this moment can look damaged that way and is asked again
-    under a lock. (Python's own `open` would not do: closing it drops the locks that SQLite holds
-    on the same file in this process.)
+    under a lock, where there are `locks`. (Python's own `open` would not do: closing it drops
+    the locks that SQLite holds on the same file in this process.)
     """
     try:
         owner, version = _owner(path, "mode=ro&immutable=1")
     except sqlite3.DatabaseError as error:
         if result_code(error) == sqlite3.SQLITE_NOTADB:
             raise _not_a_store(path, "not an SQLite database") from error
-        if result_code(error) != sqlite3.SQLITE_CORRUPT:
+        if result_code(error) != sqlite3.SQLITE_CORRUPT or not locks:
             raise
         owner, version = _owner(path, "mode=ro")
     if owner != schema.APPLICATION_ID:
@@ -152,14 +161,25 @@ def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
     has no index to be read with; then the file alone is read, if the log holds nothing more."""
     db = _open(path, "mode=ro", busy_s)
     try:
-        version = _version(db)
+        _version(db)
     except sqlite3.OperationalError as error:
         db.close()
         if result_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-        _refuse_unread_log(path)
+        _refuse_unread_log(path, "in a read-only folder")
         db = _open(path, "mode=ro&immutable=1", busy_s)
-        version = _version(db)
+    return _readable(db, path)
+
+
+def _connect_apart(path: Path, network: str) -> sqlite3.Connection:
+    """The file as it lies there: no lock, no log, nothing written beside it."""
+    _refuse_unread_log(path, f"on a network file system ({network})")
+    _check_owner(path, locks=False)
+    return _readable(_open(path, "mode=ro&immutable=1", busy_s=0.0), path)
+
+
+def _readable(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    version = _version(db)
     if not schema.OLDEST_READABLE <= version <= schema.SCHEMA_VERSION:
         db.close()
         _check_version(path, version)
@@ -170,11 +190,11 @@ def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
     return db
 
 
-def _refuse_unread_log(path: Path) -> None:
+def _refuse_unread_log(path: Path, where: str) -> None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size > 0:
         raise StoreError(
-            f"store {path} is in a read-only folder and has results in {log.name} that cannot "
+            f"store {path} is {where} and has results in {log.name} that cannot "
             "be read there; copy both files to a folder that can be written and use that copy"
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from pathlib import Path
 
@@ -28,20 +30,52 @@ _WORDS = {
     sqlite3.SQLITE_NOTADB: ("is not a database", f"move that file away, {_ELSEWHERE}"),
     sqlite3.SQLITE_CORRUPT: ("is damaged", f"restore it from a backup, {_ELSEWHERE}"),
     sqlite3.SQLITE_FULL: ("is on a full disk", f"free some space, {_ELSEWHERE}"),
-    sqlite3.SQLITE_IOERR: ("cannot be read or written", f"check the disk, {_ELSEWHERE}"),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written",
+        f"check the disk and the limits on its use, {_ELSEWHERE}",
+    ),
 }
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# Less than SQLite takes at once for the index of its log.
+_SCRAPS = 65_536
 
 
 def store_error(path: Path, error: sqlite3.Error | sqlite3.Warning | OSError) -> StoreError:
     """`store /x/store.db is locked by another process (database is locked); wait for …`"""
+    code = result_code(error)
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return StoreError(f"store {path} cannot be used ({reason}); choose another with --store")
-    what, remedy = _WORDS.get(result_code(error), ("failed", f"try again, {_ELSEWHERE}"))
+        if error.errno not in _NO_ROOM:
+            return StoreError(
+                f"store {path} cannot be used ({reason}); choose another with --store"
+            )
+        code, error = sqlite3.SQLITE_FULL, OSError(reason)
+    elif code == sqlite3.SQLITE_IOERR and _no_room(path):
+        code = sqlite3.SQLITE_FULL
+    what, remedy = _WORDS.get(code, ("failed", f"try again, {_ELSEWHERE}"))
     return StoreError(f"store {path} {what} ({error}); {remedy}")
 
 
-def result_code(error: sqlite3.Error | sqlite3.Warning) -> int:
+def _no_room(path: Path) -> bool:
+    """SQLite calls it an I/O error where it was the log's index that found no room."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _SCRAPS
+
+
+def network_error(path: Path, filesystem: str) -> StoreError:
+    return StoreError(
+        f"store {path} cannot be written: its folder {path.parent} is on a network file system "
+        f"({filesystem}), where SQLite's write-ahead log is not safe; choose a local path with "
+        "--store or WHET_STORE, and carry results over with 'whet pack' or 'whet store merge'"
+    )
+
+
+def result_code(error: sqlite3.Error | sqlite3.Warning | OSError) -> int:
     """SQLite's primary result code; 0 for errors of Python's module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
@@ -56,6 +90,13 @@ def unknown_workload(workload_id: str, location: str) -> StoreError:
 def unknown_run(run_id: str, location: str) -> StoreError:
     return StoreError(
         f"store {location} does not know run {run_id}; save_run comes before its timeline"
+    )
+
+
+def gone_error(path: Path) -> StoreError:
+    return StoreError(
+        f"store {path} was removed or replaced while it was in use, so nothing more is written to "
+        "it; leave its files in place and open it again"
     )
 
 

@@ -20,7 +20,13 @@ from whet.core.workload import Workload
 from whet.store import schema
 from whet.store import statements as sql
 from whet.store.connecting import connect
-from whet.store.faults import read_only_error, store_error, unknown_run, unknown_workload
+from whet.store.faults import (
+    gone_error,
+    read_only_error,
+    store_error,
+    unknown_run,
+    unknown_workload,
+)
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, run_end, take_missed
@@ -62,6 +68,7 @@ class SqliteStore(Store):
             self._pid = os.getpid()
             self._db: sqlite3.Connection | None
             self._db, self._read_only = connect(self._path, read_only=read_only, busy_s=busy_s)
+            self._file = _identity(self._path)
 
     @property
     def location(self) -> str:
@@ -223,6 +230,7 @@ class SqliteStore(Store):
         if self._db is None:
             raise StoreError(f"store {self._path} is closed; open it again")
         if self._pid != os.getpid():
+            self._refuse_if_gone()  # or else another one would be made
             self._db.close()
             self._db, _ = connect(self._path, read_only=self._read_only, busy_s=self._busy_s)
             self._pid = os.getpid()
@@ -247,12 +255,18 @@ class SqliteStore(Store):
         """IMMEDIATE: a transaction that begins by reading may be refused the lock later on."""
         with self._guarded() as db:
             self._refuse_if_read_only()
+            self._refuse_if_gone()
             with _transaction(db, "BEGIN IMMEDIATE"):
                 yield db
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:
             raise read_only_error(self._path)
+
+    def _refuse_if_gone(self) -> None:
+        """What is written to a file without a name is lost as soon as it is closed."""
+        if _identity(self._path) != self._file:
+            raise gone_error(self._path)
 
     def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
         row = (workload.id, workload.kernel, time.time(), workload_body(workload))
@@ -311,6 +325,14 @@ class SqliteStore(Store):
                 db.execute("VACUUM")
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return max(0, size - file_bytes(db)), live_bytes(db)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

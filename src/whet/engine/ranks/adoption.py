@@ -29,7 +29,7 @@ def adopt(
         run,
         id=new_id(),
         search="agreed",
-        started=time.time(),
+        started=max(time.time(), run.started),
         outcome=Outcome.FAILED if agreed.best is None else Outcome.FINISHED,
         best=None if agreed.best is None else agreed.best.config,
         equals=agreed.equals,

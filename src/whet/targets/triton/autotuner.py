@@ -13,6 +13,7 @@ from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.buckets import Buckets
+from whet.core.errors import StoreError
 from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
@@ -76,6 +77,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_events: Callable[[Event], None] | None = None
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None
+        self.whet_lost: StoreError | None = None
         self.cache = Cache()
         self._stopgaps: dict[Any, Any] = {}
         self._read_rows = False
@@ -375,7 +377,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> bool:
         """Fills the cache; False when nothing had to be measured for that."""
-        start = time.time()
+        start = time.perf_counter()
         call = Call(self, args, kwargs, self.whet_check)
         named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
@@ -385,7 +387,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             timings = benchmark_with(self, call, configs)
             keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
-        self.bench_time = time.time() - start
+        self.bench_time = time.perf_counter() - start
         self.cache[key] = best
         self.configs_timings = timings
         if measured:

@@ -16,6 +16,7 @@ from whet.core.status import Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.engine.moment import start_after
 from whet.engine.settings import resolve_settings
 from whet.store import Store
 from whet.targets.triton import device
@@ -70,7 +71,7 @@ def keep(
         outcome=Outcome.FINISHED,
         exhaustive=True,
         trials=len(timings),
-        started=time.time(),
+        started=start_after(store, apart(workload).id),
     )
     trials = [
         _foreign_trial(run, menu.plain(config), quantiles) for config, quantiles in timings.items()

@@ -217,7 +217,7 @@ def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
     idle, tuner.whet_idle = tuner.whet_idle, False
     tuner.cache.clear()
     tuner.cache_results, tuner.whet_events, tuner.whet_mode = False, events, "tune"
-    tuner.whet_result = None
+    tuner.whet_result, tuner.whet_lost = None, None
     try:
         yield
     finally:

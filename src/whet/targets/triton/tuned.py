@@ -12,6 +12,7 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
+from whet.engine.interrupt import StoreLostError
 from whet.engine.plan import Plan
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
@@ -55,7 +56,8 @@ def tuned(
             found = _tuned_in(tuner, store, target, settings)
     except StoreError as error:  # a full disk, say: no reason not to run the kernel
         say_once(f"whet does not remember: {error}")
-        found = _tuned_in(tuner, MemoryStore(), target, settings)
+        tuner.whet_lost = error
+        found = _tuned_in(tuner, _so_far(error), target, settings)
     best, measured, run_id, trials = found
     by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
     _tell(call, by_config, run_id)
@@ -64,6 +66,16 @@ def tuned(
         tuner.pre_hook(call.full(best), reset_only=True)
         raise refusal  # what a launch would say, without compiling it first
     return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
+
+
+def _so_far(error: StoreError) -> Store:
+    """In memory, what was measured before the store was lost: it need not be measured again."""
+    store = MemoryStore()
+    result = error.result if isinstance(error, StoreLostError) else None
+    if result is not None:
+        store.put_workload(result.run.workload)
+        store.append(result.trials)
+    return store
 
 
 def _tuned_in(
