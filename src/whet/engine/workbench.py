@@ -16,6 +16,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.engine.accounts.ledger import WallLedger
+from whet.engine.marking import Marking
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
@@ -55,6 +56,7 @@ class Workbench:
     plan: Plan
     recorder: Recorder
     ledger: WallLedger
+    marking: Marking
     build_limit_s: float
     run_limit_s: float
     jobs: int
@@ -291,12 +293,12 @@ class Workbench:
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
         """Books a visit to the bench by the parts that its caller fills in, and reports it."""
         parts: dict[str, float] = {}
+        configs = tuple(candidate.config for candidate in candidates)
         started = time.monotonic()
         try:
-            with self.ledger.measuring(parts):
+            with self.marking.around(configs, first=kind == "look"), self.ledger.measuring(parts):
                 yield parts
         finally:
-            configs = tuple(candidate.config for candidate in candidates)
             self.recorder.emit(Measured(kind, configs, started, time.monotonic(), FrozenMap(parts)))
 
     def _heed(self, reading: Reading) -> None:

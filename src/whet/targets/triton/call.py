@@ -105,6 +105,10 @@ class Call:
         read = {starts[name] for name in found.read} - {None}
         return [n for n in found.written if n not in found.updated and starts[n] in read]
 
+    def let_go(self) -> None:
+        """Drops the copies; the next config to be loaded saves anew."""
+        self._saved = None
+
     def restore(self) -> None:
         for name, copy in (self._saved or {}).items():
             self.named[name].copy_(copy)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import DeviceLostError, StoreError, TuningFailedError
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
@@ -93,6 +93,9 @@ def _tuned_in(
         assert first is not None
         best, measured = target.menu.triton(first), True
         run_id = store.runs(workload_id)[0].id
+    except DeviceLostError:
+        target.call.let_go()  # no copy can be put back any more
+        raise
     finally:
         target.call.restore()
     found = result.trials if result is not None and not result.known else None
