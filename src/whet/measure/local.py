@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from whet.core.config import Config
@@ -46,7 +46,9 @@ class LocalBench:
         limit_s: float | None = None,
         hopeless: Hopeless | None = None,
     ) -> list[FirstLook | ConfigFailure]:
-        return self._station.looks(built, samples, hopeless)
+        taken = self._station.looks(built, samples, hopeless)
+        _raise_if_spoilt(one for one in taken if isinstance(one, ConfigFailure))
+        return taken
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
@@ -54,7 +56,9 @@ class LocalBench:
         return self._station.sample(config, artifact, samples)
 
     def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        return self._station.round(built)
+        turn = self._station.round(built)
+        _raise_if_spoilt(turn.failures.values())
+        return turn
 
     def forget(self, config: Config) -> None:
         self._station.forget(config.id)
@@ -67,3 +71,11 @@ class LocalBench:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _raise_if_spoilt(failures: Iterable[ConfigFailure]) -> None:
+    """Where this process can run nothing more, whoever came later fails for another's fault."""
+    spoilt = [failure for failure in failures if failure.spoils]
+    if spoilt:
+        # What others were told quotes what happened, so the shortest is the one it happened to.
+        raise min(spoilt, key=lambda failure: len(failure.message))

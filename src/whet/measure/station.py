@@ -93,8 +93,6 @@ class Station:
             try:
                 look = self.first(config, artifact, samples, hopeless)
             except ConfigFailure as failure:
-                if failure.spoils:
-                    raise
                 taken.append(failure)
                 continue
             taken.append(look)
@@ -114,13 +112,10 @@ class Station:
                 with self._failing(config):
                     loaded[config.id] = self._checked(config, artifact, phases[config.id])
             except ConfigFailure as failure:
-                if failure.spoils:
-                    raise
                 failures[config.id] = failure
         try:
             readings = self._group(loaded, samples, hopeless, phases)
-        except Exception as problem:
-            _raise_if_spoilt(problem)
+        except Exception:
             # One of them failed in the middle of the others; one by one it will be seen who.
             left = self._looks_in_turn([b for b in built if b[0].id in loaded], samples, hopeless)
             again = dict(zip(loaded, left, strict=True))
@@ -192,8 +187,6 @@ class Station:
             try:
                 readings[config.id] = self._sample(config, artifact, 1, phases)
             except ConfigFailure as failure:
-                if failure.spoils:
-                    raise
                 failures[config.id] = failure
         return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
 
@@ -210,8 +203,7 @@ class Station:
                 taken: list[Reading] = turn(
                     [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
                 )
-        except Exception as problem:
-            _raise_if_spoilt(problem)
+        except Exception:
             return {}
         phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
         return dict(zip(ids, taken, strict=True))
@@ -293,13 +285,6 @@ class Station:
         except (Exception, SystemExit) as problem:
             self.forget(config.id)
             raise from_exception(problem) from problem
-
-
-def _raise_if_spoilt(problem: Exception) -> None:
-    """Where nothing can run any more, one by one nothing would be seen but that."""
-    failure = problem if isinstance(problem, ConfigFailure) else from_exception(problem)
-    if failure.spoils:
-        raise failure from problem
 
 
 def _steps(ids: Sequence[str], size: int) -> list[tuple[int, str]]:
