@@ -52,7 +52,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     from whet.cli.reading import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
-    samples = settings.samples
+    samples, wedge_s = settings.samples, settings.wedge_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "bundle": (settings.bundle, settings.bundle or "none"),
@@ -73,5 +73,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "binaries": (settings.binaries, settings.binaries or "none"),
         "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
+        "wedge": (wedge_s, "none" if wedge_s is None else f"{wedge_s:g} s"),
         "mode": (settings.mode, settings.mode),
     }

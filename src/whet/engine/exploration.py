@@ -77,6 +77,9 @@ class Exploration:
                 self._cut_short = True
                 self._b.builder.cancel_all()
                 break
+            if self._b.watch.gave_up:
+                self._cut_short = True
+                break
             if self._may_measure:
                 candidates = self._distinct(self._next())
                 if candidates:
@@ -152,8 +155,7 @@ class Exploration:
         if not builder.pending:
             return
         timeout = max(0.0, min(3600.0, self._b.seconds_left - self._reserve_s)) if block else 0.0
-        with self._b.ledger.phase("waiting"):
-            results = builder.ready(timeout)
+        results = self._b.results(timeout)
         failed: list[tuple[Candidate, ConfigFailure]] = []
         for result in results:
             self._learn_from(result)

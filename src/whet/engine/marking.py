@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,9 @@ class Marking:
         self._shield = shield
         self._in_process = in_process
         self._process = this_process()
+        self._lock = threading.Lock()
+        self._running: Mark | None = None
+        self._kept = False
 
     def refuse_if_lost(self) -> None:
         """Raises what this process was told when it lost the device, before anything is blamed
@@ -61,6 +65,7 @@ class Marking:
         mark = Mark(workload.id, self._run.id, tuple(configs), self._process, time.time())
         stays = False
         try:
+            self._running = mark
             if first:
                 with self._shield.held():
                     self._store.mark(mark)
@@ -73,9 +78,19 @@ class Marking:
                 self._store.mark(replace(mark, spoiled=True))
             raise Spoilt(mark.configs, failure) from failure
         finally:
-            if first and not stays:
+            with self._lock:
+                self._running, kept, self._kept = None, self._kept, False
+            if (first or kept) and not stays:
                 with self._shield.held():
                     self._store.unmark(self._run.id)
+
+    def keep(self) -> None:
+        """What runs now may never end: it is marked, whether it runs for the first time or not.
+        For another thread than that of `around`."""
+        with self._lock:
+            if self._running is not None:
+                self._kept = True
+                self._store.mark(self._running)
 
     def lost(self, spoilt: Spoilt) -> DeviceLostError:
         """What the caller is told; remembered for whatever this process tries next."""

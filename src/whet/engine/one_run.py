@@ -27,11 +27,13 @@ from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Interrupted, Shield
 from whet.engine.known import Knowledge, relatives
+from whet.engine.log import warn
 from whet.engine.marking import Marking, Spoilt
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
+from whet.engine.wedge import Watch
 from whet.engine.workbench import Workbench
 from whet.search import Strategy
 from whet.store import Store
@@ -74,7 +76,8 @@ class OneRun:
             whet=__version__,
         )
         self._timeline = TimelineKeeper()
-        subscribers: list[Callable[[Event], None]] = [self._timeline]
+        self._watch = Watch(settings.wedge_s, self._warn)
+        subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
         if on_event is not None:
             subscribers.append(on_event)
         self.recorder = Recorder(store, self.run, subscribers, shield)
@@ -120,6 +123,10 @@ class OneRun:
             raise TuningFailedError(self._why_nothing_works())
         return result
 
+    def _warn(self, text: str) -> None:
+        self.recorder.note(text)
+        warn(text)
+
     def recall(self) -> Knowledge:
         limits: dict[LimitKind, float | None] = {
             "build_s": self.settings.build_limit_s,
@@ -153,6 +160,7 @@ class OneRun:
                     on_start=lambda config: self.recorder.emit(BuildStarted(config)),
                 )
             )
+            stack.enter_context(self._watch.kept())
             suspects = self._aftermath.suspects
             limits = BenchLimits(self._memory, self.settings.isolate or bool(suspects))
             bench = stack.enter_context(closing(self.target.bench(limits)))
@@ -169,6 +177,7 @@ class OneRun:
                 recorder=self.recorder,
                 ledger=self.ledger,
                 marking=marking,
+                watch=self._watch,
                 build_limit_s=self.settings.build_limit_s,
                 run_limit_s=self.settings.run_limit_s,
                 jobs=self.settings.jobs,

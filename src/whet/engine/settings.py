@@ -41,7 +41,9 @@ class Settings:
     one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
     folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
     `idle_share` is how much of calls' time their refinement may take, where that was asked for.
-    `isolate` measures in a process of its own what would else be measured in this one.
+    `isolate` measures in a process of its own what would else be measured in this one. `wedge_s` is
+    how long nothing may happen, beyond what is under way may take, before a run says where it is
+    stuck; None never minds.
     """
 
     store: str | None = None
@@ -64,6 +66,7 @@ class Settings:
     mode: Mode = "tune"
     idle_share: float = 0.02
     isolate: bool = False
+    wedge_s: float | None = 300.0
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,12 @@ def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         raise ValueError
     return float(value)
+
+
+def _seconds_or_none(value: Any) -> float | None:
+    if isinstance(value, str) and value.strip().lower() in ("none", "0"):
+        return None
+    return None if value == 0 and not isinstance(value, bool) else _seconds(value)
 
 
 def _share(value: Any) -> float:
@@ -193,6 +202,7 @@ _TABLE: dict[str, _Setting] = {
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
+    "wedge": _Setting("wedge_s", _seconds_or_none, "a time, such as 5m, or none"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 

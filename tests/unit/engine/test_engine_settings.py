@@ -84,6 +84,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_MODE": "cached",
         "WHET_IDLE_SHARE": "1%",
         "WHET_ISOLATE": "yes",
+        "WHET_WEDGE": "none",
     }
     resolved = resolve_settings(environ=environ)
 

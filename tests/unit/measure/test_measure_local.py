@@ -47,7 +47,7 @@ class Kernels:
         self.kernels = kernels
 
     def load(self, config: Config, artifact: Any) -> Loaded:
-        return self.kernels[[*config.values()][0]]  # type: ignore[index]
+        return self.kernels[next(iter(config.values()))]  # type: ignore[index]
 
 
 def bench_of(*poison_at: int) -> tuple[LocalBench, list[tuple[Config, None]]]:
