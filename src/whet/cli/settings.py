@@ -52,6 +52,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     from whet.cli.reading import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
+    on_device, free = settings.device_memory_bytes, "what is free"
     samples, wedge_s = settings.samples, settings.wedge_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
@@ -62,7 +63,8 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "search": (settings.search, settings.search),
         "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
         "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
-        "memory": (memory, "what is free" if memory is None else bytes_text(memory)),
+        "memory": (memory, free if memory is None else bytes_text(memory)),
+        "device_memory": (on_device, free if on_device is None else bytes_text(on_device)),
         "l2": (settings.l2, settings.l2),
         "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
         "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),

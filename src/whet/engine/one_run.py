@@ -162,8 +162,15 @@ class OneRun:
             )
             stack.enter_context(self._watch.kept())
             suspects = self._aftermath.suspects
-            limits = BenchLimits(self._memory, self.settings.isolate or bool(suspects))
+            limits = BenchLimits(
+                self._memory,
+                self.settings.isolate or bool(suspects),
+                self.settings.device_memory_bytes,
+            )
+            method = self.target.method
             bench = stack.enter_context(closing(self.target.bench(limits)))
+            if self.target.method != method:  # there was no memory for the other way
+                self.known = self.recall()
             marking = Marking(self.store, self.run, self.shield, in_process=bench.in_process)
             marking.refuse_if_lost()
             for note in self._aftermath.notes(isolated=not bench.in_process):

@@ -32,7 +32,8 @@ def usable_cores() -> int:
 @dataclass(frozen=True)
 class Settings:
     """`store` None is the default place; `bundle` is a file of results that is read where the
-    store knows nothing; `memory_bytes` None is what the machine has free.
+    store knows nothing; `memory_bytes` None is what the machine has free. `device_memory_bytes` is
+    what a tuning may allocate on the device for itself, None what is free there.
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
@@ -55,6 +56,7 @@ class Settings:
     build_limit_s: float = 60.0
     run_limit_s: float = 30.0
     memory_bytes: int | None = None
+    device_memory_bytes: int | None = None
     l2: Literal["cold", "warm"] = "cold"
     l2_bytes: int | None = None
     cuda_graph: bool = False
@@ -192,6 +194,9 @@ _TABLE: dict[str, _Setting] = {
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
     "memory": _Setting("memory_bytes", _size(1), "a size, such as 512M or 8G, or none"),
+    "device_memory": _Setting(
+        "device_memory_bytes", _size(0), "a size, such as 512M or 8G, or none"
+    ),
     "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
     "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),

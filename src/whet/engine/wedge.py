@@ -101,7 +101,11 @@ class Watch:
 
     def building(self, builder: Builder, allowed_s: float) -> AbstractContextManager[None]:
         remedy = "what is still being built is given up, and the best of the others is chosen"
-        return self.doing("building", builder.building, allowed_s, remedy, self._give_up)
+
+        def waited_for() -> list[Config]:
+            return builder.building() or builder.waiting()
+
+        return self.doing("building", waited_for, allowed_s, remedy, self._give_up)
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
+from whet.measure.room import DeviceRoom
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 
@@ -17,15 +18,24 @@ class LocalBench:
     """For kernels that can be trusted, or cannot leave this process.
 
     An exception is the config's failure. A crash is the caller's, and a kernel that never returns
-    is never stopped: `limit_s` cannot be kept here and is ignored.
+    is never stopped: `limit_s` cannot be kept here and is ignored. With a `room`, a timer that
+    needs device memory takes it now.
     """
 
     in_process = True
 
     def __init__(
-        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = CAPACITY
+        self,
+        loader: Loader,
+        timer: Timer,
+        check_each: bool = True,
+        capacity: int = CAPACITY,
+        room: DeviceRoom | None = None,
     ) -> None:
         self._station = Station(loader, timer, check_each, capacity)
+        prepare = getattr(timer, "prepare", None)
+        if prepare is not None and room is not None:
+            prepare(room)
 
     def first(
         self,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from whet.build import Builder, BuildResult
+from whet.build import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
@@ -131,20 +131,17 @@ class TestRuns:
     def test_builds_that_do_not_end_are_given_up_and_the_rest_decides(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ready = Builder.ready
+        class HalfBuilt(FakeTarget):
+            def job(self, config: Config) -> Job | None:
+                return Job(Built, (config.id,)) if config == HALTING else None
 
         def never(self: Builder, timeout: float | None = None) -> list[BuildResult]:
-            found = ready(self, timeout)
-            return [one for one in found if one.config != HALTING]
+            threading.Event().wait(min(0.01, timeout or 0.0))
+            return []
 
-        def pending(self: Builder) -> int:
-            return 1 + len(self._orders)
-
-        target = FakeTarget([{"t": 8}, {"t": 7}], lambda config: 100.0, building=True)
-        target.shares_host = False
         monkeypatch.setattr(Builder, "ready", never)
-        monkeypatch.setattr(Builder, "pending", property(pending))
+        target = HalfBuilt([{"t": 8}, {"t": 7}], lambda config: 100.0, shares_host=False)
         result = tune(target, store=MemoryStore(), settings=impatient())
         assert result.config == Config(t=8)
         assert not result.run.exhaustive
-        assert any("given up" in note for note in result.notes)
+        assert any("building [t=7]" in note and "given up" in note for note in result.notes)

@@ -98,6 +98,7 @@ def _tuned_in(
         raise
     finally:
         target.call.restore()
+        target.call.let_go()
     found = result.trials if result is not None and not result.known else None
     trials = {t.config.id: t for t in found or store.trials(workload_id)}
     return best, measured, run_id, trials
