@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from whet.core.timing import L2, Quality, median
@@ -117,7 +118,7 @@ class CudaTimer:
         while size and not self._prepared:
             try:
                 with self._api.current():
-                    room.take(size, lambda: self._api.reserve(size))  # noqa: B023
+                    room.take(size, partial(self._api.reserve, size))
                 self._prepared = True
             except Exception as problem:
                 if not is_out_of_memory(problem):

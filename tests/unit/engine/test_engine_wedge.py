@@ -13,7 +13,9 @@ from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
 from whet.engine.settings import Settings
+from whet.engine.target import BenchLimits
 from whet.engine.wedge import Watch
+from whet.measure import Bench
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
@@ -145,3 +147,34 @@ class TestRuns:
         assert result.config == Config(t=8)
         assert not result.run.exhaustive
         assert any("building [t=7]" in note and "given up" in note for note in result.notes)
+
+
+class TestLimits:
+    def test_every_visit_has_the_limit_that_the_quickest_look_sets(self) -> None:
+        given: dict[str, list[float]] = {"first": [], "looks": [], "sample": [], "round": []}
+
+        class Limited(FakeTarget):
+            def bench(self, limits: BenchLimits) -> Bench:
+                bench = super().bench(limits)
+                for name, calls in given.items():
+                    _note_limits(bench, name, calls)
+                return bench
+
+        target = Limited([{"t": t} for t in range(60)], lambda config: 100.0 + config["t"])
+        tune(target, store=MemoryStore(), settings=Settings(run_limit_s=1000.0), search="grid")
+        assert given["first"][0] == 1000.0
+        later = [limit for calls in given.values() for limit in calls][1:]
+        assert len(later) > 3
+        assert given["looks"]
+        assert given["round"]
+        assert max(later) < 1000.0
+
+
+def _note_limits(bench: Bench, name: str, calls: list[float]) -> None:
+    method = getattr(bench, name)
+
+    def noted(*args: object, limit_s: float, **more: object) -> object:
+        calls.append(limit_s)
+        return method(*args, limit_s=limit_s, **more)
+
+    setattr(bench, name, noted)
