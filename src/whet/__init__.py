@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.errors import (
         BudgetError,
+        DeviceLostError,
         NotTunedError,
         SpaceError,
         StoreError,
@@ -52,6 +53,7 @@ _HOMES = {
     "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
+    "DeviceLostError": "whet.core.errors",
     "Interrupted": "whet.engine.interrupt",
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
@@ -85,6 +87,7 @@ __all__ = [
     "Categorical",
     "Choice",
     "Config",
+    "DeviceLostError",
     "Interrupted",
     "NotTunedError",
     "Ordered",

@@ -52,7 +52,8 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     from whet.cli.reading import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
-    samples = settings.samples
+    on_device, free = settings.device_memory_bytes, "what is free"
+    samples, wedge_s = settings.samples, settings.wedge_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "bundle": (settings.bundle, settings.bundle or "none"),
@@ -62,7 +63,8 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "search": (settings.search, settings.search),
         "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
         "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
-        "memory": (memory, "what is free" if memory is None else bytes_text(memory)),
+        "memory": (memory, free if memory is None else bytes_text(memory)),
+        "device_memory": (on_device, free if on_device is None else bytes_text(on_device)),
         "l2": (settings.l2, settings.l2),
         "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
         "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),
@@ -73,5 +75,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "binaries": (settings.binaries, settings.binaries or "none"),
         "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
+        "wedge": (wedge_s, "none" if wedge_s is None else f"{wedge_s:g} s"),
         "mode": (settings.mode, settings.mode),
     }

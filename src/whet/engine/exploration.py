@@ -33,6 +33,7 @@ class Exploration:
     """Gives every config the strategy asks for a build and a first look, within the budget.
 
     `relatives` gives trials of the same kernel on other keys; it is asked only where builds wait.
+    `suspects` (ids) may end this process: they come after all others, one at a time.
     """
 
     def __init__(
@@ -42,12 +43,15 @@ class Exploration:
         reserve_s: float,
         relatives: Callable[[], Sequence[Trial]] = tuple,
         known: Container[str] = (),
+        suspects: Container[str] = (),
     ) -> None:
         self._b = bench
         self._strategy = strategy
         self._reserve_s = reserve_s
         self._relatives = relatives
         self._known = known
+        self._suspects = suspects
+        self._held: list[Candidate] = []
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
         self._batch = FIRST_BATCH
@@ -73,6 +77,9 @@ class Exploration:
                 self._cut_short = True
                 self._b.builder.cancel_all()
                 break
+            if self._b.watch.gave_up:
+                self._cut_short = True
+                break
             if self._may_measure:
                 candidates = self._distinct(self._next())
                 if candidates:
@@ -80,7 +87,10 @@ class Exploration:
                 self._recheck_the_best()
                 self._cut_builds()
             elif not self._b.builder.pending and (self._exhausted or self._room == 0):
-                break
+                if not self._held:
+                    break
+                self._built = [(0, self._held.pop(0))]
+        self._cut_short = self._cut_short or bool(self._held)
         self._settle_host_bound()
 
     @property
@@ -145,8 +155,7 @@ class Exploration:
         if not builder.pending:
             return
         timeout = max(0.0, min(3600.0, self._b.seconds_left - self._reserve_s)) if block else 0.0
-        with self._b.ledger.phase("waiting"):
-            results = builder.ready(timeout)
+        results = self._b.results(timeout)
         failed: list[tuple[Candidate, ConfigFailure]] = []
         for result in results:
             self._learn_from(result)
@@ -157,6 +166,9 @@ class Exploration:
         self._fail(failed)
 
     def _push(self, candidate: Candidate) -> None:
+        if candidate.id in self._suspects:
+            self._held.append(candidate)
+            return
         heapq.heappush(self._built, (candidate.order, candidate))
 
     def _learn_from(self, result: BuildResult) -> None:

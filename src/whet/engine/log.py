@@ -61,6 +61,14 @@ def log_event(
     logger.info(" ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
 
 
+def warn(text: str) -> None:
+    """For what nobody may miss: on stderr as well, whoever listens."""
+    _listen()
+    logger.warning(text)
+    if _printer not in logger.handlers:
+        print(f"whet: {text}", file=sys.stderr, flush=True)
+
+
 def _listen() -> None:
     level = _LEVELS.get(os.environ.get("WHET_LOG", "").strip().lower())
     printing = _printer in logger.handlers

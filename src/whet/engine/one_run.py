@@ -12,12 +12,13 @@ from whet.build import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import DeviceLostError, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import LimitKind, Trial
+from whet.engine import aftermath
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import TimelineKeeper
 from whet.engine.exploration import Exploration
@@ -25,11 +26,14 @@ from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.interrupt import Interrupted, Shield, StoreLostError
 from whet.engine.known import Knowledge, relatives
+from whet.engine.log import warn
+from whet.engine.marking import Marking, Spoilt
 from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
+from whet.engine.wedge import Watch
 from whet.engine.workbench import Workbench
 from whet.search import Strategy
 from whet.store import Store
@@ -72,18 +76,22 @@ class OneRun:
             whet=__version__,
         )
         self._timeline = TimelineKeeper()
-        subscribers: list[Callable[[Event], None]] = [self._timeline]
+        self._watch = Watch(settings.wedge_s, self._warn)
+        subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
         if on_event is not None:
             subscribers.append(on_event)
         self.recorder = Recorder(store, self.run, subscribers, shield)
         self.known = self.recall()
         self._exhaustive = False
+        self._aftermath = aftermath.Aftermath()
 
     @property
     def answered(self) -> bool:
         return self.known.answers(self.target.space, self._budget)
 
     def tuned(self) -> Result:
+        with self.shield.held():
+            self._aftermath = aftermath.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -101,6 +109,14 @@ class OneRun:
             with self.shield.held():
                 result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
             raise Interrupted(result) from None
+        except DeviceLostError:
+            with self.shield.held():
+                self._finish(None, Outcome.INTERRUPTED)
+            raise
+        except Spoilt as spoilt:
+            with self.shield.held():
+                lost = self._device_lost(spoilt)
+            raise lost from spoilt.failure
         except StoreError as error:
             raise self._lost(error, self._best_so_far()) from error
         try:
@@ -111,6 +127,10 @@ class OneRun:
         if result is None:
             raise TuningFailedError(self._why_nothing_works())
         return result
+
+    def _warn(self, text: str) -> None:
+        self.recorder.note(text)
+        warn(text)
 
     def recall(self) -> Knowledge:
         limits: dict[LimitKind, float | None] = {
@@ -145,9 +165,21 @@ class OneRun:
                     on_start=lambda config: self.recorder.emit(BuildStarted(config)),
                 )
             )
-            bench = stack.enter_context(
-                closing(self.target.bench(BenchLimits(self._memory, self.settings.isolate)))
+            stack.enter_context(self._watch.kept())
+            suspects = self._aftermath.suspects
+            limits = BenchLimits(
+                self._memory,
+                self.settings.isolate or bool(suspects),
+                self.settings.device_memory_bytes,
             )
+            method = self.target.method
+            bench = stack.enter_context(closing(self.target.bench(limits)))
+            if self.target.method != method:  # there was no memory for the other way
+                self.known = self.recall()
+            marking = Marking(self.store, self.run, self.shield, in_process=bench.in_process)
+            marking.refuse_if_lost()
+            for note in self._aftermath.notes(isolated=not bench.in_process):
+                self.recorder.note(note)
             self._bench = Workbench(
                 target=self.target,
                 builder=builder,
@@ -156,6 +188,8 @@ class OneRun:
                 plan=self._plan,
                 recorder=self.recorder,
                 ledger=self.ledger,
+                marking=marking,
+                watch=self._watch,
                 build_limit_s=self.settings.build_limit_s,
                 run_limit_s=self.settings.run_limit_s,
                 jobs=self.settings.jobs,
@@ -170,6 +204,7 @@ class OneRun:
                 self._reserve_s,
                 lambda: relatives(self.store, self.run.workload, self.target.space),
                 self.known.settled,
+                suspects if bench.in_process else frozenset(),
             )
             exploration.run()
             self._exhaustive = exploration.complete
@@ -225,11 +260,20 @@ class OneRun:
         with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
             self.store.save_run(self.run)
             self.store.save_timeline(self.run.id, self._timeline.timeline())
+            aftermath.close(self.store, self._aftermath)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored
         assert best is not None
         return self._result(best, trials, winner)
+
+    def _device_lost(self, spoilt: Spoilt) -> DeviceLostError:
+        """A config that ran alone has failed; of several nobody knows which one has."""
+        error = self._bench.marking.lost(spoilt)
+        if len(spoilt.configs) == 1:
+            self.recorder.failed(self._bench.candidates[spoilt.configs[0].id], spoilt.failure)
+        error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
+        return error
 
     def _settle(self, winner: Winner) -> None:
         """Everything measured that neither won nor equals the winner was outraced."""

@@ -32,7 +32,8 @@ def usable_cores() -> int:
 @dataclass(frozen=True)
 class Settings:
     """`store` None is the default place; `bundle` is a file of results that is read where the
-    store knows nothing; `memory_bytes` None is what the machine has free.
+    store knows nothing; `memory_bytes` None is what the machine has free. `device_memory_bytes` is
+    what a tuning may allocate on the device for itself, None what is free there.
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
@@ -41,7 +42,9 @@ class Settings:
     one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
     folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
     `idle_share` is how much of calls' time their refinement may take, where that was asked for.
-    `isolate` measures in a process of its own what would else be measured in this one.
+    `isolate` measures in a process of its own what would else be measured in this one. `wedge_s` is
+    how long nothing may happen, beyond what is under way may take, before a run says where it is
+    stuck; None never minds.
     """
 
     store: str | None = None
@@ -53,6 +56,7 @@ class Settings:
     build_limit_s: float = 60.0
     run_limit_s: float = 30.0
     memory_bytes: int | None = None
+    device_memory_bytes: int | None = None
     l2: Literal["cold", "warm"] = "cold"
     l2_bytes: int | None = None
     cuda_graph: bool = False
@@ -64,6 +68,7 @@ class Settings:
     mode: Mode = "tune"
     idle_share: float = 0.02
     isolate: bool = False
+    wedge_s: float | None = 300.0
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,12 @@ def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         raise ValueError
     return float(value)
+
+
+def _seconds_or_none(value: Any) -> float | None:
+    if isinstance(value, str) and value.strip().lower() in ("none", "0"):
+        return None
+    return None if value == 0 and not isinstance(value, bool) else _seconds(value)
 
 
 def _share(value: Any) -> float:
@@ -183,6 +194,9 @@ _TABLE: dict[str, _Setting] = {
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
     "memory": _Setting("memory_bytes", _size(1), "a size, such as 512M or 8G, or none"),
+    "device_memory": _Setting(
+        "device_memory_bytes", _size(0), "a size, such as 512M or 8G, or none"
+    ),
     "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
     "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
@@ -193,6 +207,7 @@ _TABLE: dict[str, _Setting] = {
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
+    "wedge": _Setting("wedge_s", _seconds_or_none, "a time, such as 5m, or none"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 

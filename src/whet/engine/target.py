@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchLimits:
-    """What a measuring process may use; None is no limit of ours.
+    """What a measuring process may use; None is no limit of ours. `device_bytes` is for what the
+    tuning itself allocates on a device, beside what the kernels need.
 
     `isolate` asks for a bench in a process of its own, from a target that would measure in this
     one. A target that cannot do so gives the bench it has, whose `in_process` tells.
@@ -25,6 +26,7 @@ class BenchLimits:
 
     memory_bytes: int | None = None
     isolate: bool = False
+    device_bytes: int | None = None
 
 
 @runtime_checkable
@@ -35,7 +37,7 @@ class Target(Protocol):
     - `shares_host` says that building and running compete for the same cores, so the engine does
       not build while it measures.
     - `method` is how its bench will measure; None where that is not known, and then everything that
-      is stored compares.
+      is stored compares. Once a bench is open it is how that one does.
     - `workload()` may be slow the first time (it asks the compiler for its version).
     - `reject` refuses a config from its numbers alone, with the reason.
     - `job` is what a pool worker can receive; None where there is nothing to build. It must survive

@@ -16,9 +16,11 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.engine.accounts.ledger import WallLedger
+from whet.engine.marking import Marking
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
+from whet.engine.wedge import Watch
 from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
 
 HOST_BOUND = (
@@ -55,6 +57,8 @@ class Workbench:
     plan: Plan
     recorder: Recorder
     ledger: WallLedger
+    marking: Marking
+    watch: Watch
     build_limit_s: float
     run_limit_s: float
     jobs: int
@@ -279,24 +283,41 @@ class Workbench:
             candidate.ready = True
             return
         self.builder.submit(candidate.config, job, priority=-1, limit_s=self.build_limit_s)
-        with self.ledger.phase("waiting"):
-            while self.seconds_left > 0:
-                for result in self.builder.ready(min(1.0, self.seconds_left)):
-                    if result.config.id == candidate.id:
-                        self.built(result)
-                        return
+        while self.seconds_left > 0 and not self.watch.gave_up:
+            for result in self.results(min(3600.0, self.seconds_left)):
+                if result.config.id == candidate.id:
+                    self.built(result)
+                    return
         raise OutOfTime
+
+    def results(self, timeout: float) -> list[BuildResult]:
+        """What has been built, as soon as that is anything; nothing where builds are given up."""
+        found: list[BuildResult] = []
+        end = time.monotonic() + timeout
+        with self.ledger.phase("waiting"), self.watch.building(self.builder, self.build_limit_s):
+            while not found and self.builder.pending and not self.watch.gave_up:
+                left = end - time.monotonic()
+                found = self.builder.ready(max(0.0, min(1.0, left)))
+                if left <= 0:
+                    break
+        return found
 
     @contextmanager
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
         """Books a visit to the bench by the parts that its caller fills in, and reports it."""
         parts: dict[str, float] = {}
+        configs = tuple(candidate.config for candidate in candidates)
         started = time.monotonic()
         try:
-            with self.ledger.measuring(parts):
+            with (
+                self.marking.around(configs, first=kind == "look"),
+                self.watch.measuring(
+                    configs, self.look_limit_s * len(configs), self.bench, self.marking
+                ),
+                self.ledger.measuring(parts),
+            ):
                 yield parts
         finally:
-            configs = tuple(candidate.config for candidate in candidates)
             self.recorder.emit(Measured(kind, configs, started, time.monotonic(), FrozenMap(parts)))
 
     def _heed(self, reading: Reading) -> None:

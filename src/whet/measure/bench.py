@@ -84,8 +84,9 @@ class Bench(Protocol):
 
     A config that cannot be measured raises `ConfigFailure` with status `run_error`,
     `run_timeout`, `resources` or `wrong_result` and a text for people; the bench can be used
-    on. `limit_s` is for one config's part of a call. What is loaded stays so while there is
-    room, and is loaded again when needed.
+    on, unless that failure `spoils` its process; then a call with several raises it rather than
+    blame one of them. `limit_s` is for one config's part of a call. What is loaded stays so while
+    there is room, and is loaded again when needed.
     """
 
     @property

@@ -10,12 +10,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from whet.core.timing import L2, Quality, median
 from whet.measure.cuda_device import CudaApi, CudaEvent, TorchCuda
 from whet.measure.cuda_probe import clock_mhz, event_pair_ns, wait_for_clock
+from whet.measure.failures import is_out_of_memory
 from whet.measure.nvml import Health
+from whet.measure.room import DeviceRoom
 from whet.measure.timer import Reading, Runnable, Warm
 
 MAX_RETRIES = 3
@@ -98,6 +101,7 @@ class CudaTimer:
         self.l2: L2 = "cold" if self._flush_bytes else "warm"
         self._graphs: weakref.WeakKeyDictionary[Any, Callable[[int], object]] | None
         self._graphs = weakref.WeakKeyDictionary() if graph else None
+        self._prepared = self._flush_bytes == 0
         self._gate = self._api.event()
         self._spare = (self._api.event(), self._api.event())
         self._pairs: list[tuple[CudaEvent, CudaEvent]] = []
@@ -106,6 +110,29 @@ class CudaTimer:
         self._used: int | None = None
         self._checked: int | None = None
         self._remarks: list[str] = []
+
+    def prepare(self, room: DeviceRoom) -> None:
+        """Takes the memory that a cold L2 needs. Where there is none, the L2 is warm from now on,
+        and every reading says so."""
+        size = self._flush_bytes
+        while size and not self._prepared:
+            try:
+                with self._api.current():
+                    room.take(size, partial(self._api.reserve, size))
+                self._prepared = True
+            except Exception as problem:
+                if not is_out_of_memory(problem):
+                    return  # the first config to be timed says what is wrong
+                # Less than the L2 has would leave some of it warm, and nobody could say how much.
+                size = size // 2 if size // 2 >= self._api.l2_bytes else 0
+        if not size and not self._prepared:
+            self.l2, self._prepared = "warm", True
+            self._remark(
+                f"there is no device memory for the {self._flush_bytes / 2**20:.3g} MiB that clear "
+                "the L2 cache, so kernels are timed with a warm one; free some, or raise "
+                "device_memory"
+            )
+        self._flush_bytes = size
 
     def warm(self, run: Runnable) -> Warm:
         """One launch: what has to come to rest is the device's clock, not the kernel."""
@@ -180,6 +207,7 @@ class CudaTimer:
     def release(self) -> None:
         """Gives back device memory; the next measurement takes it again."""
         self._api.release()
+        self._prepared = self._flush_bytes == 0
         if self._graphs is not None:
             self._graphs.clear()
 
@@ -213,6 +241,8 @@ class CudaTimer:
 
     def _wake(self) -> None:
         """Waits for a steady clock where the device may have been idle; calibrates once."""
+        if not self._prepared:
+            self.prepare(DeviceRoom())
         if self._used is None or self._api.clock() - self._used > IDLE_NS:
             found = wait_for_clock(self._api)
             self._fastest_mhz = max(self._fastest_mhz, found.mhz)

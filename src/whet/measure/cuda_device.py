@@ -52,6 +52,9 @@ class CudaApi(Protocol):
     def flush(self, size: int) -> None:
         """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean."""
 
+    def reserve(self, size: int) -> None:
+        """Allocates what `flush` of that size reads, unless it is there."""
+
     def captured(self, run: Runnable) -> Callable[[int], object]:
         """One launch as a graph; the result replays it."""
 
@@ -104,6 +107,9 @@ class TorchCuda:
     def flush(self, size: int) -> None:
         read, total = self._buffer(size)
         self._torch.sum(read, dim=0, out=total)
+
+    def reserve(self, size: int) -> None:
+        self._buffer(size)
 
     def captured(self, run: Runnable) -> Callable[[int], object]:
         graph = self._cuda.CUDAGraph()

@@ -38,6 +38,13 @@ def from_exception(problem: BaseException) -> ConfigFailure:
     return ConfigFailure(Status.RUN_ERROR, message, spoils=spoils)
 
 
+def is_out_of_memory(problem: BaseException) -> bool:
+    """The host's or a device's; torch's own error has had more than one name."""
+    if isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(problem, RuntimeError) and bool(_OUT_OF_MEMORY.search(str(problem)))
+
+
 def from_death(
     signal_number: int | None, exitcode: int | None, stderr: str, memory_bytes: int | None
 ) -> ConfigFailure:

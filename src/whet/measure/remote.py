@@ -110,6 +110,10 @@ class RemoteBench:
     def forget(self, config: Config) -> None:
         self._forgotten.append(config.id)
 
+    def end_call(self) -> None:
+        """Ends the call under way, from another thread: its config has crashed."""
+        self._session.abort()
+
     def close(self) -> None:
         self._session.close()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
@@ -41,8 +42,8 @@ def best_of(runs: Iterable[Run], latest: Mapping[str, Trial]) -> Trial | None:
 
 @dataclass(eq=False)
 class Shelf:
-    """All there is about one workload. `trials` and `runs` are by their ids, `timelines` by those
-    of the runs, `latest` by config id, each in order of first appearance."""
+    """All there is about one workload. `trials` and `runs` are by their ids, `timelines`
+    and `marks` by those of the runs, `latest` by config id, each in order of first appearance."""
 
     workload: Workload
     added: float
@@ -51,6 +52,7 @@ class Shelf:
     latest: dict[str, Trial] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     timelines: dict[str, Timeline] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
 
     def touch(self, moment: float) -> None:
         self.active = moment if self.active is None else max(self.active, moment)
@@ -192,6 +194,22 @@ class MemoryStore(Store):
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         with self._writing():
             return sum(self._missed.pop(id, None) is not None for id in workload_ids)
+
+    def mark(self, mark: Mark) -> None:
+        with self._writing():
+            if mark.workload_id not in self._shelves:
+                raise unknown_workload(mark.workload_id, self.location)
+            self._shelves[mark.workload_id].marks[mark.run_id] = mark
+
+    def unmark(self, run_id: str) -> None:
+        with self._writing():
+            for shelf in self._shelves.values():
+                shelf.marks.pop(run_id, None)
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            return [] if shelf is None else list(shelf.marks.values())
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
@@ -113,6 +114,15 @@ class OverlayStore(Store):
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         return self._own.forget_missed(workload_ids)
+
+    def mark(self, mark: Mark) -> None:
+        self._own.mark(mark)
+
+    def unmark(self, run_id: str) -> None:
+        self._own.unmark(run_id)
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        return self._own.marks(workload_id)
 
     def gc(
         self,

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, Self
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.timeline import Timeline
@@ -155,6 +156,20 @@ class Store(Protocol):
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         """Takes workloads off the list; how many of them were on it."""
+        ...
+
+    def mark(self, mark: Mark) -> None:
+        """Keeps it as durably as trials are, in place of any other mark of its run; a workload
+        that is not known raises `StoreError`. It goes with its workload, and no merge takes it:
+        it speaks of processes that use this store."""
+        ...
+
+    def unmark(self, run_id: str) -> None:
+        """Removes the run's mark, if there is one."""
+        ...
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        """In the order in which their runs first made one."""
         ...
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:

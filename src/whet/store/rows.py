@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
@@ -124,6 +125,19 @@ def miss_of(row: Row, location: str) -> Miss:
         return Miss.from_json(_load(body))
     except _UNREADABLE as reason:
         raise _bad_row("missed", n, location, reason) from reason
+
+
+def mark_values(mark: Mark) -> Row:
+    """The parameters of `statements.PUT_MARK`."""
+    return mark.run_id, mark.workload_id, _dump(mark.to_json())
+
+
+def mark_of(row: Row, location: str) -> Mark:
+    n, body = row
+    try:
+        return Mark.from_json(_load(body))
+    except _UNREADABLE as reason:
+        raise _bad_row("marks", n, location, reason) from reason
 
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 # "whet", in the place where SQLite files say whose they are.
 APPLICATION_ID = 0x77686574
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # Versions from this one on differ only in what may be missing, so they can be read as they are.
 OLDEST_READABLE = 2
 FIRST_WITH_TIMELINES = 3
 FIRST_WITH_MISSED = 4
+FIRST_WITH_MARKS = 5
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
 # Ids of trials are random: an index of them alone would have every append touch pages all over
@@ -90,6 +91,15 @@ CREATE TABLE missed (
   body        TEXT NOT NULL
 )"""
 
+# One row for each run that is in the middle of first launches, so hardly ever more than one.
+_MARKS = """
+CREATE TABLE marks (
+  n           INTEGER PRIMARY KEY,
+  run_id      TEXT NOT NULL UNIQUE,
+  workload    INTEGER NOT NULL REFERENCES workloads(n) ON DELETE CASCADE,
+  body        TEXT NOT NULL
+)"""
+
 _LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
 
 _CURRENT = (
@@ -103,6 +113,7 @@ _CURRENT = (
     "CREATE INDEX runs_by_start ON runs(workload, started)",
     _TIMELINES,
     _MISSED,
+    _MARKS,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -156,4 +167,14 @@ def _from_3(db: sqlite3.Connection) -> None:
     db.execute(_MISSED)
 
 
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _from_1, 2: _from_2, 3: _from_3}
+def _from_4(db: sqlite3.Connection) -> None:
+    """Version 4 wrote nothing down before a launch."""
+    db.execute(_MARKS)
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import StoreError
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
@@ -33,6 +34,8 @@ from whet.store.merging import Contents, contents, run_end, take_missed
 from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
 from whet.store.rows import (
     Row,
+    mark_of,
+    mark_values,
     miss_of,
     miss_values,
     run_body,
@@ -161,6 +164,24 @@ class SqliteStore(Store):
         ids = [(id,) for id in workload_ids]
         with self._writing() as db:
             return db.executemany(sql.FORGET_MISSED, ids).rowcount
+
+    def mark(self, mark: Mark) -> None:
+        values = mark_values(mark)
+        with self._writing() as db:
+            if db.execute(sql.WORKLOAD_N, (mark.workload_id,)).fetchone() is None:
+                raise unknown_workload(mark.workload_id, self.location)
+            db.execute(sql.PUT_MARK, values)
+
+    def unmark(self, run_id: str) -> None:
+        with self._writing() as db:
+            db.execute(sql.DELETE_MARK, (run_id,))
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        with self._reading() as db:
+            if stored_version(db) < schema.FIRST_WITH_MARKS:
+                return []
+            rows = db.execute(sql.MARKS, (workload_id,)).fetchall()
+            return [mark_of(row, self.location) for row in rows]
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading() as db:

@@ -108,6 +108,13 @@ INSERT INTO missed (id, kernel, at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) D
 MISSED = "SELECT n, body FROM missed WHERE :kernel IS NULL OR kernel = :kernel ORDER BY n"
 FORGET_MISSED = "DELETE FROM missed WHERE id = ?"
 
+PUT_MARK = f"""
+INSERT INTO marks (run_id, workload, body) VALUES (?, {_OF_WORKLOAD}, ?)
+ON CONFLICT (run_id) DO UPDATE SET workload = excluded.workload, body = excluded.body
+"""
+DELETE_MARK = "DELETE FROM marks WHERE run_id = ?"
+MARKS = f"SELECT n, body FROM marks WHERE workload = {_OF_WORKLOAD} ORDER BY n"
+
 _GOING = "(SELECT value FROM json_each(:going))"
 _IS_SUPERSEDED = """
 NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload

@@ -22,6 +22,7 @@ from whet.core.timing import Summary, Timing
 from whet.core.trial import Limit
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal
+from whet.testing.store_kit_marks import MarkObligations
 from whet.testing.store_kit_missed import MissedObligations
 from whet.testing.store_kit_size import SizeObligations
 from whet.testing.store_kit_timeline import TimelineObligations
@@ -342,6 +343,7 @@ class StoreContract(
     RunObligations,
     TimelineObligations,
     MissedObligations,
+    MarkObligations,
     SummaryObligations,
     MatchObligations,
     GcObligations,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import pickle
 import select
+import signal
 import threading
 import time
 import weakref
@@ -163,6 +166,16 @@ class Session:
         if not report.ok:
             _raise(report)
         return Reply(report.value, report.seconds, report.stages)
+
+    def abort(self) -> None:
+        """Aborts the child, from any thread: a call under way ends in `WorkerDied`."""
+        worker = self._seat.worker
+        if worker is not None:
+            with contextlib.suppress(OSError):
+                if worker.pidfd is None:
+                    os.kill(worker.pid, signal.SIGABRT)
+                else:
+                    signal.pidfd_send_signal(worker.pidfd, signal.SIGABRT)
 
     def close(self) -> None:
         if self._finalizer.detach() and not self._keeper.foreign:

@@ -14,6 +14,8 @@ from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Limit, Trial
 from whet.engine import tune
 from whet.engine.known import Knowledge, relatives
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
@@ -117,3 +119,19 @@ def test_what_is_stored_for_a_host_that_was_too_slow_is_measured_again_beside_ne
     assert result.best.timing is not None
     assert result.best.timing.quality == "clean"
     assert not any(isinstance(event, BuildStarted) for event in events)
+
+
+def test_what_is_known_is_asked_again_where_a_bench_has_to_measure_in_another_way() -> None:
+    class Full(FakeTarget):
+        """Has no memory for the way it meant to measure, and learns so from its bench."""
+
+        def bench(self, limits: BenchLimits) -> Bench:
+            self.method = Method(CpuTimer.name, "warm")
+            return super().bench(limits)
+
+    store = MemoryStore()
+    tune(fake(1, 2), store=store)
+    target = Full([{"t": 1}, {"t": 2}, {"t": 3}], micros)
+    result = tune(target, store=store)
+    assert result.known == 0
+    assert {config["t"] for config in target.looked} == {1, 2, 3}

@@ -84,6 +84,8 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_MODE": "cached",
         "WHET_IDLE_SHARE": "1%",
         "WHET_ISOLATE": "yes",
+        "WHET_WEDGE": "none",
+        "WHET_DEVICE_MEMORY": "2G",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -108,6 +110,8 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         mode="cached",
         idle_share=0.01,
         isolate=True,
+        wedge_s=None,
+        device_memory_bytes=2 * 2**30,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

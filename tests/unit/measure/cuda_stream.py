@@ -12,6 +12,10 @@ US = 1_000
 MS = 1_000_000
 
 
+class OutOfMemoryError(RuntimeError):
+    """What torch raises, by name."""
+
+
 class Stream:
     """A `CudaApi`: what is queued runs in order, and none before the host has queued it."""
 
@@ -27,6 +31,8 @@ class Stream:
         self.slowness = 1.0
         self.said = Health()
         self.released = 0
+        self.free_bytes = 1 << 40
+        self.reserved = 0
         self.captures = 0
         self._now = 0.0
         self._ends: list[float] = []
@@ -51,11 +57,17 @@ class Stream:
         self.captures += 1
         return run.repeat
 
+    def reserve(self, size: int) -> None:
+        if size > self.free_bytes:
+            raise OutOfMemoryError("CUDA out of memory")
+        self.reserved = size
+
     def health(self) -> Health:
         return self.said
 
     def release(self) -> None:
         self.released += 1
+        self.reserved = 0
 
     def flush(self, size: int) -> None:
         self.flushes.append(size)

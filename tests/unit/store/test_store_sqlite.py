@@ -42,7 +42,7 @@ def test_the_file_says_whose_it_is_and_in_which_version(path: Path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA application_id").fetchone()[0] == int.from_bytes(b"whet", "big")
-        assert db.execute("PRAGMA user_version").fetchone()[0] == 4
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 5
 
 
 def test_samples_are_kept_as_packed_doubles(path: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from whet.core.errors import StoreError
+from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.timeline import Timeline
@@ -125,6 +126,15 @@ class BundleStore(Store):
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         self._refuse_writing()
+
+    def mark(self, mark: Mark) -> None:
+        self._refuse_writing()
+
+    def unmark(self, run_id: str) -> None:
+        self._refuse_writing()
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        return []
 
     def gc(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import Verdict
+from whet.measure import DeviceRoom, Verdict
 from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request
 from whet.targets.triton.configs import needed_keywords
@@ -32,8 +32,9 @@ class Call:
         check: Check | None = None,
     ) -> None:
         self.tuner = tuner
-        self.gate = None if check is None else OutputGate(check)
+        self.room = DeviceRoom()
         self.notes: list[str] = []
+        self.gate = None if check is None else OutputGate(check, self.room, self.notes)
         self.bind(args, keywords)
 
     def bind(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -92,7 +93,7 @@ class Call:
             if name in declared or not hasattr(tensor, "clone"):
                 continue
             try:
-                self._saved[name] = tensor.clone()
+                self._saved[name] = self.room.copy_of(tensor)
             except Exception as error:  # torch's out-of-memory error has had many names
                 self.notes.append(
                     f"there is no memory to save '{name}' ({type(error).__name__}), which the "
@@ -104,6 +105,12 @@ class Call:
         starts = {name: _address(self.named.get(name)) for name in (*found.written, *found.read)}
         read = {starts[name] for name in found.read} - {None}
         return [n for n in found.written if n not in found.updated and starts[n] in read]
+
+    def let_go(self) -> None:
+        """Drops all copies; the next config to be loaded saves anew."""
+        self._saved = None
+        if self.gate is not None:
+            self.gate.let_go()
 
     def restore(self) -> None:
         for name, copy in (self._saved or {}).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from whet.measure import Verdict
+from whet.measure import DeviceRoom, Verdict, is_out_of_memory
 from whet.workers import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the
@@ -16,10 +16,14 @@ _RELATIVE = {"float64": 1e-8, "float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2
 
 
 class OutputGate:
-    """Compares what a config wrote with a reference, within what its dtype can hold."""
+    """Compares what a config wrote with a reference, within what its dtype can hold.
 
-    def __init__(self, check: Check) -> None:
+    What it has to keep for that is taken from `room`; `notes` are for people."""
+
+    def __init__(self, check: Check, room: DeviceRoom, notes: list[str]) -> None:
         self._check = check
+        self._room = room
+        self._notes = notes
         self._expected: dict[str, Any] | None = None
 
     def prepare(self, named: Mapping[str, Any]) -> None:
@@ -31,13 +35,42 @@ class OutputGate:
     def judge(self, named: Mapping[str, Any], written: Sequence[str]) -> Verdict:
         if self._expected is None:
             outputs = [name for name in written if hasattr(named.get(name), "clone")]
-            self._expected = {name: named[name].clone() for name in outputs}
+            self._expected = self._kept({name: named[name] for name in outputs})
             return Verdict(True, "")
         for name, expected in self._expected.items():
-            wrong = _difference(name, named[name], expected)
+            wrong = _compared(name, named[name], expected)
             if wrong:
                 return Verdict(False, wrong)
         return Verdict(True, "")
+
+    def let_go(self) -> None:
+        """Drops what it compares with; the next to be judged says what that is."""
+        self._expected = None
+
+    def _kept(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies of what there is memory for."""
+        kept = {}
+        for name, tensor in outputs.items():
+            try:
+                kept[name] = self._room.copy_of(tensor)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._notes.append(
+                    f"there is no memory to keep '{name}' for comparison; what configs write there "
+                    "is not checked; give check= a function, or free some"
+                )
+        return kept
+
+
+def _compared(name: str, actual: Any, expected: Any) -> str:
+    """On the host where the device has no room for it."""
+    try:
+        return _difference(name, actual, expected)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    return _difference(name, actual.cpu(), expected.cpu())
 
 
 def _difference(name: str, actual: Any, expected: Any) -> str:

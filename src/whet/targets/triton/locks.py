@@ -70,6 +70,11 @@ class OneAtATime:
     def forget(self, config: Config) -> None:
         self._bench.forget(config)
 
+    def end_call(self) -> None:
+        end = getattr(self._bench, "end_call", None)
+        if end is not None:
+            end()
+
     def close(self) -> None:
         self._bench.close()
 

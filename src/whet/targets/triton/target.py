@@ -89,12 +89,17 @@ class TritonTarget:
         alike = (one for one in self._configs if _may_be(one, config))
         return next((one for one in alike if plain_config(one) == config), None)
 
-    @cached_property
+    @property
     def method(self) -> Method:
+        """What the timer says may change once: where there is no memory for a cold L2."""
+        return self._told or Method(self._timer.name, getattr(self._timer, "l2", "none"))
+
+    @cached_property
+    def _told(self) -> Method | None:
         if self._foreign:
             return FOREIGN
         told: Method | None = self.call.tuner.whet_method() if self._glance else None
-        return told or Method(self._timer.name, getattr(self._timer, "l2", "none"))
+        return told
 
     @cached_property
     def _timer(self) -> Timer:
@@ -154,7 +159,9 @@ class TritonTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)
-        bench = LocalBench(self, self._timer, check_each=self.call.gate is not None)
+        room, checks = self.call.room, self.call.gate is not None
+        room.limit(limits.device_bytes)
+        bench = LocalBench(self, self._timer, check_each=checks, room=room)
         return OneAtATime(bench, lock)
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import DeviceLostError, StoreError, TuningFailedError
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
@@ -105,8 +105,12 @@ def _tuned_in(
         assert first is not None
         best, measured = target.menu.triton(first), True
         run_id = store.runs(workload_id)[0].id
+    except DeviceLostError:
+        target.call.let_go()  # no copy can be put back any more
+        raise
     finally:
         target.call.restore()
+        target.call.let_go()
     found = result.trials if result is not None and not result.known else None
     trials = {t.config.id: t for t in found or store.trials(workload_id)}
     return best, measured, run_id, trials

@@ -1,0 +1,122 @@
+"""What runs left behind that ended in the middle of a first launch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from whet.core.mark import Mark, ProcessName
+from whet.core.run import Outcome
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.engine.host import lives
+from whet.store import Store
+
+# A process on another host cannot be asked whether it lives; one that looks at a config for so
+# long does not.
+ELSEWHERE_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """`culprits` ran alone when their process ended, and have failed. The `suspects` (ids) ran
+    together, named by the marks of several that are still `open`."""
+
+    culprits: tuple[Trial, ...] = ()
+    suspects: frozenset[str] = frozenset()
+    open: tuple[Mark, ...] = ()
+
+    def notes(self, *, isolated: bool) -> list[str]:
+        told = [f"[{trial.config}] is skipped: {trial.error}" for trial in self.culprits]
+        if self.suspects:
+            how = (
+                "they are measured in a process of its own"
+                if isolated
+                else "they come last and one at a time, so that another end would name one alone"
+            )
+            runs = ", ".join(mark.run_id[:8] for mark in self.open)
+            told.append(
+                f"{len(self.suspects)} configs ran together when the process of run {runs} ended; "
+                f"{how}"
+            )
+        return told
+
+
+def examine(
+    store: Store,
+    workload_id: str,
+    alive: Callable[[ProcessName], bool | None] = lives,
+    now: Callable[[], float] = time.time,
+) -> Aftermath:
+    """Ends the runs that cannot do so themselves and writes down who failed; safe to repeat."""
+    left = [mark for mark in store.marks(workload_id) if _is_over(mark, alive, now())]
+    if not left:
+        return Aftermath()
+    culprits = []
+    for mark in left:
+        if len(mark.configs) == 1:
+            culprits.append(_blamed(mark, now()))
+            store.append([culprits[-1]])
+        _end_run(store, mark)
+        if len(mark.configs) == 1:
+            store.unmark(mark.run_id)
+    failed = {trial.config.id for trial in culprits}
+    suspects: set[str] = set()
+    still_open = []
+    for mark in (mark for mark in left if len(mark.configs) > 1):
+        unclear = _unclear(store, mark)
+        # A process ends once: whoever has been found out clears the others.
+        if not unclear or failed & {config.id for config in mark.configs}:
+            store.unmark(mark.run_id)
+        else:
+            suspects |= unclear
+            still_open.append(mark)
+    return Aftermath(tuple(culprits), frozenset(suspects), tuple(still_open))
+
+
+def close(store: Store, aftermath: Aftermath) -> None:
+    """Removes the marks whose configs have all had their outcome since."""
+    for mark in aftermath.open:
+        if not _unclear(store, mark):
+            store.unmark(mark.run_id)
+
+
+def _is_over(mark: Mark, alive: Callable[[ProcessName], bool | None], now: float) -> bool:
+    if mark.spoiled:
+        return True
+    known = alive(mark.process)
+    return now - mark.at > ELSEWHERE_S if known is None else not known
+
+
+def _unclear(store: Store, mark: Mark) -> set[str]:
+    """Which of its configs have had no outcome since."""
+    latest = {config.id: store.latest(mark.workload_id, config.id) for config in mark.configs}
+    return {id for id, trial in latest.items() if trial is None or trial.created < mark.at}
+
+
+def _blamed(mark: Mark, now: float) -> Trial:
+    ended = "lost its device" if mark.spoiled else "died"
+    return Trial(
+        workload_id=mark.workload_id,
+        config=mark.configs[0],
+        status=Status.RUN_ERROR,
+        error=f"the process that first ran it {ended} (run {mark.run_id[:8]}, "
+        f"pid {mark.process.pid} on {mark.process.host})",
+        run_id=mark.run_id,
+        created=now,
+    )
+
+
+def _end_run(store: Store, mark: Mark) -> None:
+    run = store.run(mark.run_id)
+    if run is None or run.outcome is not Outcome.RUNNING:
+        return
+    trials = [t for t in store.trials(mark.workload_id, all=True) if t.run_id == run.id]
+    ended = replace(
+        run,
+        outcome=Outcome.INTERRUPTED,
+        trials=len({trial.config.id for trial in trials}),
+        wall_s=max(0.0, mark.at - run.started),
+    )
+    store.save_run(ended)

@@ -1,0 +1,110 @@
+"""First launches in this process: marked in the store before, unmarked after."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from whet.core.config import Config
+from whet.core.device import Device
+from whet.core.errors import ConfigFailure, DeviceLostError
+from whet.core.mark import Mark
+from whet.core.run import Run
+from whet.engine.host import this_process
+from whet.engine.interrupt import Shield
+from whet.store import Store
+
+# What this process has lost, by its pid (a fork has lost nothing) and the device.
+_lost: dict[tuple[int, Device], DeviceLostError] = {}
+
+
+class Spoilt(Exception):
+    """One of `configs` failed in a way that ends all work on its device in this process."""
+
+    def __init__(self, configs: tuple[Config, ...], failure: ConfigFailure) -> None:
+        super().__init__(configs, failure)
+        self.configs = configs
+        self.failure = failure
+
+
+class Marking:
+    """Where a config can take this process down (`in_process`), the store knows beforehand which.
+
+    A mark goes when the launch has ended in any way that leaves the process usable. One that does
+    not, of several configs, stays and says so: which of them it was, the next run finds out.
+    """
+
+    def __init__(self, store: Store, run: Run, shield: Shield, *, in_process: bool) -> None:
+        self._store = store
+        self._run = run
+        self._shield = shield
+        self._in_process = in_process
+        self._process = this_process()
+        self._lock = threading.Lock()
+        self._running: Mark | None = None
+        self._kept = False
+
+    def refuse_if_lost(self) -> None:
+        """Raises what this process was told when it lost the device, before anything is blamed
+        for that."""
+        known = _lost.get((os.getpid(), self._run.workload.device))
+        if self._in_process and known is not None:
+            raise DeviceLostError(str(known))
+
+    @contextmanager
+    def around(self, configs: Sequence[Config], *, first: bool) -> Iterator[None]:
+        """A visit to the bench; `first` where these configs have not run before."""
+        if not self._in_process:
+            yield
+            return
+        workload = self._run.workload
+        mark = Mark(workload.id, self._run.id, tuple(configs), self._process, time.time())
+        stays = False
+        try:
+            self._running = mark
+            if first:
+                with self._shield.held():
+                    self._store.mark(mark)
+            yield
+        except ConfigFailure as failure:
+            if not failure.spoils:
+                raise
+            stays = len(configs) > 1
+            if stays:
+                self._store.mark(replace(mark, spoiled=True))
+            raise Spoilt(mark.configs, failure) from failure
+        finally:
+            with self._lock:
+                self._running, kept, self._kept = None, self._kept, False
+            if (first or kept) and not stays:
+                with self._shield.held():
+                    self._store.unmark(self._run.id)
+
+    def keep(self) -> None:
+        """What runs now may never end: it is marked, whether it runs for the first time or not.
+        For another thread than that of `around`."""
+        with self._lock:
+            if self._running is not None:
+                self._kept = True
+                self._store.mark(self._running)
+
+    def lost(self, spoilt: Spoilt) -> DeviceLostError:
+        """What the caller is told; remembered for whatever this process tries next."""
+        workload = self._run.workload
+        names = " or ".join(f"[{config}]" for config in spoilt.configs)
+        found = (
+            "it is remembered and skipped"
+            if len(spoilt.configs) == 1
+            else "the next run finds out which of them it was"
+        )
+        error = DeviceLostError(
+            f"{names} of '{workload.kernel}' failed on {workload.device.name} "
+            f"({spoilt.failure.message}), and this process can no longer use it; start it again: "
+            f"{found}, or isolate=True (WHET_ISOLATE=1) measures in another process"
+        )
+        _lost[os.getpid(), workload.device] = error
+        return error

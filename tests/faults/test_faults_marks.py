@@ -1,0 +1,78 @@
+"""Configs that end the process which tunes them: the next one knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults_counts import count
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parents[1] / "src"
+KINDS = ("segfault", "abort", "exit", "kill")
+
+
+def tuned(store: Path, configs: int, seed: int, culprits: dict[int, str]) -> dict[str, Any] | None:
+    """What one process found; None where it did not live to say so."""
+    arguments = [str(store), str(configs), str(seed), *(f"{n}={k}" for n, k in culprits.items())]
+    done = subprocess.run(
+        [sys.executable, str(HERE / "faults_marks.py"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONFAULTHANDLER": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode == 0:
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+    assert "Traceback" not in done.stderr, done.stderr
+    return None
+
+
+def until_one_lives(
+    store: Path, configs: int, seed: int, culprits: dict[int, str]
+) -> tuple[dict[str, Any], int]:
+    """What the first process that lived found, and how many died before."""
+    for deaths in range(2 * len(culprits) + 1):
+        found = tuned(store, configs, seed, culprits)
+        if found is not None:
+            return found, deaths
+    raise AssertionError("as many processes died as there are culprits, twice")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_run_after_a_crash_names_the_culprit_and_finishes(tmp_path: Path, kind: str) -> None:
+    store = tmp_path / "store.db"
+    found, deaths = until_one_lives(store, configs=12, seed=1, culprits={7: kind})
+    assert 1 <= deaths <= 2
+    status, error = found["trials"]["7"]
+    assert status == "run_error"
+    assert "the process that first ran it died" in error
+    assert all(
+        status in ("ok", "outraced") for n, (status, _) in found["trials"].items() if n != "7"
+    )
+    assert found["runs"] == ["finished", *["interrupted"] * deaths]
+    assert found["marks"] == 0
+
+
+@pytest.mark.parametrize("seed", range(count(ci=2, full=20)))
+def test_five_culprits_at_random_places_are_found_one_after_another(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    culprits = {n: chance.choice(KINDS) for n in chance.sample(range(40), 5)}
+    found, deaths = until_one_lives(tmp_path / "store.db", 40, seed, culprits)
+    failed = {int(n) for n, (status, _) in found["trials"].items() if status == "run_error"}
+    assert failed == set(culprits)
+    assert len(found["trials"]) == 40
+    assert found["best"] not in culprits
+    assert deaths >= 5
+    again = tuned(tmp_path / "store.db", 40, seed, culprits)
+    assert again is not None
+    assert again["best"] == found["best"]
