@@ -35,6 +35,7 @@ def autotune(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     idle: bool = False,
+    isolate: bool | None = None,
 ) -> Callable[[Any], Autotuner]:
     """`triton.autotune`, with the same arguments in the same order.
 
@@ -47,6 +48,8 @@ def autotune(
     values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
     the first call in a bucket is the one that is tuned. With `idle` no call waits for a tuning:
     a few configs are raced between the calls that follow, within `idle_share` of their time.
+    With `isolate` configs run in another process, with copies of the arguments: one that crashes,
+    never ends or spoils its CUDA context costs that process only. None is what the settings say.
     """
     listed = configs if space is None else configs_of(space)
 
@@ -73,6 +76,7 @@ def autotune(
             whet_check=check,
             whet_mode=mode,
             whet_buckets=buckets,
+            whet_isolate=isolate,
         )
 
     return decorator
