@@ -8,8 +8,9 @@ import isolated_parts as parts
 import pytest
 
 pytest.importorskip("triton")
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 import triton
 import triton.language as tl
 
@@ -134,9 +135,7 @@ def test_what_is_out_of_memory_leaves_the_process_in_use(driver):
     assert len({entry["pid"] for entry in others()}) == 1
 
 
-def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(
-    driver, cold, monkeypatch
-):
+def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver, cold, monkeypatch):
     """The wrong config is the first that the second process is asked for."""
     monkeypatch.setenv("WHET_JOBS", "1")
     blocks = (GOOD[0], parts.ILLEGAL, parts.WRONG, GOOD[1])
