@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,7 @@ def cargo_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: b
     keywords = {n: v for n, v in call.keywords.items() if n not in ("grid", "warmup")}
     args = tuple(packer.add(value) for value in call.args)
     named = {name: packer.add(value) for name, value in keywords.items()}
-    gate = call.gate
-    found = None if gate is None else gate.expected(call.named)
+    found = _expected(call)
     expected = None if found is None else {n: packer.add(value) for n, value in found.items()}
     return Cargo(
         device=device.current_index(),
@@ -46,7 +45,7 @@ def cargo_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: b
         pre_hook=pre_hook,
         post_hook=post_hook,
         expected=expected,
-        agree=gate is not None and expected is None,
+        agree=call.gate is not None and expected is None,
         cache_dir=str(knobs.cache.dir or ""),
     )
 
@@ -60,6 +59,17 @@ def timer_of(tuner: Any) -> Callable[[], Timer]:
     graph = bool(tuner.use_cuda_graph) or settings.cuda_graph
     index = device.current_index()
     return partial(device.timer, index, settings.l2, settings.l2_bytes, graph)
+
+
+def _expected(call: Call) -> Mapping[str, Any] | None:
+    """What a check function says, which is asked here: it may be anybody's closure."""
+    if call.gate is None:
+        return None
+    try:
+        return call.gate.expected(call.named)
+    except Exception as error:
+        text = f"the check function failed ({type(error).__name__}: {error})"
+        raise CannotIsolate(text) from None
 
 
 def check_hook(hook: Any) -> None:
