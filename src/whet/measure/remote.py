@@ -15,7 +15,8 @@ from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
-from whet.workers.session import RemoteError, Session, WorkerDied, WorkerTimeout
+from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
+from whet.workers.session import Session
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout
+from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout, spares
 
 
 @pytest.fixture(params=["spawn", "fork"])
@@ -291,3 +291,52 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
         session.discard()
         assert session.call("add", 3).value == 3
     assert tasks.children() == before
+
+
+@pytest.fixture
+def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(spares, "_standby", None)
+    yield
+    if spares._standby is not None:
+        spares._standby.close()
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_a_process_started_long_before_is_the_first_childs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the paths and the environment of now."""
+    before = tasks.children()
+    spares.stand_by(["wave"])
+    spares.stand_by(["wave"])
+    assert tasks.eventually(lambda: len(tasks.children() - before) == 2), "and a guardian"
+    monkeypatch.setenv("SET_LATER", "yes")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Session(tasks.Counter, preload=["wave"]) as session:
+        pid = str(session.call("pid").value)
+        assert pid in tasks.children() - before
+        assert session.call("run", tasks.has_imported, "wave").value
+        assert session.call("run", os.getenv, "SET_LATER").value == "yes"
+        assert session.call("run", tasks.surroundings).value["TMPDIR"] == str(session.tempdir)
+        assert str(tmp_path) in session.call("run", tasks.search_path).value
+        assert len(tasks.children() - before) == 2
+    assert tasks.children() == before
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_a_process_that_nobody_needs_ends_by_itself() -> None:
+    spares.stand_by(["wave"], patience_s=0.01)
+    standby = spares._standby
+    assert standby is not None
+    assert tasks.eventually(lambda: standby.worker is not None and standby.worker.exited())
+    with Session(tasks.Counter, preload=["wave"]) as session:
+        assert session.call("add", 3).value == 3
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_one_that_was_never_needed_goes_when_it_is_closed() -> None:
+    before = tasks.children()
+    spares.stand_by(["wave"])
+    assert spares._standby is not None
+    spares._standby.close()
+    assert tasks.eventually(lambda: tasks.children() == before)

@@ -269,5 +269,9 @@ def has_imported(module: str) -> bool:
     return module in sys.modules
 
 
+def search_path() -> list[str]:
+    return list(sys.path)
+
+
 def broken_factory() -> Counter:
     raise ValueError("no such library")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
+
+from triton import knobs
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
@@ -19,13 +23,26 @@ from whet.targets.triton.isolated.freight import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
 from whet.targets.triton.isolated.sending import cargo_of, timer_of
 from whet.targets.triton.surroundings import say_once
+from whet.workers.spares import stand_by
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.station")
+
+_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 # How often a process that takes another's place may fail to get ready.
 SET_UPS = 3
 
 T = TypeVar("T")
+
+
+def start_ahead() -> None:
+    """Has a process import torch while this one goes on to its first call, where there is a device.
+
+    Not in processes of somebody's pool, which import the same modules and tune nothing.
+    """
+    found = any(map(os.path.exists, _DEVICES))
+    if found and multiprocessing.parent_process() is None and not knobs.runtime.interpret:
+        stand_by(PRELOAD)
 
 
 class Choices(Protocol):

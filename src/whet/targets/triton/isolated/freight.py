@@ -229,10 +229,9 @@ def _spans(tensors: Sequence[Any]) -> dict[tuple[str, int], _Span]:
 def _bytes_of(span: _Span) -> Any:
     import torch
 
-    whole = torch.empty(0, dtype=torch.uint8, device=span.device)
     with torch.inference_mode(False):
-        whole.set_(span.storage)
-    return whole[span.low : span.high]
+        whole = torch.empty(0, dtype=torch.uint8, device=span.device).set_(span.storage)
+        return whole[span.low : span.high]
 
 
 def _synchronize(tensors: Sequence[Any]) -> None:
@@ -250,12 +249,9 @@ def _copies(blocks: Sequence[Block]) -> list[Any]:
 
     copies = []
     for block in blocks:
-        size = block.size + block.lead
-        # Host memory is aligned to less than a device's: what is needed more is left out in front.
-        slack = ALIGNMENT if block.device == "cpu" else 0
-        room = torch.empty(
-            size + slack, dtype=torch.uint8, device=block.device, pin_memory=block.pinned
-        )
+        # Not every allocator aligns that well: what is too much is left out in front.
+        size = block.size + block.lead + ALIGNMENT
+        room = torch.empty(size, dtype=torch.uint8, device=block.device, pin_memory=block.pinned)
         skip = block.lead + (-room.data_ptr()) % ALIGNMENT
         copies.append(room[skip : skip + block.size])
     by_handle: dict[bytes, list[tuple[Block, Any]]] = {}
