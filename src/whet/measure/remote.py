@@ -18,6 +18,10 @@ from whet.measure.timer import Reading, Timer
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
 
+# What the first call of a process may take beyond its limit: a device has to wake up, and libraries
+# load what they did not need before.
+FIRST_CALL_S = 3.0
+
 
 @dataclass(frozen=True)
 class _MakeStation:
@@ -48,7 +52,7 @@ class RemoteBench:
     `make_timer` run in the worker: with `mode="spawn"` they must be picklable, with "fork" not.
     `memory_bytes` is what one call may allocate on top of what the worker holds. `preload` names
     modules that take long to import; where there are any, a worker is made ready before it is
-    needed.
+    needed, and its first call may take a little longer than others.
     """
 
     in_process = False
@@ -67,6 +71,7 @@ class RemoteBench:
         make = _MakeStation(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
+        self._met = 0
         self._forgotten: list[str] = []
         if self._ahead:
             self._session.prepare()
@@ -193,8 +198,14 @@ class RemoteBench:
     def _asked(self, method: str, args: tuple[Any, ...], limit_s: float | None) -> Any:
         forgotten, self._forgotten = tuple(self._forgotten), []
         session = self._session
+        if (
+            self._ahead
+            and limit_s is not None
+            and not session.generation == session.made == self._met
+        ):
+            limit_s += FIRST_CALL_S
         try:
-            return session.call(
+            answer = session.call(
                 "after_forgetting",
                 forgotten,
                 method,
@@ -202,6 +213,8 @@ class RemoteBench:
                 limit_s=limit_s,
                 memory_bytes=self._memory_bytes,
             ).value
+            self._met = session.made
+            return answer
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
         except (WorkerTimeout, WorkerDied) as ended:

@@ -170,7 +170,10 @@ class TritonTarget:
             return None
         choice = self.menu.triton(config)
         grid = self.call.keywords.get("grid")
-        launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
+        try:
+            launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
+        except Exception:  # it fails, or asks for what heuristics add: a launch will tell
+            return None
         return (binary, launched, choice.num_warps, choice.num_ctas, choice.pre_hook)
 
     def features(self, config: Config) -> Mapping[str, float]:

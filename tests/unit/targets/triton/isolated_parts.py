@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.measure.timer import Reading, Runnable, Timer, Warm
+from whet.targets.triton.isolated.driver import Refused
 from whet.testing.fake_triton import FakeDriver, ToldTimer, fake_driver
 
 ILLEGAL, ENDLESS, CRASH, WRONG, MEMORY = 16, 32, 64, 128, 256
@@ -88,6 +89,21 @@ class Grouped(ToldTimer):
 def in_groups() -> Timer:
     start_device()
     return Grouped(lambda config: 1e6 / config.kwargs["BLOCK"])
+
+
+def only_here() -> Timer:
+    """Cannot be made in another process."""
+    if os.getpid() != int(os.environ["ISOLATED_HERE"]):
+        raise RuntimeError("no room on the device")
+    return by_block()
+
+
+def not_shared_at_first() -> Timer:
+    """As where the driver lets one process hand out memory that another may not open."""
+    if os.getpid() != int(os.environ["ISOLATED_HERE"]) and not entries():
+        write(refused=True)
+        raise Refused("cuIpcOpenMemHandle gave error 1")
+    return by_block()
 
 
 def shift(arguments: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ GOOD = (512, 1024)
 @pytest.fixture(autouse=True)
 def diary(monkeypatch, tmp_path):
     monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
+    monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
     monkeypatch.setattr(surroundings, "_said", set())
 
 
@@ -192,6 +193,29 @@ def test_a_kernel_that_follows_addresses_is_measured_here(driver):
     with pytest.warns(RuntimeWarning, match="follows addresses"):
         kernel[(1,)](torch.zeros(1, dtype=torch.int64), torch.zeros(N), 3)
     assert others() == []
+
+
+def test_where_no_other_process_can_be_set_up_that_is_said(driver, cold):
+    with pytest.warns(RuntimeWarning, match=r"copy is measured in this process.*no room on the"):
+        called(tuned_copy(timer=parts.only_here))
+    assert others() == []
+    assert cold.measured() == set(GOOD)
+
+
+def test_memory_that_is_not_shared_goes_through_the_host(driver, cold):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(tuned_copy(timer=parts.not_shared_at_first))
+    assert {entry["block"] for entry in others()} == set(GOOD)
+
+
+def test_a_grid_that_fails_for_one_config_fails_that_one(driver, cold):
+    def grid(meta):
+        return (10 // (meta["BLOCK"] - 512),)
+
+    called(tuned_copy(512, 1024, 2048), grid=grid)
+    assert cold.measured() == {1024, 2048}
+    assert cold.statuses()[512] == Status.RUN_ERROR.value
 
 
 def test_the_setting_asks_for_it_and_the_decorator_outranks_it(driver, monkeypatch):

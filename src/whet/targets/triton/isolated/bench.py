@@ -159,9 +159,12 @@ class IsolatedBench:
         tries = SET_UPS
         while not self._bench.in_process:
             try:
-                answer = measure([self._sent(one) for one in built])
+                ready = [self._sent(one) for one in built]
             except CannotIsolate as why:
                 self._stay(str(why))
+                continue
+            try:
+                answer = measure(ready)
             except NotSetUp as problem:
                 tries -= 1
                 if self._proven and not tries:
