@@ -153,8 +153,9 @@ class RemoteBench:
     def forget(self, config: Config) -> None:
         self._forgotten.append(config.id)
 
-    def close(self) -> None:
-        self._session.close()
+    def close(self, wait: bool = True) -> None:
+        """Without `wait`, what the worker holds may be held a moment longer."""
+        self._session.close(wait)
 
     def __enter__(self) -> Self:
         return self

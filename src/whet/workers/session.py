@@ -143,10 +143,15 @@ class Session:
             _raise(report)
         return Reply(report.value, report.seconds, report.stages)
 
-    def close(self) -> None:
-        if self._finalizer.detach() and not self._keeper.foreign:
-            self._keeper.run(lambda: _close(self._keeper, self._seat))
-            self._keeper.release()
+    def close(self, wait: bool = True) -> None:
+        """Without `wait`, what the child holds may be held a moment longer."""
+        if not self._finalizer.detach() or self._keeper.foreign:
+            return
+        if not wait:
+            _abandon(self._keeper, self._seat)
+            return
+        self._keeper.run(lambda: _close(self._keeper, self._seat))
+        self._keeper.release()
 
     def __enter__(self) -> Session:
         return self
@@ -280,7 +285,7 @@ def _close(keeper: Keeper, seat: _Seat) -> None:
 
 
 def _abandon(keeper: Keeper, seat: _Seat) -> None:
-    """Closes a session that was dropped. The collector runs this anywhere, so it must not wait."""
+    """Closes a session without waiting: the collector runs this anywhere."""
 
     def close() -> None:
         _close(keeper, seat)

@@ -109,6 +109,11 @@ class _Standby:
     def foreign(self) -> bool:
         return self._keeper.foreign
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is a process, or is about to be one."""
+        return not self.foreign and (self.worker is None or not self.worker.exited())
+
     def _start(self, patience_s: float) -> None:
         if not self._closed:
             self.worker = _started(self._keeper, _Preload(self.modules, patience_s))
@@ -135,18 +140,22 @@ _standby: _Standby | None = None
 
 
 def stand_by(modules: Sequence[str], patience_s: float = 300.0) -> None:
-    """Starts a process for the first session that preloads these modules; once in the life of a
-    process, and not in a worker."""
+    """Starts a process for the next session that preloads these modules, unless one waits already.
+    Not in a worker. A process that nobody takes ends by itself."""
     global _standby
-    if guardian.MARKER in os.environ or (_standby is not None and not _standby.foreign):
+    if guardian.MARKER in os.environ or (_standby is not None and _standby.waits):
         return
+    if _standby is not None:
+        _standby.close()
     _standby = _Standby(tuple(modules), patience_s)
 
 
 def _stood_by(modules: tuple[str, ...]) -> Worker | None:
+    global _standby
     found = _standby
     if found is None or found.foreign or found.modules != modules or found.worker is None:
         return None
+    _standby = None
     return found.given()
 
 

@@ -293,6 +293,16 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
     assert tasks.children() == before
 
 
+def test_closing_need_not_wait_for_the_end_of_the_child() -> None:
+    before = tasks.children()
+    session = Session(tasks.Counter)
+    pid, folder = session.call("pid").value, session.tempdir
+    session.close(wait=False)
+    session.close()
+    assert tasks.eventually(lambda: not tasks.alive(pid) and not folder.exists())
+    assert tasks.eventually(lambda: tasks.children() == before)
+
+
 @pytest.fixture
 def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(spares, "_standby", None)
@@ -329,8 +339,10 @@ def test_a_process_that_nobody_needs_ends_by_itself() -> None:
     standby = spares._standby
     assert standby is not None
     assert tasks.eventually(lambda: standby.worker is not None and standby.worker.exited())
+    spares.stand_by(["wave"])
+    assert spares._standby is not standby
     with Session(tasks.Counter, preload=["wave"]) as session:
-        assert session.call("add", 3).value == 3
+        assert session.call("run", tasks.has_imported, "wave").value
 
 
 @pytest.mark.usefixtures("nobody_stands_by")
@@ -338,5 +350,6 @@ def test_one_that_was_never_needed_goes_when_it_is_closed() -> None:
     before = tasks.children()
     spares.stand_by(["wave"])
     assert spares._standby is not None
+    spares._standby.close()
     spares._standby.close()
     assert tasks.eventually(lambda: tasks.children() == before)

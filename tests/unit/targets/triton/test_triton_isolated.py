@@ -218,6 +218,21 @@ def test_a_grid_that_fails_for_one_config_fails_that_one(driver, cold):
     assert cold.statuses()[512] == Status.RUN_ERROR.value
 
 
+def test_what_heuristics_add_is_in_the_launch_and_in_the_grid(driver, cold):
+    @triton.heuristics({"HALF": lambda arguments: arguments["BLOCK"] // 2})
+    @triton.jit
+    def copy(x_ptr, y_ptr, n, HALF: tl.constexpr, BLOCK: tl.constexpr, EXTRA: tl.constexpr = 3):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) + 0 * HALF
+        tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+    kernel = whet.autotune(configs=configs(512, 1024), key=["n"], isolate=True)(copy)
+    kernel.whet_timer = parts.just_written_down
+    driver.on_launch = None
+    kernel[lambda meta: (meta["HALF"], meta["EXTRA"])](torch.zeros(N), torch.zeros(N), N)
+    seen = {(tuple(entry["grid"]), *entry["values"]) for entry in others()}
+    assert seen == {((256, 3, 1), 256, 512, 3), ((512, 3, 1), 512, 1024, 3)}
+
+
 def test_the_setting_asks_for_it_and_the_decorator_outranks_it(driver, monkeypatch):
     monkeypatch.setenv("WHET_ISOLATE", "yes")
     called(tuned_copy(isolate=False))

@@ -32,6 +32,13 @@ _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 # How often a process that takes another's place may fail to get ready.
 SET_UPS = 3
 
+# A process that has been killed gives its memory back within a moment. That is waited for where the
+# device has less than this left, or less than so many times the copies.
+PLENTY_BYTES = 8 << 30
+PLENTY_TIMES = 4
+
+_closed = 0
+
 T = TypeVar("T")
 
 
@@ -67,6 +74,7 @@ class IsolatedBench:
         self._packer = Packer()
         self._launches: dict[str, Launch] = {}
         self._agree = self._through_host = False
+        self._copied_bytes = 0
         self._reference: Launch | None = None
         self._proven = False
         self._bench = self._opened()
@@ -130,8 +138,15 @@ class IsolatedBench:
         self._bench.forget(config)
 
     def close(self) -> None:
-        self._bench.close()
+        if isinstance(self._bench, RemoteBench):
+            self._bench.close(wait=not _plenty(self._copied_bytes))
+        else:
+            self._bench.close()
         self._packer.close()
+        global _closed
+        _closed += 1
+        if _closed > 1:  # several keys are tuned, and the next one's process can begin
+            start_ahead()
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +158,7 @@ class IsolatedBench:
         call = self._target.call
         try:
             cargo = cargo_of(call, self._configs, self._packer, through_host)
-            self._agree = cargo.agree
+            self._agree, self._copied_bytes = cargo.agree, cargo.freight.device_bytes
             return RemoteBench(
                 cargo, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
             )
@@ -228,3 +243,12 @@ class IsolatedBench:
         so that what is right stays the same."""
         if self._agree and self._reference is None and not self._bench.in_process:
             self._reference = self._launches[config.id]
+
+
+def _plenty(copied: int) -> bool:
+    import torch
+
+    if not torch.cuda.is_available():
+        return True
+    free = int(torch.cuda.mem_get_info()[0])
+    return free > max(PLENTY_BYTES, PLENTY_TIMES * copied)

@@ -74,6 +74,11 @@ class Freight:
     blocks: tuple[Block, ...] = ()
     views: tuple[View, ...] = ()
 
+    @property
+    def device_bytes(self) -> int:
+        """What a copy takes of the device's memory."""
+        return sum(block.size for block in self.blocks if block.device != "cpu")
+
 
 class Packer:
     """Collects the tensors of a call. Both sides then speak of them by number."""
