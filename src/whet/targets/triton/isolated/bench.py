@@ -246,9 +246,9 @@ class IsolatedBench:
 
 
 def _plenty(copied: int) -> bool:
+    if not copied:
+        return True
     import torch
 
-    if not torch.cuda.is_available():
-        return True
     free = int(torch.cuda.mem_get_info()[0])
     return free > max(PLENTY_BYTES, PLENTY_TIMES * copied)

@@ -294,8 +294,10 @@ def _view(copied: Any, view: View) -> Any:
 
 
 def _refuse_unknown(tensor: Any) -> None:
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        raise CannotIsolate("copying arguments takes torch, which is not installed") from None
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     if not plain or tensor.device.type not in ("cuda", "cpu"):
         kind = type(tensor).__qualname__
