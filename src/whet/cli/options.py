@@ -51,6 +51,10 @@ L2BytesOption = Annotated[
 CudaGraphOption = Annotated[
     bool, typer.Option("--cuda-graph", help="Time launches as CUDA graphs, for a slow host.")
 ]
+IsolateOption = Annotated[
+    bool,
+    typer.Option("--isolate", help="Run a GPU's configs in a process that may crash or hang."),
+]
 SamplesOption = Annotated[
     str | None,
     typer.Option(

@@ -13,6 +13,7 @@ import typer
 from whet.cli.options import (
     BudgetOption,
     CudaGraphOption,
+    IsolateOption,
     JobsOption,
     JsonOption,
     L2BytesOption,
@@ -79,6 +80,7 @@ def tune(
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
+    isolate: IsolateOption = False,
     samples: SamplesOption = None,
     transfer: TransferOption = None,
     json: JsonOption = False,
@@ -108,6 +110,7 @@ def tune(
         "l2": l2,
         "l2_bytes": l2_bytes,
         "cuda_graph": "yes" if cuda_graph else None,
+        "isolate": "yes" if isolate else None,
         "samples": samples,
     }
     settings = resolved(**flags).settings

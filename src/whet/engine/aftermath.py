@@ -20,27 +20,27 @@ ELSEWHERE_S = 86_400.0
 
 @dataclass(frozen=True)
 class Aftermath:
-    """`culprits` ran alone when their process ended, and have failed. The `suspects` (ids) ran
-    together, named by the marks of several that are still `open`."""
+    """The configs (ids) that ran when a process ended, named by the marks that are still `open`.
 
-    culprits: tuple[Trial, ...] = ()
+    A config that ran alone may be the culprit, or its process was killed by somebody else: where it
+    can be measured in another process, that tells; where it cannot, it is blamed. Of several that
+    ran together, one may be the culprit.
+    """
+
     suspects: frozenset[str] = frozenset()
     open: tuple[Mark, ...] = ()
 
     def notes(self, *, isolated: bool) -> list[str]:
-        told = [f"[{trial.config}] is skipped: {trial.error}" for trial in self.culprits]
-        if self.suspects:
-            how = (
-                "they are measured in a process of its own"
-                if isolated
-                else "they come last and one at a time, so that another end would name one alone"
-            )
-            runs = ", ".join(mark.run_id[:8] for mark in self.open)
-            told.append(
-                f"{len(self.suspects)} configs ran together when the process of run {runs} ended; "
-                f"{how}"
-            )
-        return told
+        if not self.suspects:
+            return []
+        how = (
+            "measured in another process"
+            if isolated
+            else "measured last and one at a time, so that another end would name one alone"
+        )
+        runs = ", ".join(mark.run_id[:8] for mark in self.open)
+        what = "1 config" if len(self.suspects) == 1 else f"{len(self.suspects)} configs"
+        return [f"{what} ran when the process of run {runs} ended, and will be {how}"]
 
 
 def examine(
@@ -49,30 +49,37 @@ def examine(
     alive: Callable[[ProcessName], bool | None] = lives,
     now: Callable[[], float] = time.time,
 ) -> Aftermath:
-    """Ends the runs that cannot do so themselves and writes down who failed; safe to repeat."""
-    left = [mark for mark in store.marks(workload_id) if _is_over(mark, alive, now())]
-    if not left:
-        return Aftermath()
-    culprits = []
-    for mark in left:
-        if len(mark.configs) == 1:
-            culprits.append(_blamed(mark, now()))
-            store.append([culprits[-1]])
-        _end_run(store, mark)
-        if len(mark.configs) == 1:
-            store.unmark(mark.run_id)
-    failed = {trial.config.id for trial in culprits}
+    """Ends the runs that cannot do so themselves; safe to repeat."""
     suspects: set[str] = set()
     still_open = []
-    for mark in (mark for mark in left if len(mark.configs) > 1):
+    for mark in store.marks(workload_id):
+        if not _is_over(mark, alive, now()):
+            continue
+        _end_run(store, mark)
         unclear = _unclear(store, mark)
-        # A process ends once: whoever has been found out clears the others.
-        if not unclear or failed & {config.id for config in mark.configs}:
-            store.unmark(mark.run_id)
-        else:
+        if unclear:
             suspects |= unclear
             still_open.append(mark)
-    return Aftermath(tuple(culprits), frozenset(suspects), tuple(still_open))
+        else:
+            store.unmark(mark.run_id)
+    return Aftermath(frozenset(suspects), tuple(still_open))
+
+
+def blame(store: Store, found: Aftermath) -> tuple[Aftermath, list[Trial]]:
+    """Writes down that those who ran alone have failed, and clears who ran together with them: a
+    process ends once. What is left, and who was blamed."""
+    alone = [mark for mark in found.open if len(mark.configs) == 1]
+    culprits = [_blamed(mark, time.time()) for mark in alone]
+    store.append(culprits)
+    failed = {trial.config.id for trial in culprits}
+    left = []
+    for mark in found.open:
+        if failed.isdisjoint(config.id for config in mark.configs):
+            left.append(mark)
+        else:
+            store.unmark(mark.run_id)
+    suspects = frozenset[str]().union(*(_unclear(store, mark) for mark in left))
+    return Aftermath(suspects, tuple(left)), culprits
 
 
 def close(store: Store, aftermath: Aftermath) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -38,7 +38,9 @@ class Marking:
     not, of several configs, stays and says so: which of them it was, the next run finds out.
     """
 
-    def __init__(self, store: Store, run: Run, shield: Shield, *, in_process: bool) -> None:
+    def __init__(
+        self, store: Store, run: Run, shield: Shield, in_process: Callable[[], bool]
+    ) -> None:
         self._store = store
         self._run = run
         self._shield = shield
@@ -52,13 +54,13 @@ class Marking:
         """Raises what this process was told when it lost the device, before anything is blamed
         for that."""
         known = _lost.get((os.getpid(), self._run.workload.device))
-        if self._in_process and known is not None:
+        if self._in_process() and known is not None:
             raise DeviceLostError(str(known))
 
     @contextmanager
     def around(self, configs: Sequence[Config], *, first: bool) -> Iterator[None]:
         """A visit to the bench; `first` where these configs have not run before."""
-        if not self._in_process:
+        if not self._in_process():
             yield
             return
         workload = self._run.workload

@@ -166,20 +166,18 @@ class OneRun:
                 )
             )
             stack.enter_context(self._watch.kept())
-            suspects = self._aftermath.suspects
             limits = BenchLimits(
                 self._memory,
-                self.settings.isolate or bool(suspects),
+                self.settings.isolate or bool(self._aftermath.suspects),
                 self.settings.device_memory_bytes,
             )
             method = self.target.method
             bench = stack.enter_context(closing(self.target.bench(limits)))
             if self.target.method != method:  # there was no memory for the other way
                 self.known = self.recall()
-            marking = Marking(self.store, self.run, self.shield, in_process=bench.in_process)
+            marking = Marking(self.store, self.run, self.shield, lambda: bench.in_process)
             marking.refuse_if_lost()
-            for note in self._aftermath.notes(isolated=not bench.in_process):
-                self.recorder.note(note)
+            self._look_back(isolated=not bench.in_process)
             self._bench = Workbench(
                 target=self.target,
                 builder=builder,
@@ -204,11 +202,22 @@ class OneRun:
                 self._reserve_s,
                 lambda: relatives(self.store, self.run.workload, self.target.space),
                 self.known.settled,
-                suspects if bench.in_process else frozenset(),
+                self._aftermath.suspects if bench.in_process else frozenset(),
             )
             exploration.run()
             self._exhaustive = exploration.complete
             return Finals(self._bench).run()
+
+    def _look_back(self, *, isolated: bool) -> None:
+        """What to make of those that ran when an earlier process ended."""
+        if not isolated and self._aftermath.suspects:
+            with self.shield.held():
+                self._aftermath, culprits = aftermath.blame(self.store, self._aftermath)
+            self.known = self.recall()
+            for trial in culprits:
+                self.recorder.note(f"[{trial.config}] is skipped: {trial.error}")
+        for note in self._aftermath.notes(isolated=isolated):
+            self.recorder.note(note)
 
     @property
     def _reserve_s(self) -> float:

@@ -34,7 +34,11 @@ class Loaded(Protocol):
 
 
 class Loader(Protocol):
-    """What a target gives to load its artifacts, in the process that measures."""
+    """What a target gives to load its artifacts, in the process that measures.
+
+    A loader may have `recover(problem) -> bool`, which frees what a failure left behind and says
+    whether this process can still run anything.
+    """
 
     def load(self, config: Config, artifact: Any) -> Loaded: ...
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from whet.workers import guardian
 
 # Bits of the reasons for which a clock is held back. Being idle, or set so by a person, is none.
 _REASONS = {
@@ -21,8 +24,8 @@ _MOST_PROCESSES = 64
 
 @dataclass(frozen=True)
 class Health:
-    """`others` are processes that have the device open beside this one; numbers may be those of
-    another namespace."""
+    """`others` are processes that have the device open beside this one and its kin; numbers may be
+    those of another namespace."""
 
     held_back_by: tuple[str, ...] = ()
     others: tuple[int, ...] = ()
@@ -73,13 +76,28 @@ class Nvml:
         )
         if failed:
             return ()
-        pids = [listed[i].pid for i in range(count.value)]
-        if os.getpid() in pids:
-            pids.remove(os.getpid())
-        else:
-            # In a container numbers differ: one of them is this process.
-            pids = pids[1:]
-        return tuple(pids)
+        return strangers([listed[i].pid for i in range(count.value)])
+
+
+def strangers(pids: Sequence[int]) -> tuple[int, ...]:
+    """Those that are neither this process nor of its kin: the tuner that a measuring process works
+    for, or a measuring process that works for this one."""
+    if os.getpid() in pids:
+        return tuple(pid for pid in pids if not _is_kin(pid))
+    # In a container numbers differ: one of them is this process, and another the tuner it is for.
+    return tuple(pids[2 if guardian.MARKER in os.environ else 1 :])
+
+
+def _is_kin(pid: int) -> bool:
+    return pid in (os.getpid(), os.getppid()) or _parent(pid) == os.getpid()
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 @cache

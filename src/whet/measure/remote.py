@@ -15,7 +15,12 @@ from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
-from whet.workers.session import RemoteError, Session, WorkerDied, WorkerTimeout
+from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
+from whet.workers.session import Session
+
+# What the first call of a process may take beyond its limit: a device has to wake up, and libraries
+# load what they did not need before.
+FIRST_CALL_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,23 @@ class _MakeStation:
         return Station(self.make_loader(), self.make_timer(), self.check_each, self.capacity)
 
 
+class NotSetUp(ConfigFailure):
+    """No config's fault: the measuring process could not be made ready. `kind` is the name of
+    what was raised there, empty where the process ended or took too long."""
+
+    def __init__(self, status: Status, message: str, kind: str = "") -> None:
+        super().__init__(status, message)
+        self.kind = kind
+
+
 class RemoteBench:
-    """A kernel that crashes, hangs, exits or eats all memory fails alone.
+    """A kernel that crashes, hangs, exits, eats all memory or spoils its process fails alone.
 
     The worker is started anew after that, and loads again what is asked for. `make_loader` and
     `make_timer` run in the worker: with `mode="spawn"` they must be picklable, with "fork" not.
-    `memory_bytes` is what one call may allocate on top of what the worker holds.
+    `memory_bytes` is what one call may allocate on top of what the worker holds. `preload` names
+    modules that take long to import; where there are any, a worker is made ready before it is
+    needed, and its first call may take a little longer than others.
     """
 
     in_process = False
@@ -49,10 +65,16 @@ class RemoteBench:
         memory_bytes: int | None = None,
         check_each: bool = True,
         capacity: int = CAPACITY,
+        preload: Sequence[str] = (),
     ) -> None:
         self._memory_bytes = memory_bytes
-        self._session = Session(_MakeStation(make_loader, make_timer, check_each, capacity), mode)
+        make = _MakeStation(make_loader, make_timer, check_each, capacity)
+        self._session = Session(make, mode, preload=preload)
+        self._ahead = bool(preload)
+        self._met = 0
         self._forgotten: list[str] = []
+        if self._ahead:
+            self._session.prepare()
 
     def first(
         self,
@@ -77,18 +99,34 @@ class RemoteBench:
         taken: list[FirstLook | ConfigFailure]
         try:
             taken = self._call("looks", tuple(built), samples, hopeless, limit_s=limit_s)
+        except NotSetUp:
+            raise
         except ConfigFailure:
             # One of them ended the process that ran them all, or took all of the time.
-            taken = []
-            for config, artifact in built:
-                try:
-                    taken.append(
-                        self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
-                    )
-                except ConfigFailure as failure:
-                    taken.append(failure)
-            return taken
+            return self._looks_apart(built, samples, limit_s, hopeless)
+        if any(isinstance(one, ConfigFailure) and one.spoils for one in taken):
+            self._replace()
+            return self._looks_apart(built, samples, limit_s, hopeless)
         return [self._limited(one) if isinstance(one, ConfigFailure) else one for one in taken]
+
+    def _looks_apart(
+        self,
+        built: Sequence[Built],
+        samples: int,
+        limit_s: float | None,
+        hopeless: Hopeless | None,
+    ) -> list[FirstLook | ConfigFailure]:
+        taken: list[FirstLook | ConfigFailure] = []
+        for config, artifact in built:
+            try:
+                look = self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
+            except NotSetUp:
+                raise
+            except ConfigFailure as failure:
+                taken.append(failure)
+            else:
+                taken.append(look)
+        return taken
 
     def sample(
         self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
@@ -102,7 +140,12 @@ class RemoteBench:
         whole = None if limit_s is None else limit_s * len(built)
         try:
             turn: Round = self._call("round", tuple(built), limit_s=whole)
+        except NotSetUp:
+            raise
         except ConfigFailure:
+            return self._one_by_one(built, limit_s)
+        if any(failure.spoils for failure in turn.failures.values()):
+            self._replace()
             return self._one_by_one(built, limit_s)
         limited = {id: self._limited(failure) for id, failure in turn.failures.items()}
         return replace(turn, failures=FrozenMap(limited))
@@ -114,8 +157,9 @@ class RemoteBench:
         """Ends the call under way, from another thread: its config has crashed."""
         self._session.abort()
 
-    def close(self) -> None:
-        self._session.close()
+    def close(self, wait: bool = True) -> None:
+        """Without `wait`, what the worker holds may be held a moment longer."""
+        self._session.close(wait)
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +175,8 @@ class RemoteBench:
         for config, artifact in built:
             try:
                 readings[config.id], spent = self.sample(config, artifact, 1, limit_s=limit_s)
+            except NotSetUp:
+                raise
             except ConfigFailure as failure:
                 failed[config.id] = failure
                 continue
@@ -138,10 +184,33 @@ class RemoteBench:
                 seconds[phase] = seconds.get(phase, 0.0) + of_phase
         return Round(FrozenMap(readings), FrozenMap(failed), FrozenMap(seconds))
 
+    def _replace(self) -> None:
+        """Ends the worker; where it takes long to make one ready, the next begins at once."""
+        self._session.discard()
+        if self._ahead:
+            self._session.prepare()
+
     def _call(self, method: str, *args: Any, limit_s: float | None) -> Any:
-        forgotten, self._forgotten = tuple(self._forgotten), []
         try:
-            return self._session.call(
+            return self._asked(method, args, limit_s)
+        except ConfigFailure as failure:
+            if failure.spoils:
+                self._replace()
+            elif self._ahead and not isinstance(failure, NotSetUp):
+                self._session.prepare()
+            raise
+
+    def _asked(self, method: str, args: tuple[Any, ...], limit_s: float | None) -> Any:
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        session = self._session
+        if (
+            self._ahead
+            and limit_s is not None
+            and not session.generation == session.made == self._met
+        ):
+            limit_s += FIRST_CALL_S
+        try:
+            answer = session.call(
                 "after_forgetting",
                 forgotten,
                 method,
@@ -149,14 +218,18 @@ class RemoteBench:
                 limit_s=limit_s,
                 memory_bytes=self._memory_bytes,
             ).value
+            self._met = session.made
+            return answer
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
-        except WorkerTimeout as late:
-            raise failures.from_timeout(late.limit_s) from late
-        except WorkerDied as death:
+        except (WorkerTimeout, WorkerDied) as ended:
+            if session.made < session.generation:
+                raise _not_set_up(ended) from ended
+            if isinstance(ended, WorkerTimeout):
+                raise failures.from_timeout(ended.limit_s) from ended
             raise failures.from_death(
-                death.signal, death.exitcode, death.stderr_tail, self._memory_bytes
-            ) from death
+                ended.signal, ended.exitcode, ended.stderr_tail, self._memory_bytes
+            ) from ended
         except MemoryError as problem:
             raise self._limited(failures.from_exception(problem)) from problem
         except RemoteError as problem:
@@ -172,10 +245,13 @@ class RemoteBench:
         if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:
             return failure
         limit = Limit("memory_bytes", self._memory_bytes)
-        return ConfigFailure(failure.status, failure.message, limit)
+        return ConfigFailure(failure.status, failure.message, limit, failure.spoils)
 
 
-def _not_set_up(problem: Exception) -> ConfigFailure:
-    name = "" if isinstance(problem, RemoteError) else f"{type(problem).__name__}: "
+def _not_set_up(problem: Exception) -> NotSetUp:
+    kind = "" if isinstance(problem, WorkerDied | WorkerTimeout) else type(problem).__name__
+    name = f"{kind}: " if kind and not isinstance(problem, RemoteError) else ""
     text = f"the measuring process could not be set up: {name}{problem}"
-    return ConfigFailure(Status.RUN_ERROR, text)
+    if isinstance(problem, RemoteError):
+        kind = problem.type_name
+    return NotSetUp(Status.RUN_ERROR, text, kind)

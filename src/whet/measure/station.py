@@ -94,6 +94,8 @@ class Station:
                 look = self.first(config, artifact, samples, hopeless)
             except ConfigFailure as failure:
                 taken.append(failure)
+                if failure.spoils:
+                    return taken + [_not_run(failure)] * (len(built) - len(taken))
                 continue
             taken.append(look)
             if hopeless is not None:
@@ -113,9 +115,13 @@ class Station:
                     loaded[config.id] = self._checked(config, artifact, phases[config.id])
             except ConfigFailure as failure:
                 failures[config.id] = failure
+                if failure.spoils:
+                    return [failures.get(c.id) or _not_run(failure) for c, _ in built]
         try:
             readings = self._group(loaded, samples, hopeless, phases)
-        except Exception:
+        except Exception as problem:
+            if (failed := self._failure(problem)).spoils:
+                return [failures.get(config.id) or _not_run(failed) for config, _ in built]
             # One of them failed in the middle of the others; one by one it will be seen who.
             left = self._looks_in_turn([b for b in built if b[0].id in loaded], samples, hopeless)
             again = dict(zip(loaded, left, strict=True))
@@ -179,20 +185,28 @@ class Station:
 
     def round(self, built: Sequence[Built]) -> Round:
         phases = _Phases()
-        readings = self._turn(built, phases)
         failures: dict[str, ConfigFailure] = {}
+        spoilt: ConfigFailure | None = None
+        try:
+            readings = self._turn(built, phases)
+        except ConfigFailure as failure:
+            readings, spoilt = {}, failure
         for config, artifact in built:
             if config.id in readings:
+                continue
+            if spoilt is not None:
+                failures[config.id] = _not_run(spoilt)
                 continue
             try:
                 readings[config.id] = self._sample(config, artifact, 1, phases)
             except ConfigFailure as failure:
                 failures[config.id] = failure
+                spoilt = failure if failure.spoils else None
         return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
 
     def _turn(self, built: Sequence[Built], phases: _Phases) -> dict[str, Reading]:
         """All at once where the timer can and everybody is at hand; else, and where anybody fails,
-        nothing: one by one it will be seen who."""
+        nothing: one by one it will be seen who. Raises where the process can run nothing more."""
         turn = getattr(self._timer, "turn", None)
         ids = [config.id for config, _ in built]
         at_hand = all(id in self._slots and id in self._warm_ups for id in ids)
@@ -203,7 +217,9 @@ class Station:
                 taken: list[Reading] = turn(
                     [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
                 )
-        except Exception:
+        except Exception as problem:
+            if (failure := self._failure(problem)).spoils:
+                raise failure from problem
             return {}
         phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
         return dict(zip(ids, taken, strict=True))
@@ -284,7 +300,21 @@ class Station:
             raise
         except (Exception, SystemExit) as problem:
             self.forget(config.id)
-            raise from_exception(problem) from problem
+            raise self._failure(problem) from problem
+
+    def _failure(self, problem: BaseException) -> ConfigFailure:
+        """What a kernel raised; a loader that can `recover` knows whether all is lost with it."""
+        failure = from_exception(problem)
+        recover = getattr(self._loader, "recover", None)
+        if failure.spoils or recover is None or recover(problem):
+            return failure
+        return ConfigFailure(failure.status, failure.message, failure.limit, spoils=True)
+
+
+def _not_run(spoilt: ConfigFailure) -> ConfigFailure:
+    """For those whose turn came after a failure that spoilt the process."""
+    text = f"not run, since another config had spoilt the process: {spoilt.message}"
+    return ConfigFailure(spoilt.status, text, spoilt.limit, spoils=True)
 
 
 def _steps(ids: Sequence[str], size: int) -> list[tuple[int, str]]:

@@ -11,64 +11,18 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whet.core import errors
-from whet.core.frozen import FrozenMap
 from whet.workers import child, process
+from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
 from whet.workers.keeper import Keeper, close_at_exit, lease
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
-from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
-
-
-class WorkerDied(errors.WhetError):
-    """The process is gone, and with it everything the object knew."""
-
-    def __init__(self, signal: int | None, stderr_tail: str, exitcode: int | None) -> None:
-        super().__init__(signal, stderr_tail, exitcode)
-        self.signal = signal
-        self.stderr_tail = stderr_tail
-        self.exitcode = exitcode
-
-    def __str__(self) -> str:
-        returncode = self.exitcode if self.signal is None else -self.signal
-        return with_output(f"the worker {describe_exit(returncode)}", self.stderr_tail)
-
-
-class WorkerTimeout(errors.WhetError):
-    """The call took longer than it may, and the process was killed."""
-
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(limit_s)
-        self.limit_s = limit_s
-
-    def __str__(self) -> str:
-        return f"the call was still running after {self.limit_s:g} s and was killed"
-
-
-class RemoteError(errors.WhetError):
-    """The object raised something that is not sent as itself."""
-
-    def __init__(self, type_name: str, text: str, traceback: str) -> None:
-        super().__init__(type_name, text, traceback)
-        self.type_name = type_name
-        self.text = text
-        self.traceback = traceback
-
-    def __str__(self) -> str:
-        return f"{self.type_name}: {self.text}" if self.text else self.type_name
-
-
-@dataclass(frozen=True)
-class Reply:
-    """`seconds` and `stages` were taken in the worker."""
-
-    value: Any
-    seconds: float
-    stages: FrozenMap[float] = field(default_factory=FrozenMap)
+from whet.workers.report import Garbled, Report, read_report
+from whet.workers.spares import SPARE_FRAMES, Spares
 
 
 class _Limit:
@@ -88,13 +42,17 @@ class _Seat:
     """The child of the moment. Only the keeper's thread fills and clears it.
 
     `asked`: a request is out. Between calls that means the last one was interrupted, and an
-    answer nobody waits for must not meet the next.
+    answer nobody waits for must not meet the next. `ordered`: it has been told to make its object;
+    `owed` are the frames it sends before it says how that went.
     """
 
     worker: Worker | None = None
     made: bool = False
     asked: bool = False
     closed: bool = False
+    ordered: bool = False
+    owed: int = 0
+    spares: Spares = field(default_factory=Spares)
 
 
 class Session:
@@ -104,6 +62,9 @@ class Session:
     interrupted in the middle of a call, the next call starts another; `generation` counts the
     starts, so a caller sees that what it had loaded is gone. With `mode="spawn"` the factory is
     pickled, with "fork" inherited; arguments and results are pickled in both.
+
+    After a first death, spawned spares wait with the modules in `preload` imported, so that the
+    next replacement need not import them; without a death there are none.
     """
 
     def __init__(
@@ -111,6 +72,7 @@ class Session:
         factory: Callable[[], Any],
         mode: Mode | str = "spawn",
         start_limit_s: float = START_LIMIT_S,
+        preload: Sequence[str] = (),
     ) -> None:
         self._mode = process.check_mode(mode)
         self._factory = factory
@@ -118,8 +80,9 @@ class Session:
         self._make_request = process.pack((None, handed_over), "the factory")
         self._start_limit_s = start_limit_s
         self._generation = 0
+        self._made = 0
         self._lock = threading.RLock()
-        self._seat = _Seat()
+        self._seat = _Seat(spares=Spares(preload if self._mode == "spawn" else ()))
         self._keeper = lease()
         self._finalizer = weakref.finalize(self, _abandon, self._keeper, self._seat)
         self._finalizer.atexit = False
@@ -135,10 +98,26 @@ class Session:
         return self._generation
 
     @property
+    def made(self) -> int:
+        """The last generation that has made its object; less than `generation` where that failed,
+        or has not been waited for yet."""
+        return self._made
+
+    @property
     def tempdir(self) -> Path:
         """The child's working folder. It goes with the child."""
         with self._lock:
             return Path(self._worker().workdir)
+
+    def prepare(self) -> None:
+        """Has the object made, without waiting for it: how that went is for the next call."""
+        with self._lock:
+            self._order(self._worker())
+
+    def discard(self) -> None:
+        """Ends the child, which is of no more use; the next call starts another."""
+        with self._lock:
+            self._discard()
 
     def call(
         self,
@@ -177,10 +156,15 @@ class Session:
                 else:
                     signal.pidfd_send_signal(worker.pidfd, signal.SIGABRT)
 
-    def close(self) -> None:
-        if self._finalizer.detach() and not self._keeper.foreign:
-            self._keeper.run(lambda: _close(self._keeper, self._seat))
-            self._keeper.release()
+    def close(self, wait: bool = True) -> None:
+        """Without `wait`, what the child holds may be held a moment longer."""
+        if not self._finalizer.detach() or self._keeper.foreign:
+            return
+        if not wait:
+            _abandon(self._keeper, self._seat)
+            return
+        self._keeper.run(lambda: _close(self._keeper, self._seat))
+        self._keeper.release()
 
     def __enter__(self) -> Session:
         return self
@@ -196,24 +180,41 @@ class Session:
         if self._seat.worker is None:
             self._generation += 1
             self._keeper.run(_starter(self._keeper, self._seat, self._mode, self._factory))
+            if self._generation > 1:
+                self._keeper.post(_restocking(self._keeper, self._seat))
         assert self._seat.worker is not None
         return self._seat.worker
 
+    def _order(self, worker: Worker) -> None:
+        if not self._seat.ordered:
+            self._seat.ordered = True
+            self._send(worker, self._make_request, None)
+
     def _make(self, worker: Worker) -> None:
         limit = _Limit(self._start_limit_s)
-        if self._mode == "spawn":
+        self._order(worker)
+        while self._seat.owed:
             self._await_frame(worker, limit)
-        report = self._exchange(worker, self._make_request, None, limit)
+            self._seat.owed -= 1
+        self._seat.asked = True
+        report = self._answer(worker, limit)
         if not report.ok:
             _raise(report)
         self._seat.made = True
+        self._made = self._generation
 
     def _exchange(
         self, worker: Worker, payload: bytes, memory_bytes: int | None, limit: _Limit
     ) -> Report:
-        worker.forget_output()
         self._seat.asked = True
+        self._send(worker, payload, memory_bytes)
+        return self._answer(worker, limit)
+
+    def _send(self, worker: Worker, payload: bytes, memory_bytes: int | None) -> None:
+        worker.forget_output()
         worker.channel.send(pickle.dumps((memory_bytes, payload), protocol=5))
+
+    def _answer(self, worker: Worker, limit: _Limit) -> Report:
         frame = self._await_frame(worker, limit)
         self._seat.asked = False
         try:
@@ -261,15 +262,26 @@ def _starter(
     def start() -> None:
         if seat.closed or seat.worker is not None:
             return
-        seat.made = False
+        seat.made = seat.ordered = False
         if mode == "spawn":
-            seat.worker = process.spawn(keeper, for_session=True)
+            spare = seat.spares.take(keeper)
+            seat.owed = 1 if spare is None else SPARE_FRAMES
+            seat.worker = spare or process.spawn(keeper, for_session=True)
         else:
+            seat.owed = 0
             seat.worker = process.fork(
                 keeper, lambda desk: child.serve_session(desk, child.Keep(factory))
             )
 
     return start
+
+
+def _restocking(keeper: Keeper, seat: _Seat) -> Callable[[], None]:
+    def restock() -> None:
+        if not seat.closed:
+            seat.spares.restock(keeper)
+
+    return restock
 
 
 def _empty(keeper: Keeper, seat: _Seat) -> None:
@@ -282,10 +294,11 @@ def _empty(keeper: Keeper, seat: _Seat) -> None:
 def _close(keeper: Keeper, seat: _Seat) -> None:
     seat.closed = True
     _empty(keeper, seat)
+    seat.spares.close(keeper)
 
 
 def _abandon(keeper: Keeper, seat: _Seat) -> None:
-    """Closes a session that was dropped. The collector runs this anywhere, so it must not wait."""
+    """Closes a session without waiting: the collector runs this anywhere."""
 
     def close() -> None:
         _close(keeper, seat)

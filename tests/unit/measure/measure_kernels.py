@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
-from whet.measure import CpuTimer, Verdict
+from whet.measure import CpuTimer, Reading, Runnable, Verdict, Warm
 
 
 class Kernel:
@@ -45,6 +46,43 @@ class Kernel:
     def _act(self, when: str) -> None:
         if when == self._when:
             ACTS.get(self._does, lambda: None)()
+
+
+spoilt = False
+
+
+class SpoilableKernel(Kernel):
+    """In a process that has been spoilt, nothing runs any more."""
+
+    def _act(self, when: str) -> None:
+        global spoilt
+        if when == self._when and self._does in ("spoil", "spoil unheard"):
+            spoilt = True
+        if spoilt and when != "load":
+            unheard = self._does == "spoil unheard"
+            raise RuntimeError("strange" if unheard else "an illegal memory access was encountered")
+
+
+class SpoilableLoader:
+    """Can tell whether its process has been spoilt, whatever a problem says."""
+
+    def load(self, config: Config, artifact: Any) -> Kernel:
+        return SpoilableKernel(config, [])
+
+    def recover(self, problem: BaseException) -> bool:
+        return not spoilt
+
+
+class GroupTimer(CpuTimer):
+    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
+        return [self.warm(run) for run in runs]
+
+    def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+        return [self.measure(run, 1, warm) for run, warm in zip(runs, warms, strict=True)]
+
+
+def group_timer() -> GroupTimer:
+    return GroupTimer(min_sample_ns=20_000, warmup_ns=200_000)
 
 
 class KernelLoader:

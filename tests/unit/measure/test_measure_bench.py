@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import pytest
 from measure_kernels import (
     KernelLoader,
+    SpoilableLoader,
     broken_loader,
+    group_timer,
     misused_loader,
     quick_timer,
 )
@@ -18,7 +20,7 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
 from whet.core.trial import Limit
-from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, failures
+from whet.measure import Bench, CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict, failures
 from whet.testing.fakes import FakeDevice, FakeKernel
 
 
@@ -232,6 +234,36 @@ class TestRemote:
         turn = remote.round([(GOOD, None), (bad, None), (Config(name="c"), None)])
         assert set(turn.times) == {GOOD.id, Config(name="c").id}
         assert turn.failures[bad.id].status is Status.RUN_ERROR
+
+    @pytest.mark.parametrize("timer", [quick_timer, group_timer])
+    @pytest.mark.parametrize("when", ["check", "run"])
+    @pytest.mark.parametrize("does", ["spoil", "spoil unheard"])
+    def test_who_spoils_the_process_of_a_group_fails_alone(
+        self, timer: Callable[[], CpuTimer], when: str, does: str
+    ) -> None:
+        bad, good = Config(name="bad", does=does, when=when), Config(name="c")
+        with RemoteBench(SpoilableLoader, timer) as bench:
+            one, two, three = bench.looks([(GOOD, None), (bad, None), (good, None)], 1)
+        assert isinstance(two, ConfigFailure)
+        assert two.spoils
+        assert "not run" not in two.message
+        assert isinstance(one, FirstLook)
+        assert isinstance(three, FirstLook)
+        assert one.facts["pid"] != three.facts["pid"]
+
+    @pytest.mark.parametrize("timer", [quick_timer, group_timer])
+    def test_and_so_does_one_in_a_round(self, timer: Callable[[], CpuTimer]) -> None:
+        bad, good = Config(name="bad", does="spoil"), Config(name="c")
+        with RemoteBench(SpoilableLoader, timer) as bench:
+            turn = bench.round([(GOOD, None), (bad, None), (good, None)])
+        assert set(turn.times) == {GOOD.id, good.id}
+        assert set(turn.failures) == {bad.id}
+
+    def test_a_failure_that_spoils_nothing_leaves_the_process_in_use(self) -> None:
+        with RemoteBench(SpoilableLoader, quick_timer) as bench:
+            before = bench.first(GOOD, None, 1).facts["pid"]
+            failure_of(bench, Config(does="lie"))
+            assert bench.first(GOOD, None, 1).facts["pid"] == before
 
     def test_a_memory_limit_is_kept_and_reported(self) -> None:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:

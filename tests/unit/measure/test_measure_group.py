@@ -24,7 +24,7 @@ class Loaded(Kernel):
 
     def repeat(self, n: int) -> None:
         if self.launches + 1 == self._fails_at:
-            raise RuntimeError("an illegal memory access was encountered")
+            raise RuntimeError("invalid argument")
         super().repeat(n)
 
     def check(self) -> Verdict:

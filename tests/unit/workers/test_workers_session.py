@@ -14,7 +14,7 @@ import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout
+from whet.workers import RemoteError, Session, WorkerDied, WorkerTimeout, spares
 
 
 @pytest.fixture(params=["spawn", "fork"])
@@ -224,3 +224,132 @@ def test_a_factory_that_hangs_meets_the_start_limit() -> None:
     ):
         session.call("add")
     assert caught.value.limit_s == 0.2
+
+
+def test_an_object_can_be_made_before_it_is_needed(tmp_path: Path) -> None:
+    with Session(tasks.Announced(tmp_path / "made")) as announced:
+        assert announced.made == 0
+        announced.prepare()
+        assert tasks.eventually((tmp_path / "made").exists)
+        announced.prepare()
+        assert announced.call("add", 2).value == 2
+        assert (announced.made, announced.generation) == (1, 1)
+
+
+def test_what_went_wrong_in_preparing_is_for_the_next_call() -> None:
+    with Session(tasks.broken_factory) as session:
+        session.prepare()
+        with pytest.raises(ValueError, match="no such library"):
+            session.call("add")
+        assert session.made < session.generation
+
+
+def test_a_child_of_no_more_use_is_replaced(session: Session) -> None:
+    session.call("add", 5)
+    pid = session.call("pid").value
+    session.discard()
+    assert not tasks.alive(pid)
+    assert session.call("add", 1).value == 1
+    assert session.generation == 2
+
+
+def test_a_healthy_session_has_no_spares() -> None:
+    before = tasks.children()
+    with Session(tasks.Counter, preload=["json"]) as session:
+        session.call("add")
+        session.call("add")
+        assert len(tasks.children() - before) <= 2, "the child and the guardian"
+
+
+def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> None:
+    before = tasks.children()
+    with Session(tasks.Counter, preload=["wave", "no.such.module"]) as session:
+        with pytest.raises(WorkerDied):
+            session.call("run", os._exit, 1)
+        session.call("add")
+        assert tasks.eventually(lambda: len(tasks.children() - before) == 4), "and two spares"
+        spares = tasks.children() - before - {str(session.call("pid").value)}
+        for _ in range(3):
+            with pytest.raises(WorkerDied):
+                session.call("run", os._exit, 1)
+            assert session.call("run", tasks.has_imported, "wave").value
+            assert session.call("add", 7).value == 7
+        assert str(session.call("pid").value) not in before
+        assert spares & tasks.children() != spares, "one of them was used"
+    assert tasks.children() == before
+
+
+def test_a_spare_that_was_killed_is_passed_over() -> None:
+    before = tasks.children()
+    with Session(tasks.Counter, preload=["wave"]) as session:
+        session.discard()
+        own = str(session.call("pid").value)
+        assert tasks.eventually(lambda: len(tasks.children() - before) == 4)
+        for pid in tasks.mentioning("_WHET_WORKER"):
+            if str(pid) in tasks.children() - before - {own}:
+                os.kill(pid, signal.SIGKILL)
+        session.discard()
+        assert session.call("add", 3).value == 3
+    assert tasks.children() == before
+
+
+def test_closing_need_not_wait_for_the_end_of_the_child() -> None:
+    before = tasks.children()
+    session = Session(tasks.Counter)
+    pid, folder = session.call("pid").value, session.tempdir
+    session.close(wait=False)
+    session.close()
+    assert tasks.eventually(lambda: not tasks.alive(pid) and not folder.exists())
+    assert tasks.eventually(lambda: tasks.children() == before)
+
+
+@pytest.fixture
+def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(spares, "_standby", None)
+    yield
+    if spares._standby is not None:
+        spares._standby.close()
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_a_process_started_long_before_is_the_first_childs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the paths and the environment of now."""
+    before = tasks.children()
+    spares.stand_by(["wave"])
+    spares.stand_by(["wave"])
+    assert tasks.eventually(lambda: len(tasks.children() - before) == 2), "and a guardian"
+    monkeypatch.setenv("SET_LATER", "yes")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Session(tasks.Counter, preload=["wave"]) as session:
+        pid = str(session.call("pid").value)
+        assert pid in tasks.children() - before
+        assert session.call("run", tasks.has_imported, "wave").value
+        assert session.call("run", os.getenv, "SET_LATER").value == "yes"
+        assert session.call("run", tasks.surroundings).value["TMPDIR"] == str(session.tempdir)
+        assert str(tmp_path) in session.call("run", tasks.search_path).value
+        assert len(tasks.children() - before) == 2
+    assert tasks.children() == before
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_a_process_that_nobody_needs_ends_by_itself() -> None:
+    spares.stand_by(["wave"], patience_s=0.01)
+    standby = spares._standby
+    assert standby is not None
+    assert tasks.eventually(lambda: standby.worker is not None and standby.worker.exited())
+    spares.stand_by(["wave"])
+    assert spares._standby is not standby
+    with Session(tasks.Counter, preload=["wave"]) as session:
+        assert session.call("run", tasks.has_imported, "wave").value
+
+
+@pytest.mark.usefixtures("nobody_stands_by")
+def test_one_that_was_never_needed_goes_when_it_is_closed() -> None:
+    before = tasks.children()
+    spares.stand_by(["wave"])
+    assert spares._standby is not None
+    spares._standby.close()
+    spares._standby.close()
+    assert tasks.eventually(lambda: tasks.children() == before)

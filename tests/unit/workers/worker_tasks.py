@@ -254,5 +254,24 @@ class Counter:
         return call(*args)
 
 
+class Announced:
+    """A factory that leaves a file when it has made its object."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self) -> Counter:
+        self._path.touch()
+        return Counter()
+
+
+def has_imported(module: str) -> bool:
+    return module in sys.modules
+
+
+def search_path() -> list[str]:
+    return list(sys.path)
+
+
 def broken_factory() -> Counter:
     raise ValueError("no such library")

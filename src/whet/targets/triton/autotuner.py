@@ -60,6 +60,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         whet_check: Check | None = None,
         whet_mode: Mode | None = None,
         whet_buckets: Mapping[str, Any] | None = None,
+        whet_isolate: bool | None = None,
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
@@ -74,6 +75,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_budget = whet_budget
         self.whet_inputs = whet_inputs
         self.whet_check = whet_check
+        self.whet_isolate = whet_isolate
         self.whet_events: Callable[[Event], None] | None = None
         self.whet_transfer: Any = None
         self.whet_result: Result | None = None

@@ -8,9 +8,11 @@ from typing import Any
 from triton.runtime import autotuner as stock
 
 from whet.core.mode import Mode
+from whet.engine.untuned.mode import current_mode
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
 from whet.targets.triton.idle import IdleAutotuner
+from whet.targets.triton.isolated.bench import start_ahead
 
 
 def autotune(
@@ -35,6 +37,7 @@ def autotune(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     idle: bool = False,
+    isolate: bool | None = None,
 ) -> Callable[[Any], Autotuner]:
     """`triton.autotune`, with the same arguments in the same order.
 
@@ -47,8 +50,12 @@ def autotune(
     values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
     the first call in a bucket is the one that is tuned. With `idle` no call waits for a tuning:
     a few configs are raced between the calls that follow, within `idle_share` of their time.
+    With `isolate` configs run in another process, with copies of the arguments: one that crashes,
+    never ends or spoils its CUDA context costs that process only. None is what the settings say.
     """
     listed = configs if space is None else configs_of(space)
+    if isolate and current_mode(mode) == "tune":
+        start_ahead()
 
     def decorator(fn: Any) -> Autotuner:
         kind = IdleAutotuner if idle else Autotuner
@@ -73,6 +80,7 @@ def autotune(
             whet_check=check,
             whet_mode=mode,
             whet_buckets=buckets,
+            whet_isolate=isolate,
         )
 
     return decorator

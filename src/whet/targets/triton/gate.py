@@ -26,6 +26,16 @@ class OutputGate:
         self._notes = notes
         self._expected: dict[str, Any] | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what is right."""
+        return self._expected is not None
+
+    def expected(self, named: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What a check function says; None where a config has to run first."""
+        self.prepare(named)
+        return self._expected
+
     def prepare(self, named: Mapping[str, Any]) -> None:
         """Asks the reference once, before any config has touched the arguments."""
         if self._expected is None and callable(self._check):

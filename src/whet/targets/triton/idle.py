@@ -47,7 +47,7 @@ class IdleAutotuner(Autotuner):
     behind is its own. Other modes are as ever.
 
     Where a refinement could not keep to that, the first call tunes as ever: with a `check`, a
-    benchmark of the user's own, timing by CUDA graphs, or ranks that must agree.
+    benchmark of the user's own, timing by CUDA graphs, isolation, or ranks that must agree.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -87,7 +87,8 @@ class IdleAutotuner(Autotuner):
     def _refinable(self, settings: Settings) -> bool:
         graphs = bool(self.use_cuda_graph) or settings.cuda_graph
         own = self._own_benchmark and self.whet_check is None
-        return own and not graphs and group_board() is None
+        isolated = settings.isolate if self.whet_isolate is None else self.whet_isolate
+        return own and not graphs and not isolated and group_board() is None
 
     def _begin(
         self, config: Any, passed: Mapping[str, Any], configs: Sequence[Any], settings: Settings

@@ -23,6 +23,7 @@ from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.foreign import FOREIGN, apart
+from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import input_key
 from whet.targets.triton.locks import OneAtATime
 from whet.targets.triton.packed.portable import BinaryShelf
@@ -32,7 +33,7 @@ from whet.targets.triton.source import fingerprint
 
 class TritonTarget:
     """Compiled in forks of this process, since a kernel may live in `__main__`, in a notebook or in
-    a closure; timed in this process, where its arguments are."""
+    a closure; timed in this process, where its arguments are, or isolated in another one."""
 
     shares_host = False
     build_mode = "fork"
@@ -159,10 +160,16 @@ class TritonTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         lock = device.timing_lock_path(self._index, self._locks)
-        room, checks = self.call.room, self.call.gate is not None
+        room = self.call.room
         room.limit(limits.device_bytes)
-        bench = LocalBench(self, self._timer, check_each=checks, room=room)
-        return OneAtATime(bench, lock)
+        own: bool | None = self.call.tuner.whet_isolate
+        if limits.isolate if own is None else own:
+            return OneAtATime(IsolatedBench(self, self._configs, self._bench_here), lock)
+        return OneAtATime(self._bench_here(), lock)
+
+    def _bench_here(self) -> Bench:
+        checks = self.call.gate is not None
+        return LocalBench(self, self._timer, check_each=checks, room=self.call.room)
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""
@@ -171,7 +178,10 @@ class TritonTarget:
             return None
         choice = self.menu.triton(config)
         grid = self.call.keywords.get("grid")
-        launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
+        try:
+            launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
+        except Exception:  # it fails, or asks for what heuristics add: a launch will tell
+            return None
         return (binary, launched, choice.num_warps, choice.num_ctas, choice.pre_hook)
 
     def features(self, config: Config) -> Mapping[str, float]:

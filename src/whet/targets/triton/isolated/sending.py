@@ -1,0 +1,102 @@
+"""A call of a kernel, made ready to be measured in another process; or why it cannot be."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from whet.engine.settings import resolve_settings
+from whet.measure import Timer
+from whet.targets.triton import device
+from whet.targets.triton.call import Call
+from whet.targets.triton.capture import jit_function
+from whet.targets.triton.isolated.freight import CannotIsolate, Packer
+from whet.targets.triton.isolated.station import Cargo
+
+
+def cargo_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: bool) -> Cargo:
+    """`through_host` copies device memory through the host's; so does a driver that does not
+    share this memory. Raises `CannotIsolate`."""
+    from triton import knobs
+
+    tuner = call.tuner
+    pre_hook, post_hook = _own_hook(tuner, "pre_hook"), _own_hook(tuner, "post_hook")
+    for hook in (pre_hook, post_hook, *(config.pre_hook for config in configs)):
+        if hook is not None:
+            check_hook(hook)
+    if jit_function(tuner.fn).pre_run_hooks:
+        raise CannotIsolate("the kernel has hooks of its own (add_pre_run_hook); remove them")
+    keywords = {n: v for n, v in call.keywords.items() if n not in ("grid", "warmup")}
+    args = tuple(packer.add(value) for value in call.args)
+    named = {name: packer.add(value) for name, value in keywords.items()}
+    found = _expected(call)
+    expected = None if found is None else {n: packer.add(value) for n, value in found.items()}
+    return Cargo(
+        device=device.current_index(),
+        freight=packer.freight(through_host),
+        arg_names=tuple(tuner.arg_names),
+        args=args,
+        keywords=named,
+        reset_to_zero=tuple(tuner.reset_to_zero),
+        restore_value=tuple(tuner.restore_value),
+        pre_hook=pre_hook,
+        post_hook=post_hook,
+        expected=expected,
+        agree=call.gate is not None and expected is None,
+        cache_dir=str(knobs.cache.dir or ""),
+    )
+
+
+def timer_of(tuner: Any) -> Callable[[], Timer]:
+    """What makes the kernel's timer in another process."""
+    if tuner.whet_method() is None:
+        make: Callable[[], Timer] = _sendable(tuner.whet_timer, "the kernel's own timer")
+        return make
+    settings = resolve_settings().settings
+    graph = bool(tuner.use_cuda_graph) or settings.cuda_graph
+    index = device.current_index()
+    return partial(device.timer, index, settings.l2, settings.l2_bytes, graph)
+
+
+def _expected(call: Call) -> Mapping[str, Any] | None:
+    """What a check function says, which is asked here: it may be anybody's closure."""
+    if call.gate is None:
+        return None
+    try:
+        return call.gate.expected(call.named)
+    except Exception as error:
+        text = f"the check function failed ({type(error).__name__}: {error})"
+        raise CannotIsolate(text) from None
+
+
+def check_hook(hook: Any) -> None:
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+    _sendable(hook, f"the hook '{name}'")
+
+
+def _own_hook(tuner: Any, name: str) -> Any:
+    """The user's; Triton's own, which reset and restore, are made anew there."""
+    hook = getattr(tuner, name)
+    ours = getattr(hook, "__module__", "") == "triton.runtime.autotuner"
+    return None if ours and not getattr(tuner, f"user_defined_{name}") else hook
+
+
+def _sendable(thing: Any, what: str) -> Any:
+    remedy = "define it in a module that can be imported"
+    try:
+        packed = pickle.dumps(thing, protocol=5)
+    except Exception as error:
+        raise CannotIsolate(f"{what} cannot be sent ({error}); {remedy}") from None
+    home = str(getattr(thing, "__module__", type(thing).__module__))
+    if b"__main__" in packed or not _importable(home):
+        raise CannotIsolate(f"{what} is known in this process only; {remedy}")
+    return thing
+
+
+def _importable(module: str) -> bool:
+    top = module.partition(".")[0]
+    found = importlib.machinery.BuiltinImporter.find_spec(top)
+    return (found or importlib.machinery.PathFinder.find_spec(top)) is not None

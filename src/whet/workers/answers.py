@@ -1,0 +1,57 @@
+"""What a call to another process comes to: a reply, or one of three errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.core import errors
+from whet.core.frozen import FrozenMap
+from whet.workers.report import describe_exit, with_output
+
+
+class WorkerDied(errors.WhetError):
+    """The process is gone, and with it everything the object knew."""
+
+    def __init__(self, signal: int | None, stderr_tail: str, exitcode: int | None) -> None:
+        super().__init__(signal, stderr_tail, exitcode)
+        self.signal = signal
+        self.stderr_tail = stderr_tail
+        self.exitcode = exitcode
+
+    def __str__(self) -> str:
+        returncode = self.exitcode if self.signal is None else -self.signal
+        return with_output(f"the worker {describe_exit(returncode)}", self.stderr_tail)
+
+
+class WorkerTimeout(errors.WhetError):
+    """The call took longer than it may, and the process was killed."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(limit_s)
+        self.limit_s = limit_s
+
+    def __str__(self) -> str:
+        return f"the call was still running after {self.limit_s:g} s and was killed"
+
+
+class RemoteError(errors.WhetError):
+    """The object raised something that is not sent as itself."""
+
+    def __init__(self, type_name: str, text: str, traceback: str) -> None:
+        super().__init__(type_name, text, traceback)
+        self.type_name = type_name
+        self.text = text
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.text}" if self.text else self.type_name
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`seconds` and `stages` were taken in the worker."""
+
+    value: Any
+    seconds: float
+    stages: FrozenMap[float] = field(default_factory=FrozenMap)
