@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -137,14 +138,7 @@ class RemoteBench:
     def _call(self, method: str, *args: Any, limit_s: float | None) -> Any:
         forgotten, self._forgotten = tuple(self._forgotten), []
         try:
-            return self._session.call(
-                "after_forgetting",
-                forgotten,
-                method,
-                args,
-                limit_s=limit_s,
-                memory_bytes=self._memory_bytes,
-            ).value
+            return self._twice_if_killed(forgotten, method, args, limit_s=limit_s)
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
         except WorkerTimeout as late:
@@ -163,6 +157,23 @@ class RemoteBench:
             if isinstance(problem.__cause__, RemoteError):
                 raise _not_set_up(problem) from problem
             raise
+
+    def _twice_if_killed(self, *request: Any, limit_s: float | None) -> Any:
+        """SIGKILL comes from outside: from a person, or from a machine short of memory, which need
+        not be this config's doing. Who is killed a second time is to blame."""
+
+        def ask() -> Any:
+            memory = self._memory_bytes
+            return self._session.call(
+                "after_forgetting", *request, limit_s=limit_s, memory_bytes=memory
+            ).value
+
+        try:
+            return ask()
+        except WorkerDied as death:
+            if death.signal != signal.SIGKILL:
+                raise
+        return ask()
 
     def _limited(self, failure: ConfigFailure) -> ConfigFailure:
         if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -212,6 +213,14 @@ class TestRemote:
         failure = failure_of(remote, Config(does=does))
         assert failure.status is Status.RESOURCES
         assert "out of memory" in failure.message.splitlines()[0]
+
+    def test_a_worker_that_was_killed_is_not_blamed_on_the_config_at_once(
+        self, remote: RemoteBench
+    ) -> None:
+        before = remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"]
+        assert isinstance(before, int)
+        os.kill(before, signal.SIGKILL)
+        assert remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"] != before
 
     def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
         failure = failure_of(remote, Config(does="hang"), limit_s=0.3)
