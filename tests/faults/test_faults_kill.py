@@ -30,9 +30,9 @@ from whet.engine.target import BenchLimits
 from whet.measure import Bench, RemoteBench
 
 HERE = Path(__file__).parent
-PATIENT = replace(LIMITS, run_limit_s=20.0)
+PATIENT = replace(LIMITS, run_limit_s=20.0, jobs=3)
 TUNER_KILLS = 5
-WORKER_KILLS = count(13, 25)
+WORKER_KILLS = count(10, 20)
 
 
 def trials(store: Path) -> dict[str, str]:
@@ -166,7 +166,7 @@ class Killer:
             thread.join()
 
     def _kill_until(self, ended: threading.Event, target: Watched) -> None:
-        while not ended.wait(self._dice.uniform(0.0, 0.15)):
+        while not ended.wait(self._dice.uniform(0.0, 0.08)):
             with self._lock:
                 measuring = target.measuring
                 if self._dice.random() < 0.5:
@@ -193,12 +193,12 @@ def _workers() -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("block", range(count(4, 20)))
+@pytest.mark.parametrize("block", range(count(5, 25)))
 def test_the_best_is_found_while_workers_are_killed_again_and_again(
     block: int, tmp_path: Path, scratch: Path
 ) -> None:
     killer = Killer(random.Random(block))
-    plain = kernel(healthy(16) + poisoned(CHEAP_POISONS))
+    plain = kernel(healthy(16) + poisoned(CHEAP_POISONS), forked=block % 2 == 1)
     run = 0
     while killer.built + killer.measured < WORKER_KILLS:
         store = tmp_path / f"store{run}.db"

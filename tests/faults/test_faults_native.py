@@ -17,8 +17,8 @@ from whet.core.status import Status
 from whet.store.memory import MemoryStore
 
 RUNS = count(30, 200)
-BLOCKS = 10
-SPAWNED_EVERY = count(10, 2)
+BLOCKS = count(10, 50)
+SPAWNED_EVERY = count(11, 3)
 
 
 def tune_shuffled(configs: list[dict[str, int]], seed: int, forked: bool) -> Result:
