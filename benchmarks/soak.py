@@ -77,13 +77,12 @@ def count_to(turns: int) -> int:
 
 
 class Soak:
-    """One store for all rounds, and one folder for everything temporary."""
+    """One store for all rounds. `scratch` is where everything temporary goes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scratch: Path) -> None:
         self.store = folder / "store" / "store.db"
-        self.scratch = folder / "scratch"
         self.store.parent.mkdir()
-        self.scratch.mkdir()
+        self._scratch = scratch
         self.rounds = 0
         (self._case,) = cases_of("gemm", read_table("h200-gemm-576"), workloads=1)
         self._began = time.monotonic()
@@ -121,7 +120,7 @@ class Soak:
             descriptors=len(os.listdir("/proc/self/fd")),
             threads=threading.active_count(),
             children=sum(len(thread.read_text().split()) for thread in listed),
-            temporary=sum(1 for _ in self.scratch.rglob("*")),
+            temporary=sum(1 for _ in self._scratch.rglob("*")),
             store_mib=round(sum(p.stat().st_size for p in self.store.parent.glob("*")) / 2**20, 2),
         )
 
@@ -167,9 +166,12 @@ def rss_rise(samples: list[Sample]) -> float:
 
 
 def soak(minutes: float, folder: Path) -> list[Sample]:
-    os.environ["TMPDIR"] = str(folder / "scratch")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    os.environ["TMPDIR"] = str(scratch)
     tempfile.tempdir = None
-    subject = Soak(folder)
+    subject = Soak(folder, scratch)
     every_s = min(60.0, minutes * 60 / 10)
     end = time.monotonic() + minutes * 60
     samples: list[Sample] = []
@@ -202,7 +204,9 @@ def main() -> None:
     if asked.json:
         answer = {"samples": [asdict(s) for s in samples], "rss_rise": rss_rise(judged)}
         asked.json.write_text(json.dumps({**answer, "grown": grown}, indent=1) + "\n")
-    print(f"memory in use after the warm-up: {rss_rise(judged):+.1%}; " + ("; ".join(grown) or "ok"))
+    print(
+        f"memory in use after the warm-up: {rss_rise(judged):+.1%}; " + ("; ".join(grown) or "ok")
+    )
     sys.exit(1 if grown else 0)
 
 

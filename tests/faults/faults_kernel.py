@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.targets.native.loader import NativeLoader
 from whet.targets.native.target import NativeTarget
+
+Kind = TypeVar("Kind", bound=NativeTarget)
 
 
 class Poison(IntEnum):
@@ -46,7 +49,6 @@ class Poison(IntEnum):
     GOES_ELSEWHERE = 30
     SENDS_ITSELF_SIGTERM = 31
     SETS_AN_ALARM = 32
-    TRAMPLES_THE_HEAP = 33
 
 
 _NAMES = "\n".join(f"#define {poison.name} {poison.value}" for poison in Poison)
@@ -106,11 +108,7 @@ static void misbehave(const float *x, float *y, int n)
     if (POISON == REMOVES_ITS_FOLDER && !before && rmdir(getcwd(block, sizeof block))) {}
     if (POISON == GOES_ELSEWHERE && !before && chdir("/proc")) {}
     if (POISON == SENDS_ITSELF_SIGTERM) kill(getpid(), SIGTERM);
-    if (POISON == SETS_AN_ALARM) alarm(1);
-    if (POISON == TRAMPLES_THE_HEAP && !before) {
-        char *behind = malloc(24);
-        memset(behind, 0x5a, 4096);
-    }
+    if (POISON == SETS_AN_ALARM && !before) ualarm(50000, 0);
     before = 1;
 }
 
@@ -203,5 +201,10 @@ def kernel(configs: list[dict[str, int]], forked: bool = False) -> SharedBuilds:
         outputs=["y"],
         reference=x * x,
     )
-    given = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    return SharedBuilds(**given, forked=forked)
+    return turned_into(SharedBuilds, plain, forked=forked)
+
+
+def turned_into(kind: type[Kind], target: NativeTarget, **more: Any) -> Kind:
+    """A target with the same fields, of a class with more of them."""
+    given = {field.name: getattr(target, field.name) for field in fields(target)}
+    return kind(**given, **more)

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import pytest
 from faults_counts import count
-from faults_kernel import BEST, LIMITS, SharedBuilds, healthy, kernel, poisoned
+from faults_kernel import BEST, LIMITS, SharedBuilds, healthy, kernel, poisoned, turned_into
 from faults_processes import alive, children, eventually, left_of
 from faults_tuner import CHEAP_POISONS, target
 
 import whet
+from whet.build import Job
 from whet.core.config import Config
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
 from whet.engine.target import BenchLimits
@@ -119,7 +120,7 @@ class Watched(SharedBuilds):
         self.benches.append(bench)
         return bench
 
-    def job(self, config: Config) -> whet.build.Job | None:
+    def job(self, config: Config) -> Job | None:
         """Built anew in every run."""
         return super(SharedBuilds, self).job(config)
 
@@ -202,7 +203,7 @@ def test_the_best_is_found_while_workers_are_killed_again_and_again(
     run = 0
     while killer.built + killer.measured < WORKER_KILLS:
         store = tmp_path / f"store{run}.db"
-        watched = Watched(**{**plain.__dict__})
+        watched = turned_into(Watched, plain)
         with killer.at_work(watched):
             result = whet.tune(
                 watched, store=store, settings=PATIENT, seed=run, on_event=killer.heed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from faults_kernel import BEST, LIMITS, NASTY, TWELVE, Poison, healthy, kernel, 
 from faults_processes import children, descriptors, eventually, left_of
 
 import whet
+from whet.core.config import Config
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
@@ -30,11 +30,9 @@ def tune_shuffled(configs: list[dict[str, int]], seed: int, forked: bool) -> Res
 
 
 def statuses(result: Result) -> dict[Poison, Status]:
-    return {
-        Poison(trial.config["POISON"]): trial.status
-        for trial in result.trials
-        if trial.config["POISON"]
-    }
+    """Of the poisoned configs."""
+    by_number = {trial.config["POISON"]: trial.status for trial in result.trials}
+    return {poison: by_number[poison] for poison in Poison if poison and poison in by_number}
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -58,9 +56,20 @@ def test_whatever_a_config_does_to_its_process_the_others_are_measured(
     open_before = descriptors()
     for seed in range(count(1, 5)):
         configs = healthy(5) + poisoned([poison], work=9)
-        result = tune_shuffled(configs, seed, forked=False)
+        result = tune_shuffled(configs, seed, forked=(poison + seed) % 2 == 0)
         assert (result.config, statuses(result)) == (BEST, {poison: NASTY[poison]})
         assert all(trial.status.measured for trial in result.trials if not trial.config["POISON"])
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
         assert children() == before
         assert descriptors() == open_before
+
+
+def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path) -> None:
+    """An alarm goes off some configs later, whoever is being measured then."""
+    for seed in range(count(2, 20)):
+        configs = healthy(20) + poisoned([Poison.SETS_AN_ALARM], work=9)
+        result = tune_shuffled(configs, seed, forked=True)
+        blamed = {t.config: t.error for t in result.trials if not t.status.measured}
+        assert set(blamed) <= {Config(POISON=int(Poison.SETS_AN_ALARM), WORK=9)}, blamed
+        assert result.config == BEST
+        assert eventually(lambda: not left_of(scratch)), left_of(scratch)

@@ -41,6 +41,7 @@ class RemoteBench:
     """
 
     in_process = False
+    _used = 0  # the session's generation in which the last call ran
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class RemoteBench:
     def _call(self, method: str, *args: Any, limit_s: float | None) -> Any:
         forgotten, self._forgotten = tuple(self._forgotten), []
         try:
-            return self._twice_if_killed(forgotten, method, args, limit_s=limit_s)
+            return self._twice_if_in_doubt(forgotten, method, args, limit_s=limit_s)
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
         except WorkerTimeout as late:
@@ -158,9 +159,11 @@ class RemoteBench:
                 raise _not_set_up(problem) from problem
             raise
 
-    def _twice_if_killed(self, *request: Any, limit_s: float | None) -> Any:
-        """SIGKILL comes from outside: from a person, or from a machine short of memory, which need
-        not be this config's doing. Who is killed a second time is to blame."""
+    def _twice_if_in_doubt(self, *request: Any, limit_s: float | None) -> Any:
+        """A death is not blamed on the config at once where something else may be to blame: SIGKILL
+        comes from outside, from a person or from a machine short of memory; and what has run in
+        the same process before may have set an alarm or spoilt the heap. In a fresh process the
+        second death is the config's own."""
 
         def ask() -> Any:
             memory = self._memory_bytes
@@ -171,9 +174,11 @@ class RemoteBench:
         try:
             return ask()
         except WorkerDied as death:
-            if death.signal != signal.SIGKILL:
+            if death.signal != signal.SIGKILL and self._used != self._session.generation:
                 raise
-        return ask()
+            return ask()
+        finally:
+            self._used = self._session.generation
 
     def _limited(self, failure: ConfigFailure) -> ConfigFailure:
         if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:
