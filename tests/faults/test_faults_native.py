@@ -18,7 +18,7 @@ from whet.store.memory import MemoryStore
 
 RUNS = count(30, 200)
 BLOCKS = count(10, 50)
-SPAWNED_EVERY = count(11, 3)
+SPAWNED_EVERY = count(30, 3)
 
 
 def tune_shuffled(configs: list[dict[str, int]], seed: int, forked: bool) -> Result:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults_counts import count
 
-ROUNDS = count(6, 60)
+ROUNDS = count(4, 60)
 
 
 @pytest.mark.timeout(900)
