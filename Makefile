@@ -19,7 +19,7 @@ demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the ti
 test: $(VENV)/.development ## run the tests; ARGS="-k cache" picks some
 	@$(BIN)/python -m pytest $(ARGS)
 
-faults: $(VENV)/.development ## try every fault as often as is claimed: the better part of an hour
+faults: $(VENV)/.development ## try every fault in full, not just a tenth of it: the better part of an hour
 	@FAULTS=full $(BIN)/python -m pytest tests/faults -p no:cacheprovider $(ARGS)
 
 lint: $(VENV)/.development ## check style, types and the direction of imports
