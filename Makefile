@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test faults lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the ti
 
 test: $(VENV)/.development ## run the tests; ARGS="-k cache" picks some
 	@$(BIN)/python -m pytest $(ARGS)
+
+faults: $(VENV)/.development ## try every fault in full, not just a tenth of it: the better part of an hour
+	@FAULTS=full $(BIN)/python -m pytest tests/faults -p no:cacheprovider $(ARGS)
 
 lint: $(VENV)/.development ## check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -21,11 +21,14 @@ from whet.workers import Kind, Mode, Outcome, Pool, Task, open_pool
 
 @dataclass(frozen=True)
 class _Order:
-    """A build under way. `followers` get its result too, since theirs would be the same."""
+    """A build under way. `followers` get its result too, since theirs would be the same. One that
+    is `again` was killed once before."""
 
     config: Config
-    identity: str | None
+    job: Job
+    priority: int
     limit_s: float | None
+    again: bool = False
     followers: list[Config] = field(default_factory=list)
 
 
@@ -74,16 +77,9 @@ class Builder:
             if identity in self._in_flight:
                 self._orders[self._in_flight[identity]].followers.append(config)
                 return
-        shared = self._limit_s if self._cut is None else self._cut.limit_s
-        limit = shared if limit_s is None else limit_s
-        task = Task(job.call, job.args, limit, self._memory_bytes, label=str(config))
         if self._pool is None:
             self._pool = self._open()
-        with self._ordering:  # the build may start before its ticket is written down
-            ticket = self._pool.submit(task, priority)
-            self._orders[ticket] = _Order(config, identity, limit_s)
-        if identity is not None:
-            self._in_flight[identity] = ticket
+        self._put(self._pool, _Order(config, job, priority, limit_s))
 
     def cut(self, cut: Cut | None) -> None:
         """From now on a build may take no longer than this, those under way included; None is
@@ -117,7 +113,7 @@ class Builder:
         results, self._kept = self._kept, []
         while not results and self._pool is not None and self._pool.pending:
             left = None if end is None else max(0.0, end - time.monotonic())
-            results = self._results(self._pool.wait(left))
+            results = self._results(self._pool.wait(left), self._pool)
             if left == 0.0:
                 break
         return results
@@ -153,6 +149,17 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _put(self, pool: Pool, order: _Order) -> None:
+        job = order.job
+        shared = self._limit_s if self._cut is None else self._cut.limit_s
+        limit = shared if order.limit_s is None else order.limit_s
+        task = Task(job.call, job.args, limit, self._memory_bytes, label=str(order.config))
+        with self._ordering:  # the build may start before its ticket is written down
+            ticket = pool.submit(task, order.priority)
+            self._orders[ticket] = order
+        if job.identity is not None:
+            self._in_flight[job.identity] = ticket
+
     def _running(self) -> tuple[int, ...]:
         return () if self._pool is None else self._pool.running()
 
@@ -169,21 +176,27 @@ class Builder:
         }
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
-    def _results(self, outcomes: list[Outcome]) -> list[BuildResult]:
+    def _results(self, outcomes: list[Outcome], retry: Pool | None = None) -> list[BuildResult]:
+        """What was killed for the first time is no result: it goes back to `retry`, if anywhere."""
         results = []
         for outcome in outcomes:
             with self._ordering:
                 order = self._orders.pop(outcome.ticket)
-            if order.identity is not None:
-                self._in_flight.pop(order.identity, None)
+            identity = order.job.identity
+            if identity is not None:
+                self._in_flight.pop(identity, None)
             if outcome.kind is Kind.CANCELLED:
+                continue
+            if _killed(outcome) and not order.again:
+                if retry is not None:
+                    self._put(retry, replace(order, again=True))
                 continue
             result = self._result(order, outcome)
             results.append(result)
             same = replace(result, stages=FrozenMap(), seconds=0.0, remembered=True)
             results += [replace(same, config=follower) for follower in order.followers]
-            if order.identity is not None and _would_repeat(outcome):
-                self._memory.keep(order.identity, result, outcome.limit_s)
+            if identity is not None and _would_repeat(outcome):
+                self._memory.keep(identity, result, outcome.limit_s)
         return results
 
     def _result(self, order: _Order, outcome: Outcome) -> BuildResult:
@@ -238,11 +251,14 @@ class Builder:
         )
 
 
+def _killed(outcome: Outcome) -> bool:
+    """SIGKILL comes from outside, and need not be the build's doing: it deserves another try."""
+    return outcome.kind is Kind.DIED and outcome.signal == signal.SIGKILL
+
+
 def _would_repeat(outcome: Outcome) -> bool:
     """False for what may go well another time: it ran out of memory, or was killed for it."""
-    out_of_memory = isinstance(outcome.exception, MemoryError)
-    killed = outcome.kind is Kind.DIED and outcome.signal == signal.SIGKILL
-    return not (out_of_memory or killed)
+    return not (isinstance(outcome.exception, MemoryError) or _killed(outcome))
 
 
 def _built(blank: BuildResult, value: object) -> BuildResult:

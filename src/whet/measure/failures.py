@@ -56,7 +56,9 @@ def from_death(
     if signal_number == signal.SIGKILL:
         text = "killed by SIGKILL, most likely because the machine ran out of memory"
         return ConfigFailure(Status.RESOURCES, _with_tail(text, tail), limit)
-    if signal_number is None:
+    if signal_number is None and exitcode is None:
+        text = "its process gave no answer that makes sense"
+    elif signal_number is None:
         text = f"ended its process with exit code {exitcode}"
     else:
         text = f"killed by {_signal_text(signal_number)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -56,6 +57,7 @@ class RemoteBench:
     """
 
     in_process = False
+    _used = 0  # the session's generation in which the last call ran
 
     def __init__(
         self,
@@ -71,7 +73,6 @@ class RemoteBench:
         make = _MakeStation(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
-        self._met = 0
         self._forgotten: list[str] = []
         if self._ahead:
             self._session.prepare()
@@ -203,23 +204,8 @@ class RemoteBench:
     def _asked(self, method: str, args: tuple[Any, ...], limit_s: float | None) -> Any:
         forgotten, self._forgotten = tuple(self._forgotten), []
         session = self._session
-        if (
-            self._ahead
-            and limit_s is not None
-            and not session.generation == session.made == self._met
-        ):
-            limit_s += FIRST_CALL_S
         try:
-            answer = session.call(
-                "after_forgetting",
-                forgotten,
-                method,
-                args,
-                limit_s=limit_s,
-                memory_bytes=self._memory_bytes,
-            ).value
-            self._met = session.made
-            return answer
+            return self._twice_if_in_doubt(forgotten, method, args, limit_s=limit_s)
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
         except (WorkerTimeout, WorkerDied) as ended:
@@ -240,6 +226,32 @@ class RemoteBench:
             if isinstance(problem.__cause__, RemoteError):
                 raise _not_set_up(problem) from problem
             raise
+
+    def _twice_if_in_doubt(self, *request: Any, limit_s: float | None) -> Any:
+        """A death is not blamed on the config at once where something else may be to blame: SIGKILL
+        comes from outside, from a person or from a machine short of memory; and what has run in
+        the same process before may have set an alarm or spoilt the heap. In a fresh process the
+        second death is the config's own."""
+
+        def ask() -> Any:
+            limit, memory = self._limit(limit_s), self._memory_bytes
+            return self._session.call(
+                "after_forgetting", *request, limit_s=limit, memory_bytes=memory
+            ).value
+
+        try:
+            return ask()
+        except WorkerDied as death:
+            if death.signal != signal.SIGKILL and self._used != self._session.generation:
+                raise
+            return ask()
+        finally:
+            self._used = self._session.generation
+
+    def _limit(self, limit_s: float | None) -> float | None:
+        """The first call of a worker that was made ready beforehand has more to do than others."""
+        fresh = self._used != self._session.generation
+        return limit_s + FIRST_CALL_S if self._ahead and fresh and limit_s is not None else limit_s
 
     def _limited(self, failure: ConfigFailure) -> ConfigFailure:
         if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:

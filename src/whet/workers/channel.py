@@ -9,6 +9,9 @@ from whet.workers.child import HEADER
 
 _CHUNK = 1 << 18
 
+# A header that announces more than this was written by the work itself, into what is not its own.
+_LONGEST = 1 << 40
+
 
 class Channel:
     def __init__(self, descriptor: int) -> None:
@@ -37,7 +40,8 @@ class Channel:
             self._outgoing = memoryview(b"")
 
     def receive(self) -> bytes | None:
-        """The next frame, or None as long as it is incomplete. EOFError once there is none."""
+        """The next frame, or None as long as it is incomplete. EOFError once there is none, or
+        what comes is none."""
         while (frame := self._take_frame()) is None:
             try:
                 part = os.read(self.descriptor, _CHUNK)
@@ -56,7 +60,10 @@ class Channel:
     def _take_frame(self) -> bytes | None:
         if len(self._incoming) < HEADER.size:
             return None
-        end = HEADER.size + HEADER.unpack_from(self._incoming)[0]
+        length = HEADER.unpack_from(self._incoming)[0]
+        if length > _LONGEST:
+            raise EOFError
+        end = HEADER.size + length
         if len(self._incoming) < end:
             return None
         frame = bytes(self._incoming[HEADER.size : end])

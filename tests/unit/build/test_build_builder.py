@@ -68,6 +68,17 @@ def test_a_crash_names_the_signal_and_quotes_the_last_words(shared: Builder) -> 
     assert result.error == "the build was killed by SIGSEGV\ninternal compiler error"
 
 
+def test_a_build_that_was_killed_is_tried_once_more(shared: Builder, tmp_path: Path) -> None:
+    result = build(shared, Job(builds.kill_itself_once, (tmp_path / "mark",)))
+    assert (result.status, result.artifact) == (Status.OK, "at the second try")
+
+
+def test_a_build_that_is_killed_twice_is_to_blame(shared: Builder) -> None:
+    result = build(shared, Job(builds.kill_itself))
+    assert result.status is Status.BUILD_ERROR
+    assert result.error == "the build was killed by SIGKILL, perhaps because memory ran out"
+
+
 def test_too_much_memory_is_a_matter_of_resources(shared: Builder) -> None:
     result = build(shared, Job(builds.exhaust_memory))
     assert (result.status, result.limit) == (Status.RESOURCES, Limit("memory_bytes", MEMORY))

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from whet.core.config import Config
@@ -25,6 +26,7 @@ class Kernel:
         self._when = str(config.get("when", "run"))
         self._name = str(config.get("name", ""))
         self._log = log
+        self._mark = Path(str(config.get("mark", "")))
         self._act("load")
 
     def repeat(self, n: int) -> None:
@@ -44,6 +46,9 @@ class Kernel:
             raise OSError("cannot close")
 
     def _act(self, when: str) -> None:
+        if self._does == "crash once" and not self._mark.exists():
+            self._mark.touch()
+            _segfault()
         if when == self._when:
             ACTS.get(self._does, lambda: None)()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -214,6 +216,23 @@ class TestRemote:
         failure = failure_of(remote, Config(does=does))
         assert failure.status is Status.RESOURCES
         assert "out of memory" in failure.message.splitlines()[0]
+
+    def test_a_worker_that_was_killed_is_not_blamed_on_the_config_at_once(
+        self, remote: RemoteBench
+    ) -> None:
+        before = remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"]
+        assert isinstance(before, int)
+        os.kill(before, signal.SIGKILL)
+        assert remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"] != before
+
+    def test_a_death_is_the_configs_own_only_in_a_process_where_nothing_ran_before(
+        self, remote: RemoteBench, tmp_path: Path
+    ) -> None:
+        mark = tmp_path / "mark"
+        remote.first(GOOD, None, 1, limit_s=LIMIT_S)
+        once = Config(does="crash once", mark=str(mark))
+        remote.first(once, None, 1, limit_s=LIMIT_S)
+        assert mark.exists()
 
     def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
         failure = failure_of(remote, Config(does="hang"), limit_s=0.3)

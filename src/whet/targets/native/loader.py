@@ -34,13 +34,19 @@ class NativeLoader:
     def arrays(self) -> dict[str, Any]:
         return {name: v.copy() for name, v in self.args.items() if isinstance(v, np.ndarray)}
 
+    @cached_property
+    def home(self) -> Path:
+        """The folder of this process, asked before any kernel has run: one may go elsewhere."""
+        return Path.cwd()
+
     def reset(self) -> None:
         """Puts the arguments back to what the author gave."""
         for name, array in self.arrays.items():
             np.copyto(array, self.args[name])
 
     def load(self, config: Config, artifact: bytes) -> LoadedKernel:
-        path = Path(f"{config.id}.so").resolve()
+        self.home.mkdir(exist_ok=True)  # a kernel may have removed it
+        path = self.home / f"{config.id}.so"
         path.write_bytes(artifact)
         try:
             library = ctypes.CDLL(str(path))

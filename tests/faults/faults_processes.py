@@ -1,0 +1,62 @@
+"""What a run may leave behind, seen from outside."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def children(pid: int | None = None) -> set[int]:
+    """Processes that this one, or another, has started and not waited for, zombies included."""
+    listed = Path(f"/proc/{pid or os.getpid()}/task").glob("*/children")
+    found: set[int] = set()
+    for threads in listed:
+        try:
+            found.update(int(child) for child in threads.read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+def mentioning(text: str) -> list[int]:
+    """Processes other than this one that have `text` in the environment they started with."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = text.encode() in (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if marked and int(path.name) != os.getpid() and alive(int(path.name)):
+            found.append(int(path.name))
+    return found
+
+
+def left_of(scratch: Path) -> str:
+    """Processes and files of what ran with `scratch` as its folder for temporary files, in words;
+    empty where there is nothing."""
+    files = [entry.name for entry in scratch.iterdir()]
+    processes = mentioning(str(scratch))
+    return f"processes {processes}, files {files}" if files or processes else ""
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))

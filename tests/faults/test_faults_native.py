@@ -1,0 +1,75 @@
+"""C kernels of which many are poisoned: the best is found, and nothing else is harmed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from faults_counts import count
+from faults_kernel import BEST, LIMITS, NASTY, TWELVE, Poison, healthy, kernel, poisoned
+from faults_processes import children, descriptors, eventually, left_of
+
+import whet
+from whet.core.config import Config
+from whet.core.run import Result
+from whet.core.status import Status
+from whet.store.memory import MemoryStore
+
+RUNS = count(30, 200)
+BLOCKS = count(10, 50)
+SPAWNED_EVERY = count(30, 3)
+
+
+def tune_shuffled(configs: list[dict[str, int]], seed: int, forked: bool) -> Result:
+    """The author's first config, the order of the list and that of the search are all random."""
+    shuffled = list(configs)
+    random.Random(seed).shuffle(shuffled)
+    target = kernel(shuffled, forked)
+    return whet.tune(target, store=MemoryStore(), settings=LIMITS, search="random", seed=seed)
+
+
+def statuses(result: Result) -> dict[Poison, Status]:
+    """Of the poisoned configs."""
+    by_number = {trial.config["POISON"]: trial.status for trial in result.trials}
+    return {poison: by_number[poison] for poison in Poison if poison and poison in by_number}
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scratch: Path) -> None:
+    configs = healthy(28) + poisoned(TWELVE)
+    before = children()
+    open_before = descriptors()
+    for run in range(block, RUNS, BLOCKS):
+        result = tune_shuffled(configs, seed=run, forked=run % SPAWNED_EVERY != 0)
+        assert (result.config, statuses(result)) == (BEST, TWELVE), f"run {run}"
+        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        assert children() == before
+        assert descriptors() == open_before
+
+
+@pytest.mark.parametrize("poison", NASTY)
+def test_whatever_a_config_does_to_its_process_the_others_are_measured(
+    poison: Poison, scratch: Path
+) -> None:
+    before = children()
+    open_before = descriptors()
+    for seed in range(count(1, 5)):
+        configs = healthy(5) + poisoned([poison], work=9)
+        result = tune_shuffled(configs, seed, forked=(poison + seed) % 2 == 0)
+        assert (result.config, statuses(result)) == (BEST, {poison: NASTY[poison]})
+        assert all(trial.status.measured for trial in result.trials if not trial.config["POISON"])
+        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
+        assert children() == before
+        assert descriptors() == open_before
+
+
+def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path) -> None:
+    """An alarm goes off some configs later, whoever is being measured then."""
+    for seed in range(count(2, 20)):
+        configs = healthy(20) + poisoned([Poison.SETS_AN_ALARM], work=9)
+        result = tune_shuffled(configs, seed, forked=True)
+        blamed = {t.config: t.error for t in result.trials if not t.status.measured}
+        assert set(blamed) <= {Config(POISON=int(Poison.SETS_AN_ALARM), WORK=9)}, blamed
+        assert result.config == BEST
+        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
