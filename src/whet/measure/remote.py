@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from whet.core.config import Config
@@ -13,22 +13,9 @@ from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.station import CAPACITY, Station
+from whet.measure.station import CAPACITY, MakeStation
 from whet.measure.timer import Reading, Timer
 from whet.workers.session import RemoteError, Session, WorkerDied, WorkerTimeout
-
-
-@dataclass(frozen=True)
-class _MakeStation:
-    """Sent to the worker, or inherited by it, and called there."""
-
-    make_loader: Callable[[], Loader]
-    make_timer: Callable[[], Timer]
-    check_each: bool
-    capacity: int
-
-    def __call__(self) -> Station:
-        return Station(self.make_loader(), self.make_timer(), self.check_each, self.capacity)
 
 
 class NotSetUp(ConfigFailure):
@@ -63,12 +50,17 @@ class RemoteBench:
         preload: Sequence[str] = (),
     ) -> None:
         self._memory_bytes = memory_bytes
-        make = _MakeStation(make_loader, make_timer, check_each, capacity)
+        make = MakeStation(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
         self._forgotten: list[str] = []
         if self._ahead:
             self._session.prepare()
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the last worker was made ready, by stage, in seconds."""
+        return self._session.set_up
 
     def first(
         self,

@@ -14,6 +14,13 @@ from whet.measure.bench import Built
 from whet.measure.failures import from_exception
 from whet.measure.remote import NotSetUp
 from whet.targets.triton.call import Call
+from whet.targets.triton.isolated.bare.plain import (
+    NotPlain,
+    bare_bench,
+    bare_launch,
+    is_plain,
+    prepare_launcher,
+)
 from whet.targets.triton.isolated.driver import Refused
 from whet.targets.triton.isolated.freight import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
@@ -52,11 +59,23 @@ class IsolatedBench:
         self._agree = self._through_host = False
         self._reference: Launch | None = None
         self._proven = False
+        self._bare: dict[str, Any] | None = {}
         self._bench = self._opened()
 
     @property
     def in_process(self) -> bool:
         return self._bench.in_process
+
+    @property
+    def plain(self) -> bool:
+        """Whether the other process does without torch and Triton."""
+        return self._bare is not None and not self.in_process
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the other process was made ready, in seconds."""
+        found: FrozenMap[float] = getattr(self._bench, "set_up", FrozenMap())
+        return found
 
     def first(
         self,
@@ -127,6 +146,9 @@ class IsolatedBench:
         try:
             cargo = cargo_of(call, self._configs, self._packer, through_host)
             self._agree = cargo.agree
+            if self._bare is not None and is_plain(call, self._configs, cargo):
+                return bare_bench(cargo)
+            self._bare = None
             return RemoteBench(
                 cargo, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
             )
@@ -143,6 +165,8 @@ class IsolatedBench:
         while not self._bench.in_process:
             try:
                 answer = measure([self._sent(one) for one in built])
+            except NotPlain:
+                self._import_torch()
             except CannotIsolate as why:
                 self._stay(str(why))
             except NotSetUp as problem:
@@ -165,8 +189,17 @@ class IsolatedBench:
             self._through_host = True
             self._bench.close()
             self._bench = self._opened(through_host=True)
+        elif self.plain:
+            self._import_torch()
         else:
             self._stay(problem.message)
+
+    def _import_torch(self) -> None:
+        """Changes over to a process that has all that a call can need."""
+        self._bench.close()
+        self._packer.close()
+        self._bare, self._proven = None, False
+        self._bench = self._opened(self._through_host)
 
     def _stay(self, why: str) -> None:
         self._bench.close()
@@ -199,9 +232,19 @@ class IsolatedBench:
             except Exception as problem:
                 raise from_exception(problem) from problem
             self._launches[config.id] = launch
+        if self._bare is not None:
+            return config, self._bare_of(config, launch)
         known = self._reference
         same = known is None or known is launch
         return config, launch if same else replace(launch, reference=known)
+
+    def _bare_of(self, config: Config, launch: Launch) -> Any:
+        assert self._bare is not None
+        if not self._bare:
+            prepare_launcher(self._target.call, self._target.triton(config))
+        if config.id not in self._bare:
+            self._bare[config.id] = bare_launch(launch)
+        return self._bare[config.id]
 
     def _trust(self, config: Config) -> None:
         """Where configs have to agree: a process that takes another's place runs this one first,
