@@ -1,6 +1,6 @@
 """Plain calls are measured in a process that imports neither torch nor Triton.
 
-The driver's library is one that writes calls down, and takes a microsecond for each block of a grid.
+The driver's library is one that writes calls down, and takes a microsecond for a block.
 """
 # ruff: noqa: N803 - parameters of kernels are written in capitals by custom
 
