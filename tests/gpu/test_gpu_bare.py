@@ -116,7 +116,7 @@ def test_an_illegal_access_fails_alone_and_this_process_works_on(opened: Opened)
     assert float(torch.full((1 << 20,), 2.0, device="cuda").sum()) == 2.0 * (1 << 20)
 
 
-def test_a_config_that_needs_clusters_changes_to_a_process_with_torch(opened: Opened) -> None:
+def test_configs_with_clusters_are_measured_by_a_process_with_torch(opened: Opened) -> None:
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("needs clusters")
     kernel = tuned_axpy(512, 1024)

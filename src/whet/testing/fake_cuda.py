@@ -41,6 +41,7 @@ def in_place(library: Path) -> Iterator[None]:
     """Everything of ours that loads the driver's library loads this one until the block ends."""
     from whet.measure import cuda_driver
     from whet.targets.triton.isolated import driver as sharing
+    from whet.workers import stages
 
     real = ctypes.CDLL
 
@@ -56,5 +57,6 @@ def in_place(library: Path) -> Iterator[None]:
         yield
     finally:
         ctypes.CDLL = real  # type: ignore[misc]
+        stages.take()  # what opening a device took is no later task's
         for one in cached:
             one.cache_clear()

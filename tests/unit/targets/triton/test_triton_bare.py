@@ -270,8 +270,8 @@ def copying(*blocks, **options):
         offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
 
-    configs = [triton.Config({"BLOCK": block}) for block in blocks]
-    kernel = tuned(copy, configs=configs, **options)
+    options.setdefault("configs", [triton.Config({"BLOCK": block}) for block in blocks])
+    kernel = tuned(copy, **options)
     kernel.whet_timer = bare_parts.like_cuda
     return kernel
 
@@ -365,6 +365,8 @@ def test_nothing_heavy_is_imported(driver):
         ({"restore_value": ["y_ptr"]}, False),
         ({"pre_hook": parts.shift}, False),
         ({"check": "agree"}, False),
+        ({"configs": [triton.Config({"BLOCK": 512}, pre_hook=parts.shift)]}, False),
+        ({"configs": [triton.Config({"BLOCK": 512}, num_ctas=2)]}, False),
     ],
 )
 def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, options, expected):

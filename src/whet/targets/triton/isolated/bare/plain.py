@@ -59,7 +59,7 @@ def is_plain(call: Call, configs: Iterable[Any], cargo: Cargo) -> bool:
         return False
     if tuner.use_cuda_graph or resolve_settings().settings.cuda_graph:
         return False
-    if any(config.pre_hook is not None for config in configs):
+    if any(config.pre_hook is not None or config.num_ctas != 1 for config in configs):
         return False
     values = (*cargo.args, *cargo.keywords.values())
     if any(isinstance(value, tuple | Wrapped) for value in values):
