@@ -28,6 +28,7 @@ import triton.language as tl
 import whet
 from whet.core.config import Config
 from whet.core.status import Status
+from whet.measure.cuda_driver import driver_on
 from whet.measure.station import MakeStation
 from whet.targets.triton import surroundings
 from whet.targets.triton.call import Call
@@ -36,7 +37,8 @@ from whet.targets.triton.isolated import sending
 from whet.targets.triton.isolated.bare import plain
 from whet.targets.triton.isolated.bare.cargo import BareCargo
 from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
-from whet.targets.triton.isolated.freight import Packer, Wrapped
+from whet.targets.triton.isolated.bare.unpacking import copied
+from whet.targets.triton.isolated.freight import ALIGNMENT, Block, Packer, Wrapped
 from whet.targets.triton.isolated.launch import launch_of
 from whet.testing import fake_cuda
 from whet.testing.fake_triton import fake_driver
@@ -229,6 +231,16 @@ def test_a_launch_gets_addresses_of_aligned_copies(loader, log, monkeypatch):
     assert [address % 512 for address in (x, y)] == [t.data_ptr() % 512 for t in (args[0], args[7])]
 
 
+def test_memory_that_the_driver_shares_is_copied(driver, library):
+    source = torch.arange(256, dtype=torch.uint8)
+    handle = struct.pack("<Qi", source.data_ptr(), os.getpid()).ljust(64, b"\0")
+    block = Block(size=100, lead=24, device="cuda:0", handle=handle, offset=50)
+    with fake_cuda.in_place(library):
+        (start,) = copied(driver_on(0), [block])
+    assert ctypes.string_at(start, 100) == bytes(range(50, 150))
+    assert start % ALIGNMENT == 24
+
+
 def test_facts_are_those_that_triton_reads(loader):
     launch, packer = launched(*arguments(), LABEL="text")
     loaded = loader(packer).load(Config(BLOCK=16), plain.bare_launch(launch))
@@ -331,6 +343,24 @@ def test_a_config_that_is_not_plain_changes_the_process_quietly(
     assert [is_plain for is_plain, _ in opened] == [False]
     assert cold.measured() == {512, 1024, 2048}
     assert any(entry["pid"] != os.getpid() for entry in parts.entries())
+
+
+def test_memory_that_the_driver_does_not_share_goes_through_the_host(
+    driver, cold, all_plain, opened, monkeypatch
+):
+    def shared(call, configs, packer, through_host):
+        cargo = sending.cargo_of(call, configs, packer, through_host)
+        if through_host:
+            return cargo
+        blocks = tuple(replace(b, handle=bytes(64), path="") for b in cargo.freight.blocks)
+        return replace(cargo, freight=replace(cargo.freight, blocks=blocks))
+
+    monkeypatch.setattr(benches, "cargo_of", shared)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(copying(512, 1024))
+    assert [is_plain for is_plain, _ in opened] == [True]
+    assert cold.measured() == {512, 1024}
 
 
 def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
