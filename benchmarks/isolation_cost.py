@@ -46,6 +46,7 @@ def tune_cold(isolate: bool, size: int) -> dict[str, Any]:
     tune = whet.autotune(configs=tutorial_configs(), key=list(KEY), isolate=isolate)
     kernel = tune(matmul_kernel)
     wake_device()
+    benches = watch_benches()
     a, b, c = matmul_inputs(size)
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -60,7 +61,24 @@ def tune_cold(isolate: bool, size: int) -> dict[str, Any]:
         "relative_error": relative_error(a, b, c),
         "wall": {name: float(s) for name, s in result.run.cost.wall.items()},
         "device": torch.cuda.get_device_name(),
+        "benches": benches,
     }
+
+
+def watch_benches() -> list[dict[str, Any]]:
+    """What every isolated bench says when it is closed: which process it had, and what took the
+    time in which that was made ready."""
+    from whet.targets.triton.isolated.bench import IsolatedBench
+
+    seen: list[dict[str, Any]] = []
+    close = IsolatedBench.close
+
+    def noted(self: IsolatedBench) -> None:
+        seen.append({"plain": self.plain, "set_up": dict(self.set_up)})
+        close(self)
+
+    IsolatedBench.close = noted  # type: ignore[method-assign]
+    return seen
 
 
 def in_new_process(isolate: bool, size: int) -> dict[str, Any]:
@@ -84,6 +102,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--verbose", action="store_true", help="also where starting up went")
     parser.add_argument("--side", choices=("yes", "no"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.side:
@@ -102,6 +121,13 @@ def main() -> None:
                 f"first call {row['first_call_s']:6.2f} s, process {row['process_s']:6.2f} s",
                 flush=True,
             )
+            for bench in row["benches"] if asked.verbose else ():
+                spent = ", ".join(f"{name} {1e3 * s:.0f}" for name, s in bench["set_up"].items())
+                kind = "without" if bench["plain"] else "with"
+                print(f"        a process {kind} torch; ms: {spent}", flush=True)
+            if asked.verbose:
+                spent = ", ".join(f"{name} {1e3 * s:.0f}" for name, s in row["wall"].items())
+                print(f"        the tuner; ms: {spent}", flush=True)
     print(f"\n{rows[False][0]['device']}, medians of {asked.rounds}")
     for key, name in FIGURES.items():
         here, apart = (statistics.median(row[key] for row in rows[side]) for side in (False, True))

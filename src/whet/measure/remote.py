@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from whet.core.config import Config
@@ -14,7 +14,7 @@ from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.station import CAPACITY, Station
+from whet.measure.station import CAPACITY, MakeStation
 from whet.measure.timer import Reading, Timer
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
@@ -22,19 +22,6 @@ from whet.workers.session import Session
 # What the first call of a process may take beyond its limit: a device has to wake up, and libraries
 # load what they did not need before.
 FIRST_CALL_S = 3.0
-
-
-@dataclass(frozen=True)
-class _MakeStation:
-    """Sent to the worker, or inherited by it, and called there."""
-
-    make_loader: Callable[[], Loader]
-    make_timer: Callable[[], Timer]
-    check_each: bool
-    capacity: int
-
-    def __call__(self) -> Station:
-        return Station(self.make_loader(), self.make_timer(), self.check_each, self.capacity)
 
 
 class NotSetUp(ConfigFailure):
@@ -70,12 +57,17 @@ class RemoteBench:
         preload: Sequence[str] = (),
     ) -> None:
         self._memory_bytes = memory_bytes
-        make = _MakeStation(make_loader, make_timer, check_each, capacity)
+        make = MakeStation(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
         self._forgotten: list[str] = []
         if self._ahead:
             self._session.prepare()
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the last worker was made ready, by stage, in seconds."""
+        return self._session.set_up
 
     def first(
         self,

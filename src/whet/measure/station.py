@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config
@@ -309,6 +310,19 @@ class Station:
         if failure.spoils or recover is None or recover(problem):
             return failure
         return ConfigFailure(failure.status, failure.message, failure.limit, spoils=True)
+
+
+@dataclass(frozen=True)
+class MakeStation:
+    """Sent to the worker, or inherited by it, and called there."""
+
+    make_loader: Callable[[], Loader]
+    make_timer: Callable[[], Timer]
+    check_each: bool
+    capacity: int
+
+    def __call__(self) -> Station:
+        return Station(self.make_loader(), self.make_timer(), self.check_each, self.capacity)
 
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:

@@ -1,12 +1,38 @@
-"""Killable processes: tasks in a pool, and objects that live in a session."""
+"""Killable processes: tasks in a pool, and objects that live in a session.
 
-from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
-from whet.workers.forking import no_forks
-from whet.workers.pool import Pool, available_cores, open_pool
-from whet.workers.process import Mode
-from whet.workers.session import Session
-from whet.workers.stages import stage
-from whet.workers.task import Kind, Outcome, Task
+Names are imported when first used: a worker needs few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
+    from whet.workers.forking import no_forks
+    from whet.workers.pool import Pool, available_cores, open_pool
+    from whet.workers.process import Mode
+    from whet.workers.session import Session
+    from whet.workers.stages import stage
+    from whet.workers.task import Kind, Outcome, Task
+
+_HOMES = {
+    "Kind": "whet.workers.task",
+    "Mode": "whet.workers.process",
+    "Outcome": "whet.workers.task",
+    "Pool": "whet.workers.pool",
+    "RemoteError": "whet.workers.answers",
+    "Reply": "whet.workers.answers",
+    "Session": "whet.workers.session",
+    "Task": "whet.workers.task",
+    "WorkerDied": "whet.workers.answers",
+    "WorkerTimeout": "whet.workers.answers",
+    "available_cores": "whet.workers.pool",
+    "no_forks": "whet.workers.forking",
+    "open_pool": "whet.workers.pool",
+    "stage": "whet.workers.stages",
+}
 
 __all__ = [
     "Kind",
@@ -24,3 +50,12 @@ __all__ = [
     "open_pool",
     "stage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

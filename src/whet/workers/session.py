@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core import errors
+from whet.core.frozen import FrozenMap
 from whet.workers import child, process
 from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
 from whet.workers.keeper import Keeper, close_at_exit, lease
@@ -81,6 +82,7 @@ class Session:
         self._start_limit_s = start_limit_s
         self._generation = 0
         self._made = 0
+        self._set_up: FrozenMap[float] = FrozenMap()
         self._lock = threading.RLock()
         self._seat = _Seat(spares=Spares(preload if self._mode == "spawn" else ()))
         self._keeper = lease()
@@ -102,6 +104,11 @@ class Session:
         """The last generation that has made its object; less than `generation` where that failed,
         or has not been waited for yet."""
         return self._made
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the last object was made, by stage, in seconds."""
+        return self._set_up
 
     @property
     def tempdir(self) -> Path:
@@ -202,6 +209,7 @@ class Session:
             _raise(report)
         self._seat.made = True
         self._made = self._generation
+        self._set_up = report.stages
 
     def _exchange(
         self, worker: Worker, payload: bytes, memory_bytes: int | None, limit: _Limit

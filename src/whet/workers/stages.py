@@ -33,8 +33,13 @@ def stage(name: str) -> Iterator[None]:
         _inner.reset(mark)
         if outer is not None:
             outer[0] += spent
-        with _lock:
-            _totals[name] = _totals.get(name, 0.0) + spent - own[0]
+        add(name, spent - own[0])
+
+
+def add(name: str, seconds: float) -> None:
+    """What was spent on a stage that no block can be put around."""
+    with _lock:
+        _totals[name] = _totals.get(name, 0.0) + seconds
 
 
 def take() -> dict[str, float]:

@@ -8,11 +8,9 @@ from typing import Any
 from triton.runtime import autotuner as stock
 
 from whet.core.mode import Mode
-from whet.engine.untuned.mode import current_mode
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
 from whet.targets.triton.idle import IdleAutotuner
-from whet.targets.triton.isolated.bench import start_ahead
 
 
 def autotune(
@@ -54,8 +52,6 @@ def autotune(
     never ends or spoils its CUDA context costs that process only. None is what the settings say.
     """
     listed = configs if space is None else configs_of(space)
-    if isolate and current_mode(mode) == "tune":
-        start_ahead()
 
     def decorator(fn: Any) -> Autotuner:
         kind = IdleAutotuner if idle else Autotuner

@@ -17,7 +17,6 @@ import triton.language as tl
 import whet
 from whet.core.status import Status
 from whet.targets.triton import surroundings
-from whet.targets.triton.isolated import bench
 from whet.testing.fake_triton import fake_driver
 
 N = 8
@@ -252,16 +251,3 @@ def test_nothing_is_said_where_all_is_well(driver):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         called(tuned_copy())
-
-
-def test_a_process_is_started_ahead_where_there_is_a_device_and_something_to_tune(monkeypatch):
-    asked = []
-    monkeypatch.setattr(bench, "stand_by", asked.append)
-    monkeypatch.setattr(bench, "_DEVICES", ("/no/such/device",))
-    tuned_copy()
-    monkeypatch.setattr(bench, "_DEVICES", ("/dev/null",))
-    tuned_copy(mode="cached")
-    tuned_copy(isolate=False)
-    assert asked == []
-    tuned_copy()
-    assert asked == [bench.PRELOAD]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
-
-from triton import knobs
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
@@ -18,16 +14,20 @@ from whet.measure.bench import Built
 from whet.measure.failures import from_exception
 from whet.measure.remote import NotSetUp
 from whet.targets.triton.call import Call
+from whet.targets.triton.isolated.bare.plain import (
+    NotPlain,
+    bare_bench,
+    bare_launch,
+    is_plain,
+    prepare_launcher,
+)
 from whet.targets.triton.isolated.driver import Refused
 from whet.targets.triton.isolated.freight import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
 from whet.targets.triton.isolated.sending import cargo_of, timer_of
 from whet.targets.triton.surroundings import say_once
-from whet.workers.spares import stand_by
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.station")
-
-_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 # How often a process that takes another's place may fail to get ready.
 SET_UPS = 3
@@ -37,19 +37,7 @@ SET_UPS = 3
 PLENTY_BYTES = 8 << 30
 PLENTY_TIMES = 4
 
-_closed = 0
-
 T = TypeVar("T")
-
-
-def start_ahead() -> None:
-    """Has a process import torch while this one goes on to its first call, where there is a device.
-
-    Not in processes of somebody's pool, which import the same modules and tune nothing.
-    """
-    found = any(map(os.path.exists, _DEVICES))
-    if found and multiprocessing.parent_process() is None and not knobs.runtime.interpret:
-        stand_by(PRELOAD)
 
 
 class Choices(Protocol):
@@ -77,11 +65,23 @@ class IsolatedBench:
         self._copied_bytes = 0
         self._reference: Launch | None = None
         self._proven = False
+        self._bare: dict[str, Any] | None = {}
         self._bench = self._opened()
 
     @property
     def in_process(self) -> bool:
         return self._bench.in_process
+
+    @property
+    def plain(self) -> bool:
+        """Whether the other process does without torch and Triton."""
+        return self._bare is not None and not self.in_process
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the other process was made ready, in seconds."""
+        found: FrozenMap[float] = getattr(self._bench, "set_up", FrozenMap())
+        return found
 
     def first(
         self,
@@ -149,10 +149,6 @@ class IsolatedBench:
         else:
             self._bench.close()
         self._packer.close()
-        global _closed
-        _closed += 1
-        if _closed > 1:  # several keys are tuned, and the next one's process can begin
-            start_ahead()
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +161,9 @@ class IsolatedBench:
         try:
             cargo = cargo_of(call, self._configs, self._packer, through_host)
             self._agree, self._copied_bytes = cargo.agree, cargo.freight.device_bytes
+            if self._bare is not None and is_plain(call, self._configs, cargo):
+                return bare_bench(cargo)
+            self._bare = None
             return RemoteBench(
                 cargo, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
             )
@@ -181,6 +180,9 @@ class IsolatedBench:
         while not self._bench.in_process:
             try:
                 ready = [self._sent(one) for one in built]
+            except NotPlain:
+                self._import_torch()
+                continue
             except CannotIsolate as why:
                 self._stay(str(why))
                 continue
@@ -206,8 +208,17 @@ class IsolatedBench:
             self._through_host = True
             self._bench.close()
             self._bench = self._opened(through_host=True)
+        elif self.plain:
+            self._import_torch()
         else:
             self._stay(problem.message)
+
+    def _import_torch(self) -> None:
+        """Changes over to a process that has all that a call can need."""
+        self._bench.close()
+        self._packer.close()
+        self._bare, self._proven = None, False
+        self._bench = self._opened(self._through_host)
 
     def _stay(self, why: str) -> None:
         self._bench.close()
@@ -240,9 +251,19 @@ class IsolatedBench:
             except Exception as problem:
                 raise from_exception(problem) from problem
             self._launches[config.id] = launch
+        if self._bare is not None:
+            return config, self._bare_of(config, launch)
         known = self._reference
         same = known is None or known is launch
         return config, launch if same else replace(launch, reference=known)
+
+    def _bare_of(self, config: Config, launch: Launch) -> Any:
+        assert self._bare is not None
+        if not self._bare:
+            prepare_launcher(self._target.call, self._target.triton(config))
+        if config.id not in self._bare:
+            self._bare[config.id] = bare_launch(launch)
+        return self._bare[config.id]
 
     def _trust(self, config: Config) -> None:
         """Where configs have to agree: a process that takes another's place runs this one first,

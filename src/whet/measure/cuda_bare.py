@@ -1,0 +1,123 @@
+"""A GPU as the CUDA timer sees it, without torch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from whet.measure import cuda_driver
+from whet.measure.cuda_device import FASTEST_CLOCK_KHZ, CudaEvent
+from whet.measure.cuda_driver import CudaDriver, Parameters, driver_on
+from whet.measure.cuda_ptx import PTX
+from whet.measure.nvml import Health, Nvml
+from whet.measure.timer import Runnable
+from whet.workers.stages import stage
+
+# Threads that fill every multiprocessor: so many loads are under way that memory is at its limit.
+FLUSH_THREADS = 512
+FLUSH_BLOCKS_EACH = 4
+FLUSH_BYTES_A_LOAD = 16
+
+_FILLED_BYTES = 16
+
+
+class DriverCuda:
+    """To the timer what `TorchCuda` is, by calls of the driver alone; it replays no graphs."""
+
+    def __init__(self, device: int) -> None:
+        self._driver: CudaDriver = driver_on(device)
+        driver = self._driver
+        self.l2_bytes = driver.attribute(cuda_driver.L2_BYTES)
+        self.clock_khz = driver.attribute(cuda_driver.CLOCK_KHZ) or FASTEST_CLOCK_KHZ
+        self._flush_blocks = FLUSH_BLOCKS_EACH * driver.attribute(cuda_driver.MULTIPROCESSORS)
+        with stage("kernels"):
+            module = driver.module(PTX)
+            self._sleep = driver.function(module, "whet_sleep")
+            self._fill = driver.function(module, "whet_fill")
+            self._flush = driver.function(module, "whet_flush")
+        self._target = driver.allocate(_FILLED_BYTES)
+        self._cycles = Parameters([b""])
+        self._filled = Parameters([_word(self._target)])
+        self._read: dict[int, tuple[int, Parameters]] = {}
+        with stage("nvml"):
+            self._nvml = Nvml.find(driver.bus_id())
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """It is current in this thread since the driver was opened, and no other is used."""
+        yield
+
+    def clock(self) -> int:
+        return time.perf_counter_ns()
+
+    def event(self) -> CudaEvent:
+        return _DriverEvent(self._driver)
+
+    def sleep(self, cycles: int) -> None:
+        self._cycles.set(0, _word(cycles))
+        self._driver.launch(self._sleep, (1, 1, 1), 1, 0, self._cycles)
+
+    def fill(self) -> None:
+        self._driver.launch(self._fill, (1, 1, 1), 1, 0, self._filled)
+
+    def flush(self, size: int) -> None:
+        self.reserve(size)
+        read = self._read[size][1]
+        self._driver.launch(self._flush, (self._flush_blocks, 1, 1), FLUSH_THREADS, 0, read)
+
+    def reserve(self, size: int) -> None:
+        if size not in self._read:
+            self._read[size] = self._to_read(size)
+
+    def captured(self, run: Runnable) -> Callable[[int], object]:
+        raise NotImplementedError("graphs are captured and replayed by torch only")
+
+    def synchronize(self) -> None:
+        self._driver.synchronize()
+
+    def health(self) -> Health:
+        return Health() if self._nvml is None else self._nvml.health()
+
+    def release(self) -> None:
+        read, self._read = self._read, {}
+        for address, _ in read.values():
+            self._driver.free(address)
+
+    def _to_read(self, size: int) -> tuple[int, Parameters]:
+        loads = max(1, size // FLUSH_BYTES_A_LOAD)
+        address = self._driver.allocate(loads * FLUSH_BYTES_A_LOAD)
+        self._driver.clear(address, loads * FLUSH_BYTES_A_LOAD)
+        return address, Parameters([_word(address), _word(loads), _word(self._target)])
+
+
+class _DriverEvent:
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._event = driver.event()
+        self._record: Any = driver.library.cuEventRecord
+        self._query: Any = driver.library.cuEventQuery
+
+    def record(self) -> None:
+        if code := self._record(self._event, None):
+            raise self._driver.error(code, "cuEventRecord")
+
+    def query(self) -> bool:
+        code = self._query(self._event)
+        if code not in (0, cuda_driver.NOT_READY):
+            raise self._driver.error(code, "cuEventQuery")
+        return bool(code == 0)
+
+    def elapsed_ms(self, end: _DriverEvent) -> float:
+        ms = ctypes.c_float()
+        self._driver.check("cuEventElapsedTime", ctypes.byref(ms), self._event, end._event)
+        return float(ms.value)
+
+    def __del__(self) -> None:
+        self._driver.library.cuEventDestroy_v2(self._event)
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(8, "little")

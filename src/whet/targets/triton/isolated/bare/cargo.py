@@ -1,0 +1,39 @@
+"""What a measuring process without torch is sent. Imports as little as that process does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whet.targets.triton.isolated.freight import Block
+
+if TYPE_CHECKING:
+    from whet.targets.triton.isolated.bare.loader import BareLoader
+
+
+@dataclass(frozen=True)
+class BareLaunch:
+    """A binary, a grid and the kernel's parameters in order, each as its bytes; a number stands for
+    the address of that tensor."""
+
+    cubin: str
+    name: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    parameters: tuple[bytes | int, ...]
+
+
+@dataclass(frozen=True)
+class BareCargo:
+    """The tensors of a call: `places` has the block of each, and where in it the tensor begins.
+    Makes a loader there."""
+
+    device: int
+    blocks: tuple[Block, ...]
+    places: tuple[tuple[int, int], ...]
+
+    def __call__(self) -> BareLoader:
+        from whet.targets.triton.isolated.bare.loader import BareLoader
+
+        return BareLoader(self)

@@ -1,0 +1,156 @@
+"""The driver API by ctypes, on a library that is compiled against CUDA's own header."""
+
+import ctypes
+import subprocess
+
+import pytest
+
+from whet.core.status import Status
+from whet.measure import CudaTimer, failures
+from whet.measure.cuda_bare import DriverCuda
+from whet.measure.cuda_driver import CudaError, Parameters, driver_on
+from whet.measure.cuda_ptx import PTX
+from whet.testing import fake_cuda
+
+pytestmark = pytest.mark.skipif(
+    fake_cuda.header_folder() is None, reason="needs Triton's cuda.h and a C compiler"
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return fake_cuda.built(tmp_path_factory.mktemp("fake-cuda"))
+
+
+@pytest.fixture
+def log(library, monkeypatch, tmp_path):
+    path = tmp_path / "log"
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
+    with fake_cuda.in_place(library):
+        yield lambda: [line.partition(" ")[2] for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def driver(log):
+    return driver_on(0)
+
+
+def kernel(driver, name="kernel"):
+    return driver.function(driver.module(b"\x7fELF"), name)
+
+
+def test_parameters_arrive_in_order_eight_bytes_each(driver, log, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "3")
+    words = [(1 << 47).to_bytes(8, "little"), b"\x07", b"\xff\xff\xff\xff"]
+    driver.launch(kernel(driver), (3, 2, 1), 128, 4096, Parameters(words))
+    assert log()[-1] == "cuLaunchKernel kernel 3,2,1 128 4096 800000000000 7 ffffffff"
+
+
+def test_a_parameter_can_be_set_again(driver, log, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "2")
+    parameters = Parameters([b"\x01", b"\x02"])
+    parameters.set(1, b"\x09")
+    driver.launch(kernel(driver), (1, 1, 1), 32, 0, parameters)
+    assert log()[-1].endswith(" 1 9")
+
+
+def test_an_error_is_told_in_the_drivers_words(driver):
+    with pytest.raises(CudaError, match=r"CUDA error: out of memory \(cuMemAlloc_v2\)") as caught:
+        driver.allocate(1 << 40)
+    failure = failures.from_exception(caught.value)
+    assert failure.status is Status.RESOURCES
+    assert not failure.spoils
+
+
+def test_an_illegal_access_is_known_when_it_is_waited_for(log, monkeypatch, tmp_path):
+    """In a copy of the library, since what is spoilt stays so."""
+    with fake_cuda.in_place(fake_cuda.built(tmp_path)):
+        monkeypatch.setenv("FAKE_CUDA_FAIL", "kernel@1")
+        driver = driver_on(0)
+        driver.launch(kernel(driver), (1, 1, 1), 32, 0, Parameters([b""]))
+        with pytest.raises(CudaError, match="illegal memory access") as caught:
+            driver.synchronize()
+        assert failures.from_exception(caught.value).spoils
+
+
+def test_without_a_driver_it_says_so(monkeypatch, log):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit")
+    with pytest.raises(CudaError, match="no CUDA-capable device"):
+        driver_on(0)
+
+
+def test_memory_is_cleared_and_filled_from_the_host(driver):
+    there = driver.allocate(16)
+    driver.clear(there, 16)
+    source = ctypes.create_string_buffer(b"abcd")
+    driver.upload(there + 4, ctypes.addressof(source), 4)
+    assert ctypes.string_at(there, 16) == b"\0\0\0\0abcd" + bytes(8)
+    driver.free(there)
+
+
+def test_shared_memory_is_asked_for_as_triton_does(driver, log):
+    driver.allow_shared(kernel(driver))
+    asked = f"cuFuncSetAttribute kernel dynamic {232448 - 16}"
+    assert log()[-2:] == ["cuFuncSetCacheConfig shared", asked]
+
+
+def test_a_device_says_what_the_timer_needs_to_know(log):
+    api = DriverCuda(0)
+    assert (api.l2_bytes, api.clock_khz) == (1 << 20, 1_000_000)
+
+
+def test_a_sleep_takes_as_many_cycles_as_it_is_told(log):
+    api = DriverCuda(0)
+    start, end = api.event(), api.event()
+    start.record()
+    api.sleep(5_000_000)
+    end.record()
+    assert not end.query()
+    api.synchronize()
+    assert end.query()
+    assert start.elapsed_ms(end) == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_flush_reads_a_buffer_that_is_given_back(log):
+    api = DriverCuda(0)
+    api.flush(1 << 20)
+    api.flush(1 << 20)
+    assert log().count(f"cuMemAlloc {1 << 20}") == 1
+    api.release()
+    api.flush(1 << 20)
+    assert log().count(f"cuMemAlloc {1 << 20}") == 2
+
+
+def test_the_timer_reads_launches_off_it(driver, log):
+    class Run:
+        def __init__(self, blocks):
+            self.blocks, self.function = blocks, kernel(driver)
+
+        def repeat(self, n):
+            for _ in range(n):
+                driver.launch(self.function, (self.blocks, 1, 1), 32, 0, Parameters([b""]))
+
+    timer = CudaTimer(DriverCuda(0))
+    run = Run(7)
+    reading = timer.measure(run, 3, timer.warm(run))
+    assert reading.samples == pytest.approx((7000.0,) * 3, rel=0.01)
+    assert (reading.timer, reading.l2, reading.quality) == ("cuda", "cold", "clean")
+    several = [Run(2), Run(3)]
+    turn = timer.turn(several, timer.warm_all(several))
+    assert [one.samples[0] for one in turn] == pytest.approx([2000.0, 3000.0], rel=0.01)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_the_timers_kernels_are_valid_for(architecture, tmp_path):
+    headers = fake_cuda.header_folder()
+    ptxas = headers.parent / "bin" / "ptxas"
+    if not ptxas.exists():
+        pytest.skip("Triton has no ptxas here")
+    text = tmp_path / "timer.ptx"
+    text.write_bytes(PTX)
+    done = subprocess.run(
+        [ptxas, "-arch", architecture, text, "-o", tmp_path / "timer.cubin"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

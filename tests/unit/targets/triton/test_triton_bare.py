@@ -1,0 +1,422 @@
+"""Plain calls are measured in a process that imports neither torch nor Triton.
+
+The driver's library is one that writes calls down, and takes a microsecond for a block.
+"""
+# ruff: noqa: N803 - parameters of kernels are written in capitals by custom
+
+import ctypes
+import json
+import os
+import re
+import struct
+import warnings
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import isolated_parts as parts
+import pytest
+
+pytest.importorskip("triton")
+pytest.importorskip("torch")
+
+import bare_parts
+import torch
+import triton
+import triton.language as tl
+
+import whet
+from whet.core.config import Config
+from whet.core.status import Status
+from whet.measure.cuda_driver import driver_on
+from whet.measure.station import MakeStation
+from whet.targets.triton import surroundings
+from whet.targets.triton.call import Call
+from whet.targets.triton.isolated import bench as benches
+from whet.targets.triton.isolated import sending
+from whet.targets.triton.isolated.bare import plain
+from whet.targets.triton.isolated.bare.cargo import BareCargo
+from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
+from whet.targets.triton.isolated.bare.unpacking import copied
+from whet.targets.triton.isolated.freight import ALIGNMENT, Block, Packer, Wrapped
+from whet.targets.triton.isolated.launch import launch_of
+from whet.testing import fake_cuda
+from whet.testing.fake_triton import fake_driver
+from whet.workers import Session
+
+pytestmark = pytest.mark.skipif(
+    fake_cuda.header_folder() is None, reason="needs Triton's cuda.h and a C compiler"
+)
+
+N = 8
+HEAVY = ("torch", "triton", "numpy", "scipy", "rich", "sqlite3", "asyncio")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return fake_cuda.built(tmp_path_factory.mktemp("fake-cuda"))
+
+
+@pytest.fixture(autouse=True)
+def log(library, monkeypatch, tmp_path):
+    path = tmp_path / "log"
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
+    monkeypatch.setattr(surroundings, "_said", set())
+    return lambda: [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def driver():
+    with fake_driver() as fake:
+        fake.on_launch = lambda name, args: parts.launched(fake, name, args)
+        yield fake
+
+
+@pytest.fixture
+def all_plain(monkeypatch):
+    """Tensors of the host stand for the device's."""
+    monkeypatch.setattr(benches, "is_plain", lambda call, configs, cargo: True)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Every bench that is opened, with what it said of itself in the end."""
+    seen = []
+    close = benches.IsolatedBench.close
+
+    def noted(self):
+        seen.append((self.plain, self.set_up))
+        close(self)
+
+    monkeypatch.setattr(benches.IsolatedBench, "close", noted)
+    return seen
+
+
+@triton.jit
+def mixed(x, nothing, n, one, many, scale, flag, y, BLOCK: tl.constexpr, LABEL: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + offsets, mask=offsets < n) * scale + one + many
+    if nothing is not None:
+        value += tl.load(nothing + offsets, mask=offsets < n)
+    if flag:
+        value += 1
+    tl.store(y + offsets, value, mask=offsets < n)
+
+
+def tuned(kernel=mixed, key=("n",), **options):
+    options.setdefault("configs", [triton.Config({"BLOCK": 16})])
+    return whet.autotune(key=list(key), isolate=True, **options)(kernel)
+
+
+def launched(*args, configs=None, **keywords):
+    """The only config of a call: its launch, and the packer that numbers its tensors."""
+    tuner = tuned(configs=configs) if configs else tuned()
+    call = Call(tuner, args, {"grid": (4, 2), **keywords})
+    packer = Packer()
+    for value in args:
+        packer.add(value)
+    return launch_of(call, tuner.configs[0], packer), packer
+
+
+def arguments(scale=0.5, one=1):
+    base = torch.arange(64.0)
+    return base[:N], None, N, one, 1 << 40, scale, True, base[N + 1 : 2 * N]
+
+
+def declared_bytes(launch):
+    """Of each parameter of the compiled kernel, as its PTX declares them."""
+    text = next(Path(p) for name, p in launch.files.items() if name.endswith(".ptx")).read_text()
+    head = text[text.index(".entry") : text.index(")", text.index(".entry"))]
+    return [int(bits) // 8 for bits in re.findall(r"\.param \.[a-z](\d+)", head)]
+
+
+def test_parameters_are_those_the_binary_declares(driver):
+    launch, _ = launched(*arguments(), LABEL="text")
+    bare = plain.bare_launch(launch)
+    sizes = declared_bytes(launch)
+    # `nothing`, `one` and the constants are compiled in; two addresses of scratch come last.
+    assert sizes == [8, 4, 8, 4, 1, 8, 8, 8]
+    assert bare.parameters == (
+        0,
+        struct.pack("<i", N),
+        struct.pack("<q", 1 << 40),
+        struct.pack("<f", 0.5),
+        b"\x01",
+        1,
+        b"",
+        b"",
+    )
+    assert [len(one) for one in bare.parameters[1:5]] == sizes[1:5]
+
+
+def test_what_is_not_specialised_is_passed(driver):
+    launch, _ = launched(*arguments(one=16), LABEL="text")
+    assert len(plain.bare_launch(launch).parameters) == len(declared_bytes(launch)) == 9
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("i1", True, b"\x01"),
+        ("i8", -1, b"\xff"),
+        ("u16", 65535, b"\xff\xff"),
+        ("i64", -2, b"\xfe" + b"\xff" * 7),
+        ("fp16", 1.5, struct.pack("<e", 1.5)),
+        ("bf16", 3.14159, b"\x49\x40"),
+        ("fp64", 2, struct.pack("<d", 2.0)),
+    ],
+)
+def test_numbers_are_packed_as_triton_does(kind, value, expected):
+    assert plain._parameter(kind, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("i32", 1.5), ("i8", 300), ("*fp32", 4096), ("tensordesc<fp16[64]>", 1), (("i32",), (1,))],
+)
+def test_what_is_no_plain_parameter_is_left_to_triton(kind, value):
+    with pytest.raises(plain.NotPlain):
+        plain._parameter(kind, value)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"num_ctas": 2},
+        {"launch_pdl": True},
+        {"launch_cooperative_grid": True},
+        {"global_scratch_size": 128},
+        {"profile_scratch_size": 128},
+        {"shared": 300 << 10},
+    ],
+)
+def test_what_only_triton_can_launch_is_left_to_it(driver, special, tmp_path):
+    launch, _ = launched(*arguments(), LABEL="text")
+    name, path = next((n, p) for n, p in launch.files.items() if n.endswith(".json"))
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps({**json.loads(Path(path).read_text()), **special}))
+    plain.bare_launch(launch)
+    with pytest.raises(plain.NotPlain):
+        plain.bare_launch(replace(launch, files={**launch.files, name: str(changed)}))
+
+
+@pytest.fixture
+def loader(driver, library):
+    """Loads launches of this process, in this process."""
+    with fake_cuda.in_place(library):
+
+        def made(packer):
+            freight = packer.freight()
+            places = tuple((view.block, view.offset) for view in freight.views)
+            return BareLoader(BareCargo(0, freight.blocks, places))
+
+        yield made
+
+
+def test_a_launch_gets_addresses_of_aligned_copies(loader, log, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "8")
+    args = arguments()
+    launch, packer = launched(*args, LABEL="text")
+    loaded = loader(packer).load(Config(BLOCK=16), plain.bare_launch(launch))
+    loaded.repeat(2)
+    calls = [line[2:] for line in log() if line[1] == "cuLaunchKernel"]
+    assert len(calls) == 2
+    assert calls[0][:4] == ["mixed", "4,2,1", "128", "0"]
+    x, *numbers, y = (int(word, 16) for word in calls[0][4:10])
+    assert numbers == [N, 1 << 40, struct.unpack("<I", struct.pack("<f", 0.5))[0], 1]
+    assert ctypes.string_at(x, 4 * N) == args[0].numpy().tobytes()
+    assert y - x == 4 * (N + 1)
+    assert [address % 512 for address in (x, y)] == [t.data_ptr() % 512 for t in (args[0], args[7])]
+
+
+def test_memory_that_the_driver_shares_is_copied(driver, library):
+    source = torch.arange(256, dtype=torch.uint8)
+    handle = struct.pack("<Qi", source.data_ptr(), os.getpid()).ljust(64, b"\0")
+    block = Block(size=100, lead=24, device="cuda:0", handle=handle, offset=50)
+    with fake_cuda.in_place(library):
+        (start,) = copied(driver_on(0), [block])
+    assert ctypes.string_at(start, 100) == bytes(range(50, 150))
+    assert start % ALIGNMENT == 24
+
+
+def test_facts_are_those_that_triton_reads(loader):
+    launch, packer = launched(*arguments(), LABEL="text")
+    loaded = loader(packer).load(Config(BLOCK=16), plain.bare_launch(launch))
+    assert loaded.facts == {"registers": 40, "spills": 6, "shared_bytes": 0}
+
+
+def test_an_empty_grid_launches_nothing(loader, log):
+    launch, packer = launched(*arguments(), LABEL="text")
+    bare = replace(plain.bare_launch(launch), grid=(0, 1, 1))
+    loader(packer).load(Config(BLOCK=16), bare).check()
+    assert [line for line in log() if line[1] == "cuLaunchKernel"] == []
+
+
+@pytest.mark.parametrize(("shared", "asked"), [(48 << 10, False), (100 << 10, True)])
+def test_much_shared_memory_is_asked_for(loader, log, shared, asked):
+    launch, packer = launched(*arguments(), LABEL="text")
+    bare = replace(plain.bare_launch(launch), shared_bytes=shared)
+    loader(packer).load(Config(BLOCK=16), bare)
+    assert any(line[1] == "cuFuncSetAttribute" for line in log()) is asked
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [({"shared_bytes": 1 << 20}, "shared memory"), ({"threads": 2048}, "threads")],
+)
+def test_what_the_device_lacks_is_refused_in_tritons_words(loader, change, what):
+    launch, packer = launched(*arguments(), LABEL="text")
+    bare = replace(plain.bare_launch(launch), **change)
+    with pytest.raises(whet.core.errors.ConfigFailure, match=f"out of resource: {what}") as caught:
+        loader(packer).load(Config(BLOCK=16), bare)
+    assert caught.value.status is Status.RESOURCES
+
+
+def copying(*blocks, **options):
+    """In a closure: no other process can import it. A larger BLOCK has a smaller grid."""
+
+    @triton.jit
+    def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+    options.setdefault("configs", [triton.Config({"BLOCK": block}) for block in blocks])
+    kernel = tuned(copy, **options)
+    kernel.whet_timer = bare_parts.like_cuda
+    return kernel
+
+
+def called(kernel):
+    x, y = torch.arange(4096.0), torch.zeros(4096)
+    kernel[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, y, 4096)
+    return x, y
+
+
+def elsewhere(log):
+    return [line for line in log() if int(line[0]) != os.getpid()]
+
+
+def test_a_plain_call_is_tuned_without_torch(driver, cold, all_plain, opened, log):
+    kernel = copying(512, 1024, 2048)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x, y = called(kernel)
+    assert [is_plain for is_plain, _ in opened] == [True]
+    assert torch.equal(x, y)
+    assert kernel.best_config.kwargs == {"BLOCK": 2048}
+    assert cold.measured() == {512, 1024, 2048}
+    assert {line[2] for line in elsewhere(log) if line[1] == "cuLaunchKernel"} == {"copy"}
+    assert {trial.facts["registers"] for trial in cold.trials()} == {40}
+
+
+def test_the_process_says_where_its_start_went(driver, all_plain, opened):
+    called(copying(512, 1024))
+    assert set(opened[0][1]) == {"start", "cuInit", "context", "copy", "kernels", "nvml"}
+
+
+def test_an_illegal_access_ends_its_process_and_fails_alone(
+    driver, cold, all_plain, opened, log, monkeypatch
+):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", f"copy@{4096 // 1024}")
+    called(copying(512, 1024, 2048))
+    assert cold.statuses()[1024] == Status.RUN_ERROR.value
+    assert cold.measured() == {512, 2048}
+    assert opened[-1][0]
+    assert len({line[0] for line in elsewhere(log)}) > 1
+
+
+def test_a_config_that_is_not_plain_changes_the_process_quietly(
+    driver, cold, all_plain, opened, monkeypatch
+):
+    def refuses_one(launch):
+        if launch.kwargs["BLOCK"] == 1024:
+            raise plain.NotPlain("clusters")
+        return plain.bare_launch(launch)
+
+    monkeypatch.setattr(benches, "bare_launch", refuses_one)
+    kernel = copying(512, 1024, 2048)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(kernel)
+    assert [is_plain for is_plain, _ in opened] == [False]
+    assert cold.measured() == {512, 1024, 2048}
+    assert any(entry["pid"] != os.getpid() for entry in parts.entries())
+
+
+def test_memory_that_the_driver_does_not_share_goes_through_the_host(
+    driver, cold, all_plain, opened, monkeypatch
+):
+    def shared(call, configs, packer, through_host):
+        cargo = sending.cargo_of(call, configs, packer, through_host)
+        if through_host:
+            return cargo
+        blocks = tuple(replace(b, handle=bytes(64), path="") for b in cargo.freight.blocks)
+        return replace(cargo, freight=replace(cargo.freight, blocks=blocks))
+
+    monkeypatch.setattr(benches, "cargo_of", shared)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(copying(512, 1024))
+    assert [is_plain for is_plain, _ in opened] == [True]
+    assert cold.measured() == {512, 1024}
+
+
+def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
+    driver, cold, all_plain, opened, monkeypatch
+):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(copying(512, 1024))
+    assert [is_plain for is_plain, _ in opened] == [False]
+    assert cold.measured() == {512, 1024}
+
+
+def test_nothing_heavy_is_imported(driver):
+    packer = Packer()
+    packer.add(torch.zeros(N))
+    freight = packer.freight()
+    cargo = BareCargo(0, freight.blocks, ((0, 0),))
+    make = MakeStation(cargo, partial(bare_timer, 0, "cold", None), False, 16)
+    with Session(bare_parts.Probe(make)) as session:
+        imported = session.call("imported").value
+    assert [name for name in HEAVY if name in imported] == []
+    assert "whet.engine" not in imported
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, True),
+        ({"use_cuda_graph": True}, False),
+        ({"reset_to_zero": ["y_ptr"]}, False),
+        ({"restore_value": ["y_ptr"]}, False),
+        ({"pre_hook": parts.shift}, False),
+        ({"check": "agree"}, False),
+        ({"configs": [triton.Config({"BLOCK": 512}, pre_hook=parts.shift)]}, False),
+        ({"configs": [triton.Config({"BLOCK": 512}, num_ctas=2)]}, False),
+    ],
+)
+def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, options, expected):
+    own = {name: value for name, value in options.items() if name != "check"}
+    kernel = copying(512, **own)
+    del kernel.whet_timer
+    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)}, options.get("check"))
+    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
+    blocks = tuple(replace(block, device="cuda:0") for block in cargo.freight.blocks)
+    cargo = replace(cargo, freight=replace(cargo.freight, blocks=blocks))
+    assert plain.is_plain(call, kernel.configs, cargo) is expected
+
+
+def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver):
+    kernel = copying(512)
+    del kernel.whet_timer
+    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
+    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
+    assert not plain.is_plain(call, kernel.configs, cargo)
+    empty = replace(cargo, freight=replace(cargo.freight, blocks=()))
+    assert plain.is_plain(call, kernel.configs, empty)
+    for odd in ((1, 2), Wrapped(object, cargo.args[0])):
+        assert not plain.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
