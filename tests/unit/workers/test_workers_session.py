@@ -286,7 +286,7 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
     with Session(tasks.Counter, preload=["wave"]) as session:
         session.discard()
         own = str(session.call("pid").value)
-        assert tasks.eventually(lambda: len(tasks.children() - before) == 4)
+        assert tasks.eventually(lambda: len(tasks.children() - before) == 2 + KEPT)
         for pid in tasks.mentioning("_WHET_WORKER"):
             if str(pid) in tasks.children() - before - {own}:
                 os.kill(pid, signal.SIGKILL)
