@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.errors import BudgetError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_MOST = 1e12
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
@@ -33,6 +34,8 @@ class Budget:
             match = _PART.fullmatch(part.strip())
             unit = match[2] if match else ""
             amount = float(match[1]) if match else 0.0
+            if not amount < _MOST:
+                unit = ""
             if unit in _UNITS and amount > 0 and seconds is None:
                 seconds = amount * _UNITS[unit]
             elif unit in ("trial", "trials") and amount >= 1 and amount.is_integer() and not trials:

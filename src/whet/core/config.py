@@ -79,9 +79,12 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}") from None
         if not isinstance(values, dict):
-            raise SpaceError(f"a config is a JSON object, not {text[:60]}")
+            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}")
         return cls(values)
 
     @property
@@ -96,7 +99,9 @@ class Config(Mapping[str, Value]):
     @property
     def id(self) -> str:
         if self._id is None:
-            self._id = hashlib.blake2b(self.json.encode(), digest_size=8).hexdigest()
+            # Text from elsewhere may hold what is no character; it must still have an id.
+            data = self.json.encode(errors="surrogatepass")
+            self._id = hashlib.blake2b(data, digest_size=8).hexdigest()
         return self._id
 
     def replace(self, **changes: Any) -> Config:

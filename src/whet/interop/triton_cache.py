@@ -182,7 +182,7 @@ def _read_file(path: Path, options: ReadOptions) -> Finding:
     try:
         tried = tuple(_tried(one) for one in timings)
         named = FrozenMap(_named(key, options.names, path))
-    except (SpaceError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (SpaceError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(
             f"{path} has a config or timing that cannot be read: {error}"[:300]
         ) from None

@@ -235,6 +235,11 @@ class SqliteStore(Store):
                 yield self._connection()
             except (sqlite3.Error, sqlite3.Warning) as error:
                 raise store_error(self._path, error) from error
+            except UnicodeEncodeError as error:
+                raise StoreError(
+                    f"store {self._path} cannot hold {error.object!r}, which is no text; "
+                    "name it in valid UTF-8"
+                ) from None
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
