@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whet.core.decoding import number, whole
 from whet.core.errors import BudgetError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -72,4 +73,8 @@ class Budget:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Budget:
-        return cls(data["seconds"], data["trials"])
+        seconds, trials = data["seconds"], data["trials"]
+        return cls(
+            None if seconds is None else number(data, "seconds"),
+            None if trials is None else whole(data, "trials"),
+        )

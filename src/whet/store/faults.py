@@ -32,11 +32,17 @@ _WORDS = {
 }
 
 
-def store_error(path: Path, error: sqlite3.Error | sqlite3.Warning | OSError) -> StoreError:
+Fault = sqlite3.Error | sqlite3.Warning | OSError | UnicodeDecodeError
+
+
+def store_error(path: Path, error: Fault) -> StoreError:
     """`store /x/store.db is locked by another process (database is locked); wait for …`"""
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return StoreError(f"store {path} cannot be used ({reason}); choose another with --store")
+    if isinstance(error, UnicodeDecodeError):  # SQLite's own words, which quote what is damaged
+        what, remedy = _WORDS[sqlite3.SQLITE_CORRUPT]
+        return StoreError(f"store {path} {what} (its schema is no text); {remedy}")
     what, remedy = _WORDS.get(result_code(error), ("failed", f"try again, {_ELSEWHERE}"))
     return StoreError(f"store {path} {what} ({error}); {remedy}")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
+from whet.core.decoding import number, text
 from whet.core.errors import StoreError, WhetError
 from whet.core.miss import Miss
 from whet.core.run import Run
@@ -20,17 +21,17 @@ from whet.core.workload import Workload
 
 Row = tuple[Any, ...]
 
+# Nothing runs in a millionth of a nanosecond, and nobody waits for thirty years.
+_SHORTEST_NS, _LONGEST_NS = 1e-6, 1e18
+
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 _load = json.JSONDecoder().decode
 
 
 def usable_median(trial: Trial) -> float | None:
-    """The median a trial can be ranked by: None without samples, and for NaN."""
-    timing = trial.timing
-    if timing is None or (not timing.samples and timing.foreign is None):
-        return None
-    median = timing.median_ns
-    return None if median != median else median
+    """The median a trial can be ranked by: None without samples, and for what is no time."""
+    median = trial.median_ns
+    return float(median) if median is not None and _SHORTEST_NS < median < _LONGEST_NS else None
 
 
 def trial_values(trial: Trial) -> Row:
@@ -60,23 +61,34 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
 
     A row that cannot be read raises: to leave it out could silently change which config is best.
     """
-    n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row
+    n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row[:12]
+    columns = {"id": id_, "created": created, "run": run_id, "error": error}
     try:
-        return Trial(
+        trial = Trial(
             workload_id=workload_id,
             config=Config.from_json(config),
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
             cost=Cost.from_json(_load(cost)),
             facts=frozen_values(_load(facts)),
-            error=error,
-            limit=None if limit is None else Limit(**_load(limit)),
-            run_id=run_id,
-            created=created,
-            id=id_,
+            error=text(columns, "error"),
+            limit=None if limit is None else Limit.from_json(_load(limit)),
+            run_id=text(columns, "run"),
+            created=number(columns, "created"),
+            id=text(columns, "id"),
         )
+        _check_copies(trial, *row[12:])
+        return trial
     except _UNREADABLE as reason:
         raise _bad_row("trial", n, location, reason) from reason
+
+
+def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None:
+    """What is searched by is kept twice, so that damage to either shows."""
+    if trial.config.id != config_id:
+        raise ValueError(f"the config is not {config_id}")
+    if usable_median(trial) != median_ns:
+        raise ValueError(f"the median is not {median_ns}")
 
 
 def workload_of(row: Row, location: str) -> Workload:
@@ -126,7 +138,16 @@ def miss_of(row: Row, location: str) -> Miss:
         raise _bad_row("missed", n, location, reason) from reason
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+    WhetError,
+)
 
 
 def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:

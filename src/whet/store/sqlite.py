@@ -14,6 +14,7 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
+from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -233,7 +234,7 @@ class SqliteStore(Store):
         with LOCK:
             try:
                 yield self._connection()
-            except (sqlite3.Error, sqlite3.Warning) as error:
+            except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
                 raise store_error(self._path, error) from error
             except UnicodeEncodeError as error:
                 raise StoreError(
@@ -281,7 +282,15 @@ class SqliteStore(Store):
 
     def _best(self, db: sqlite3.Connection, workload_id: str) -> Trial | None:
         row = db.execute(sql.BEST_TRIAL, {"workload": workload_id}).fetchone()
-        return None if row is None else trial_of(row, workload_id, self.location)
+        if row is None:
+            return None
+        best = trial_of(row, workload_id, self.location)
+        if best.status is not Status.OK:
+            raise StoreError(
+                f"store {self.location} is damaged: trial row {row[0]} is listed as one that works "
+                f"and says {best.status}; restore the store from a backup"
+            )
+        return best
 
     def _summary(self, db: sqlite3.Connection, row: Row) -> WorkloadSummary:
         n, body, trials, configs, ok, active = row
