@@ -208,8 +208,13 @@ def _debugging() -> bool:
 def _say(text: str, code: int, error: Exception) -> int:
     if _debugging():
         traceback.print_exception(error)
-    print(f"whet: {' '.join(text.split())}", file=sys.stderr)
+    print(f"whet: {_printable(' '.join(text.split()))}", file=sys.stderr)
     return code
+
+
+def _printable(text: str) -> str:
+    """A message may quote a stranger's file, which must not steer the terminal."""
+    return "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in text)
 
 
 def _usage_text(error: Any) -> str:

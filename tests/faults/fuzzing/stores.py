@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fuzzing.places import folder, written
 from fuzzing.target import Target, WrongAnswerError
-
 from whet.autotuner import cache as config_cache
 from whet.core.config import Config
 from whet.core.errors import BundleError, StoreError
@@ -28,9 +28,9 @@ from whet.core.trial import Limit, Trial
 from whet.engine.ranks import agreement
 from whet.engine.ranks.board import BoardLostError
 from whet.engine.untuned.models import KeptModel, ModelError, read_model
+from whet.learn.columns import Columns
 from whet.learn.costmodel import CostModel
 from whet.learn.plain_trees import PlainTrees
-from whet.learn.columns import Columns
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.store import rows as kept
 from whet.store.bundles.bundle import open_bundle
@@ -288,7 +288,9 @@ def _shelf(data: bytes) -> None:
 
 
 def _shelf_seeds() -> list[bytes]:
-    return [PackedKernel(KEY, {"name": "matmul", "shared": 0}, {"cubin": b"\x7fELF"}).record().encode()]
+    return [
+        PackedKernel(KEY, {"name": "matmul", "shared": 0}, {"cubin": b"\x7fELF"}).record().encode()
+    ]
 
 
 def _model(data: bytes) -> None:
@@ -338,7 +340,13 @@ def _cached_config(data: bytes) -> None:
         config_cache._read(written("config.json", data))
 
 
-_CACHED = {"v": 1, "kernel_type": "gemm", "problem_size": [64, 64], "device": "0", "config": {"BM": 1}}
+_CACHED = {
+    "v": 1,
+    "kernel_type": "gemm",
+    "problem_size": [64, 64],
+    "device": "0",
+    "config": {"BM": 1},
+}
 
 
 def _report(data: bytes) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from fuzzing.places import written
 from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
-
 from whet.core.config import Config
 from whet.core.device import Device, Limits
 from whet.core.errors import UsageError

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fuzzing.places import folder, written
 from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
-
 from whet.cli.keys import read_keys
 from whet.cli.store import _bytes as typed_bytes
 from whet.cli.store import _seconds as typed_seconds
@@ -94,14 +94,14 @@ def _space(data: bytes) -> None:
     for config in space.sample(np.random.default_rng(0), 5):
         if space.explain(config) is not None:
             raise WrongAnswerError(f"{config} was drawn and is not valid")
-    space.id, space.columns, repr(space)  # noqa: B018
+    space.id, space.columns, repr(space)
 
 
 def _config(data: bytes) -> None:
     config = Config.from_json(data.decode(errors="replace"))
     if Config.from_json(config.json).id != config.id:
         raise WrongAnswerError("it comes back as another config")
-    str(config), hash(config), config.id  # noqa: B018
+    str(config), hash(config), config.id
 
 
 def _budget(data: bytes) -> None:
