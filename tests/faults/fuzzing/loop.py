@@ -16,7 +16,7 @@ from fuzzing.mutation import mutator
 from fuzzing.target import Crash, Target, attempt
 
 # Tracing costs several times what it watches, so that only one input in so many is traced.
-TRACED = 6
+TRACED = 10
 LARGEST_CORPUS = 2_000
 
 

@@ -94,7 +94,9 @@ def _check_best(best: Trial | None, trials: list[Trial]) -> None:
         return
     _check_trial(best)
     ns = best.median_ns
-    if best.status is not Status.OK or ns is None or not math.isfinite(ns) or not 0 < ns < 1e17:
+    timed = ns is not None and math.isfinite(ns) and ns > 0
+    # What somebody else's file only names as the choice has no timing at all.
+    if best.status is not Status.OK or not (timed or best.timing is None):
         raise WrongAnswerError(f"the best is {best.status} and takes {ns} ns")
     if all(best.id != trial.id for trial in trials):
         raise WrongAnswerError("the best is not among the trials")

@@ -243,11 +243,11 @@ TARGETS = (
     ),
     Target(
         "table-kernel-tuner", _reader("convolution-A100.json"), lambda: _dumped(_KERNEL_TUNER),
-        (UsageError,), ("replay",), "json", _WORDS, 60_000,
+        (UsageError,), ("replay",), "json", _WORDS, 40_000,
     ),
     Target(
         "table-t4", _reader("gemm-A100.json"), lambda: _dumped(_T4), (UsageError,), ("replay",),
-        "json", _WORDS, 60_000,
+        "json", _WORDS, 40_000,
     ),
     *(
         Target(

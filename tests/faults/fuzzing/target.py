@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
@@ -42,7 +43,7 @@ class Target:
 
     `shape` is how inputs are built, the same for all: from `seeds`, valid ones, and `words`, what
     its grammar knows. `watched` are the parts of whet whose lines guide the loop. `per_million` is
-    its share of a million inputs, by its speed. `forbidden` are audit events that nothing may raise.
+    its share of a million inputs, by its speed. `forbidden` are audit events that make it a crash.
     """
 
     name: str
@@ -86,6 +87,8 @@ def _crash(error: BaseException, data: bytes) -> Crash:
     ours = [frame for frame in frames if "/whet/" in frame.filename] or frames
     last = ours[-1] if ours else None
     place = "" if last is None else f" in {Path(last.filename).stem}.{last.name}"
+    if isinstance(error, WrongAnswerError):
+        place = f": {re.split(r'[^a-z ]', str(error), maxsplit=1)[0].strip()}"
     text = "".join(traceback.format_exception(error))[-3000:]
     return Crash(f"{type(error).__name__}{place}", data, text)
 

@@ -209,7 +209,7 @@ TARGETS = (
     Target(
         "constraint", _constraint,
         lambda: [text.encode(errors="surrogateescape") for text in _EXPRESSIONS],
-        (SpaceError,), ("core/space",), "text", (*_TOKENS, *ESCAPES), 60_000,
+        (SpaceError,), ("core/space",), "text", (*_TOKENS, *ESCAPES), 45_000,
         (*RUNS_CODE, "open", "import"),
     ),
     Target(
