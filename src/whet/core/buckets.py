@@ -95,7 +95,8 @@ def _checked(name: str, bucket: Any) -> Bucket:
 
 
 def _is_positive(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < value < _LARGEST
+    is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and bool(0 < value < _LARGEST)
 
 
 def _said(name: str, bucket: Callable[[Any], Value], value: Any) -> Value:

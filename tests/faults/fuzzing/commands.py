@@ -24,25 +24,27 @@ _SERVED = "E=8,N=4096,device_name=NVIDIA_H200.json"
 _FILES = ("results.db", "other.db", "b.whet", "table.whet.json", _SERVED, "x.json", "no.py")
 _COMMANDS = (
     "best", "trials", "cost", "diff", "verify", "tune", "record", "precompile", "replay", "pareto",
-    "compare-searches", "pack", "unpack", "import", "export", "store", "settings", "run", "ls", "gc",
-    "merge", "vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python", "demo",
+    "compare-searches", "pack", "unpack", "import", "export", "store", "settings", "run", "ls",
+    "gc", "merge", "vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python", "demo",
 )  # fmt: skip
 _OPTIONS = (
     "--all", "--all-workloads", "--arch", "--best-only", "--binaries", "--block-shape", "--budget",
     "--configs", "--cpu", "--device", "--down", "--dry-run", "--dtype", "--e-key", "--evals",
     "--exit-code", "--extra", "--fail-over", "--flops", "--force", "--function", "--help", "--jobs",
     "--json", "--k-key", "--kernel", "--key", "--keys", "--l2", "--l2-bytes", "--limit", "--list",
-    "--m-key", "--max-configs", "--max-leaves", "--max-size", "--missed", "--n", "--n-key", "--names",
-    "--older-than", "--other-toolchains", "--out", "--param", "--per-channel-quant", "--quiet",
-    "--record", "--repeats", "--run", "--runs", "--samples", "--search", "--seed", "--status",
-    "--store", "--style", "--superseded", "--timeline", "--toolchain", "--top", "--transfer",
-    "--triton", "--version", "--where", "--workload", "--workloads", "--bundle", "-h", "-q", "--",
+    "--m-key", "--max-configs", "--max-leaves", "--max-size", "--missed", "--n", "--n-key",
+    "--names", "--older-than", "--other-toolchains", "--out", "--param", "--per-channel-quant",
+    "--quiet", "--record", "--repeats", "--run", "--runs", "--samples", "--search", "--seed",
+    "--status", "--store", "--style", "--superseded", "--timeline", "--toolchain", "--top",
+    "--transfer", "--triton", "--version", "--where", "--workload", "--workloads", "--bundle",
+    "-h", "-q", "--",
 )  # fmt: skip
 _VALUES = (
-    *_FILES, "matmul", "softmax", "M=64", "M=64,N=32", "M", "0", "1", "-1", "3", "1e9", "nan", "30s",
-    "2trials", "30d", "1G", "random", "auto", "grid", "ok", "build_error", "cold", "table", "tree",
-    "vllm-moe", "triton", "python", "kernel-tuner", "sm_90", "sqlite:///results.db", ":memory:", "", ".",
-    "no.py:blur", "table.whet.json:x", "=", "a=b=c", "[128,128]", "cc=gcc 12.2.0", "3.5.1", "f32",
+    *_FILES, "matmul", "softmax", "M=64", "M=64,N=32", "M", "0", "1", "-1", "3", "1e9", "nan",
+    "30s", "2trials", "30d", "1G", "random", "auto", "grid", "ok", "build_error", "cold",
+    "table", "tree", "vllm-moe", "triton", "python", "kernel-tuner", "sm_90",
+    "sqlite:///results.db", ":memory:", "", ".", "no.py:blur", "table.whet.json:x", "=",
+    "a=b=c", "[128,128]", "cc=gcc 12.2.0", "3.5.1", "f32",
 )  # fmt: skip
 _LINES = (
     "best matmul", "best matmul --where M=64 --json", "trials matmul --status ok --json",
@@ -62,11 +64,11 @@ _TOO_LONG = ("demo", "replay", "pareto", "compare-searches", "record", "run", "p
 def _pristine() -> Path:
     place = folder() / "pristine"
     place.mkdir()
-    (place / "results.db").write_bytes(stores._sqlite_file())
-    (place / "other.db").write_bytes(stores._sqlite_file())
-    (place / "b.whet").write_bytes(stores._bundle_bytes())
-    (place / "table.whet.json").write_bytes(tables._own_seeds()[1])
-    (place / _SERVED).write_text(json.dumps(tables._SERVING))
+    (place / "results.db").write_bytes(stores.sqlite_file())
+    (place / "other.db").write_bytes(stores.sqlite_file())
+    (place / "b.whet").write_bytes(stores.bundle_bytes())
+    (place / "table.whet.json").write_bytes(tables.own_seeds()[1])
+    (place / _SERVED).write_text(json.dumps(tables.SERVING))
     (place / "x.json").write_text("[1")
     return place
 
@@ -114,8 +116,8 @@ def _command_line(data: bytes) -> None:
         code = main(arguments)
         sys.stdout.flush()
         sys.stderr.flush()
-    said = err.buffer.getvalue().decode()  # type: ignore[attr-defined]
-    text = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    said = err.buffer.getvalue().decode()
+    text = out.buffer.getvalue().decode()
     if code not in (0, 1, 2) or "Traceback" in said:
         raise WrongAnswerError(f"exit code {code}: {said[-600:]}")
     if code == 0 and "--json" in arguments and text.startswith(("{", "[")):
@@ -126,7 +128,8 @@ def _command_line(data: bytes) -> None:
 
 TARGETS = (
     Target(
-        "command-line", _command_line, lambda: [line.replace(" ", "\0").encode() for line in _LINES],
+        "command-line", _command_line,
+        lambda: [line.replace(" ", "\0").encode() for line in _LINES],
         (), ("cli/",), "words", (*_COMMANDS, *_OPTIONS, *_VALUES), 15_000,
         ("os.system", "subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"),
     ),

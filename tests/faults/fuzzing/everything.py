@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fuzzing import commands, stores, tables, texts
+from fuzzing import commands, kept, stores, tables, texts
 from fuzzing.target import Target
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for target in (*tables.TARGETS, *texts.TARGETS, *stores.TARGETS, *commands.TARGETS)
+    for module in (tables, texts, stores, kept, commands)
+    for target in module.TARGETS
 }
 
 

@@ -19,9 +19,9 @@ _NUMBERS = (
     2**63, -(2**63) - 1, 2**64, 10**25, 10**400, 2**1100, float("inf"), float("-inf"), float("nan"),
 )  # fmt: skip
 _TEXTS = (
-    "", " ", "\0", "\ud800", "\udcff", "\x1b[31m", "\u202e", "é", "𝔸", "a" * 300, "../../etc/passwd",
-    "%s%n", "{0}", "{a.__class__}", "__class__", "1e999", "0x10", "1_0", "١", "none", "NaN", "null",
-    "\n", "x\ny", "-", "--", "=", ",", "true", "9" * 5000,
+    "", " ", "\0", "\ud800", "\udcff", "\x1b[31m", "\u202e", "é", "𝔸", "a" * 300,
+    "../../etc/passwd", "%s%n", "{0}", "{a.__class__}", "__class__", "1e999", "0x10", "1_0",
+    "١", "none", "NaN", "null", "\n", "x\ny", "-", "--", "=", ",", "true", "9" * 5000,
 )  # fmt: skip
 _DEEP = "@deep@"
 _NESTED = json.dumps(_DEEP)

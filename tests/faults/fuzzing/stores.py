@@ -18,30 +18,21 @@ import numpy as np
 
 from fuzzing.places import folder, written
 from fuzzing.target import Target, WrongAnswerError
-from whet.autotuner import cache as config_cache
 from whet.core.config import Config
 from whet.core.errors import BundleError, StoreError
 from whet.core.miss import Argument, Miss
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.core.trial import Limit, Trial
-from whet.engine.ranks import agreement
-from whet.engine.ranks.board import BoardLostError
-from whet.engine.untuned.models import KeptModel, ModelError, read_model
-from whet.learn.columns import Columns
-from whet.learn.costmodel import CostModel
-from whet.learn.plain_trees import PlainTrees
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.store import rows as kept
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
-from whet.targets.triton.packed.shelf import BinaryError, FolderShelf, PackedKernel
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
-from whet.workers.report import Garbled, read_report
 
 KEY = "ab" * 16
 _WORKLOADS = (a_workload(key={"M": 64}), a_workload(key={"M": 4096}), a_workload(kernel="softmax"))
-_WORDS = (
+WORDS = (
     "ok", "build_error", "finished", "running", "clean", "cold", "samples_ns", "timing", "config",
     "status", "foreign", "median_ns", "low_ns", "high_ns", "source", "standing", "trials", "runs",
     "workload", "id", "device", "limits", "key", "cost", "work_s", "best", "first", "created",
@@ -122,7 +113,7 @@ def _check_store(store: Store) -> None:
 
 
 @cache
-def _sqlite_file() -> bytes:
+def sqlite_file() -> bytes:
     path = folder() / "seed.db"
     _fill(SqliteStore(path)).close()
     with sqlite3.connect(path) as db:
@@ -136,7 +127,7 @@ _PATCH = struct.Struct("<IB")
 
 def _store_file(data: bytes) -> None:
     """Patches of a whole store: five bytes each, where and what; a last odd byte cuts it short."""
-    body = bytearray(_sqlite_file())
+    body = bytearray(sqlite_file())
     whole = len(data) // _PATCH.size * _PATCH.size
     for place, value in _PATCH.iter_unpack(data[:whole]):
         body[place % len(body)] = value
@@ -155,7 +146,7 @@ def _store_file(data: bytes) -> None:
 
 
 def _patches() -> list[bytes]:
-    size = len(_sqlite_file())
+    size = len(sqlite_file())
     places = [100, 105, *range(4096, size, size // 40)]
     return [_PATCH.pack(place, 7) for place in places] + [b"\x80", b"\x10"]
 
@@ -192,7 +183,8 @@ def _column(value: Any) -> Any:
 def _row_seeds() -> list[bytes]:
     trial = a_trial(_WORKLOADS[0], {"BM": 2, "tile": (1, 2)}, 20.0, limit=Limit("run_s", 3.0))
     timing = trial.timing
-    assert timing is not None and trial.limit is not None
+    assert timing is not None
+    assert trial.limit is not None
     columns = [
         1, "id", "ok", 5.0, "run", dict(trial.config), trial.cost.to_json(), dict(trial.facts),
         trial.limit.to_json(), timing.meta_json(), list(timing.samples), "", trial.config.id, 20.0,
@@ -212,7 +204,7 @@ def _timeline(data: bytes) -> None:
 
 
 @cache
-def _bundle_bytes() -> bytes:
+def bundle_bytes() -> bytes:
     class Binaries:
         def keys(self) -> list[str]:
             return [KEY]
@@ -272,7 +264,7 @@ def _forged_bundle(data: bytes) -> None:
 
 
 def _forged_seeds() -> list[bytes]:
-    with zipfile.ZipFile(io.BytesIO(_bundle_bytes())) as archive:
+    with zipfile.ZipFile(io.BytesIO(bundle_bytes())) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(files.pop("manifest.json"))
     entries = {
@@ -283,96 +275,14 @@ def _forged_seeds() -> list[bytes]:
     return [json.dumps({"manifest": manifest, "entries": entries}).encode()]
 
 
-def _shelf(data: bytes) -> None:
-    written(f"shelf/{KEY}/cubin", b"\x7fELF")
-    written(f"shelf/{KEY}/metadata.json", data)
-    FolderShelf(folder() / "shelf").get(KEY)
-
-
-def _shelf_seeds() -> list[bytes]:
-    return [
-        PackedKernel(KEY, {"name": "matmul", "shared": 0}, {"cubin": b"\x7fELF"}).record().encode()
-    ]
-
-
-def _model(data: bytes) -> None:
-    model = read_model(data.decode(errors="replace")).model
-    configs = [Config(BM=16, BN=32), Config(BM=64, BN="x"), Config()]
-    for key in ({"M": 64}, {"M": "x", "K": None}, {}):
-        model.predict(key, configs)
-
-
-def _model_seeds() -> list[bytes]:
-    columns = Columns.from_json(
-        {
-            "keys": ["M"],
-            "parameters": [["BM", [16, 32, 64]], ["BN", [32, "x"]]],
-            "extras": [],
-            "sums": [[[-1, 0]], [[0, -1]], [[0, 0]], [[-1, 1]]],
-        }
-    )
-    width = columns.width
-    trees = PlainTrees.from_json(
-        {
-            "width": width, "roots": [0, 3], "features": [0, -1, -1, 1, -1, -1],
-            "numbers": [1.5, 0.1, 0.2, 3.5, 0.3, 0.4], "rights": [2, 5],
-        }
-    )  # fmt: skip
-    kept_model = KeptModel("matmul", {"w": 3}, CostModel(columns, trees, None))
-    return [kept_model.to_text().encode()]
-
-
-def _note(data: bytes) -> None:
-    note = agreement._note(data.decode(errors="replace"))
-    if note is not None:
-        note.text()
-
-
-def _note_seeds() -> list[bytes]:
-    best = a_trial(_WORKLOADS[0], {"BM": 1}, 20.0, id="t")
-    agreed = agreement.Agreed(1, best, (Config(BM=2),), "because")
-    return [agreement._Note(2, 1, agreed).text().encode(), agreement._Note(1, 0).text().encode()]
-
-
-def _cached_config(data: bytes) -> None:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        config_cache._read(written("config.json", data))
-
-
-_CACHED = {
-    "v": 1,
-    "kernel_type": "gemm",
-    "problem_size": [64, 64],
-    "device": "0",
-    "config": {"BM": 1},
-}
-
-
-def _report(data: bytes) -> None:
-    report = read_report(data)
-    str(report.summary), sum(report.stages.values())
-
-
-def _report_seeds() -> list[bytes]:
-    import pickle
-
-    value, error = pickle.dumps({"a": 1}), pickle.dumps(ValueError("no such tile"))
-    return [
-        pickle.dumps((True, value, None, "", "", "", 0.5, {"compile": 0.25}, False), protocol=5),
-        pickle.dumps((False, b"", error, "ValueError", "no", "trace", 1.5, {}, True), protocol=5),
-    ]
-
-
 def _same(seeds: Callable[[], bytes]) -> Callable[[], list[bytes]]:
     return lambda: [seeds()]
 
 
 TARGETS = (
     Target(
-        "store-rows", _row, _row_seeds, (StoreError,), ("store/rows", "core/"), "json", _WORDS, 60_000
+        "store-rows", _row, _row_seeds, (StoreError,), ("store/rows", "core/"), "json", WORDS,
+        60_000,
     ),
     Target(
         "store-file", _store_file, _patches, (StoreError,), ("store/",), per_million=12_000,
@@ -383,30 +293,11 @@ TARGETS = (
         per_million=20_000,
     ),
     Target(
-        "bundle", _bundle, _same(_bundle_bytes), (BundleError,), ("store/bundles",),
+        "bundle", _bundle, _same(bundle_bytes), (BundleError,), ("store/bundles",),
         per_million=15_000,
     ),
     Target(
         "bundle-forged", _forged_bundle, _forged_seeds, (BundleError,), ("store/bundles", "core/"),
-        "json", _WORDS, 30_000,
-    ),
-    Target(
-        "shelf", _shelf, _shelf_seeds, (BinaryError,), ("targets/triton/packed/shelf",), "json",
-        ("metadata", "files", "cubin", "bytes", "sha256", "key", KEY), 15_000,
-    ),
-    Target(
-        "cost-model", _model, _model_seeds, (ModelError,), ("learn/", "engine/untuned/models"),
-        "json", ("columns", "trees", "roots", "rights", "numbers", "features", "sums"), 40_000,
-    ),
-    Target(
-        "rank-note", _note, _note_seeds, (BoardLostError,), ("engine/ranks", "core/"), "json",
-        (*_WORDS, "generation", "rank", "agreed", "equals", "reason"), 20_000,
-    ),
-    Target(
-        "cached-config", _cached_config, lambda: [json.dumps(_CACHED).encode()], (),
-        ("autotuner/cache",), "json", ("config", "v", "problem_size"), 10_000,
-    ),
-    Target(
-        "worker-report", _report, _report_seeds, (Garbled,), ("workers/report",), per_million=20_000
+        "json", WORDS, 30_000,
     ),
 )  # fmt: skip

@@ -141,7 +141,7 @@ def _dumped(*values: Any) -> list[bytes]:
     return [json.dumps(value).encode() for value in values]
 
 
-def _own_seeds() -> list[bytes]:
+def own_seeds() -> list[bytes]:
     return _dumped(table_json(_a_table(None)), table_json(_a_table(_DECLARED)))
 
 
@@ -184,7 +184,7 @@ _TILE = {
     "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4,
     "num_stages": 3,
 }  # fmt: skip
-_SERVING = {"triton_version": "3.5.1", "1": _TILE, "64": {**_TILE, "num_warps": 8}}
+SERVING = {"triton_version": "3.5.1", "1": _TILE, "64": {**_TILE, "num_warps": 8}}
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "vllm-moe": (
         "E=8,N=4096,device_name=NVIDIA_H200.json",
@@ -233,12 +233,12 @@ _CODE = (
 
 TARGETS = (
     Target(
-        "table", _reader("m.whet.json"), _own_seeds, (UsageError,), ("replay", "core/"), "json",
+        "table", _reader("m.whet.json"), own_seeds, (UsageError,), ("replay", "core/"), "json",
         _WORDS, 50_000,
     ),
     Target(
         "table-zipped", _reader("m.whet.json.gz"),
-        lambda: [gzip.compress(seed, mtime=0) for seed in _own_seeds()],
+        lambda: [gzip.compress(seed, mtime=0) for seed in own_seeds()],
         (UsageError,), ("replay",), per_million=40_000,
     ),
     Target(
@@ -253,7 +253,7 @@ TARGETS = (
         Target(
             format_, _named(format_),
             lambda names=names: [  # type: ignore[misc]
-                f"{name}\n{json.dumps(_SERVING)}".encode() for name in names
+                f"{name}\n{json.dumps(SERVING)}".encode() for name in names
             ],
             (UsageError,), ("interop",), "lines", _SERVED_WORDS, 20_000,
             tuple(event for event in RUNS_CODE if event != "os.remove"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import unicodedata  # Python would import it for a name that is not ASCII
+import unicodedata  # noqa: F401 - Python imports it for a name that is not ASCII
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,20 +42,22 @@ ESCAPES = (
     "eval('1')", "exec('1')", "compile('1','','eval')", "globals()", "vars()", "getattr(a,'real')",
     "(lambda: a)()", "lambda: a", "[x for x in (1, a)]", "{x for x in (1, a)}", "(x for x in (a,))",
     "{a: 1 for a in (1,)}", "{**a}", "[*s]", "max(*s)", "max(a, key=len)", "max(a, default=1)",
-    "(a := 5)", "await a", "(yield a)", "a if a else (yield)", "a ** a ** a ** a ** a", "9**9**9**9",
-    "2 ** 100000000 > a", "a << 100000000", "1 << a << a << 99999", "(a << 4096) << 4096",
-    "'x' * 1000000000 == s", "s * 1000000000", "t * 1000000000", "(a,) * 1000000000", "[a] * 10**9",
-    "10**9 * t", "s + s + s == 'x' * 10**9", "a == 1e999", "a == 1j", "a == b'x'", "a == ...",
-    "a is 1", "a is not None", "(" * 100 + "a" + ")" * 100, "-" * 1500 + "a", "not " * 400 + "a",
-    "[" * 300 + "a" + "]" * 300, "a" + "+a" * 900, "a" + " and a" * 300, "a" + "[0]" * 500,
-    "a if a else " * 150 + "a", "len(s) ** len(s) ** 999", "sum((2**4000,) * 1)", "round(a, -10**9)",
-    "round(f, 10**9)", "int('9' * 5000)", "int(s)", "int(1e308) ** 40 > a", "lcm(2**4000, 3**2500)",
-    "abs", "abs == a", "max", "s[0:1]", "s[::-1]", "t[10**30]", "s['a']", "index(t, a)",
-    "index(s, 'x')", "all(s)", "sum(s)", "sum(t, ())", "min(())", "log2(b)", "log2(2**5000) > a",
-    "f ** -1e308 > a", "b ** -1", "b ** 0.5 > a", "a % 0", "a // 0", "1 / b", "a\x00", "a;b", "a\nb",
-    "a #", "a=1", "print(a)", "a.b = 1", "del a", "import os", "a @ b", "~s", "-s", "+t", "\ud800",
-    "s == '\\ud800'", "s == '\\N{SNOWMAN}'", "\uff41", "a \u2264 1", "0x" + "f" * 900 + " > a",
-    "9" * 1900 + " > a", "1_000 > a", "0b1 > a", "1e400 > a", "'" + "\\x41" * 400 + "' == s",
+    "(a := 5)", "await a", "(yield a)", "a if a else (yield)", "a ** a ** a ** a ** a",
+    "9**9**9**9", "2 ** 100000000 > a", "a << 100000000", "1 << a << a << 99999",
+    "(a << 4096) << 4096", "'x' * 1000000000 == s", "s * 1000000000", "t * 1000000000",
+    "(a,) * 1000000000", "[a] * 10**9", "10**9 * t", "s + s + s == 'x' * 10**9", "a == 1e999",
+    "a == 1j", "a == b'x'", "a == ...", "a is 1", "a is not None", "(" * 100 + "a" + ")" * 100,
+    "-" * 1500 + "a", "not " * 400 + "a", "[" * 300 + "a" + "]" * 300, "a" + "+a" * 900,
+    "a" + " and a" * 300, "a" + "[0]" * 500, "a if a else " * 150 + "a",
+    "len(s) ** len(s) ** 999", "sum((2**4000,) * 1)", "round(a, -10**9)", "round(f, 10**9)",
+    "int('9' * 5000)", "int(s)", "int(1e308) ** 40 > a", "lcm(2**4000, 3**2500)", "abs",
+    "abs == a", "max", "s[0:1]", "s[::-1]", "t[10**30]", "s['a']", "index(t, a)",
+    "index(s, 'x')", "all(s)", "sum(s)", "sum(t, ())", "min(())", "log2(b)",
+    "log2(2**5000) > a", "f ** -1e308 > a", "b ** -1", "b ** 0.5 > a", "a % 0", "a // 0",
+    "1 / b", "a\x00", "a;b", "a\nb", "a #", "a=1", "print(a)", "a.b = 1", "del a", "import os",
+    "a @ b", "~s", "-s", "+t", "\ud800", "s == '\\ud800'", "s == '\\N{SNOWMAN}'", "\uff41",
+    "a \u2264 1", "0x" + "f" * 900 + " > a", "9" * 1900 + " > a", "1_000 > a", "0b1 > a",
+    "1e400 > a", "'" + "\\x41" * 400 + "' == s",
 )  # fmt: skip
 _EXPRESSIONS = (
     "a % 2 == 0", "a * b <= 64 and s != 'row'", "s in ('row', 'col')", "t[0] < t[1] or a == 8",
@@ -90,7 +92,7 @@ def _space(data: bytes) -> None:
     parameters, constraints = given.get("parameters"), given.get("constraints", [])
     if not isinstance(parameters, dict | list) or not isinstance(constraints, list):
         return
-    space = Space(parameters, constraints)  # type: ignore[arg-type]
+    space = Space(parameters, constraints)
     for config in space.sample(np.random.default_rng(0), 5):
         if space.explain(config) is not None:
             raise WrongAnswerError(f"{config} was drawn and is not valid")
@@ -197,13 +199,13 @@ _AMOUNTS = (
 _NAMES = tuple(f"WHET_{name.upper()}=" for name in SETTINGS)
 _TTIR = (Path(__file__).parent / "sample.ttir").read_bytes
 _TTIR_WORDS = (
-    "tt.load", "tt.store", "tt.atomic_rmw", "tt.func public @k(", "tt.func private @f(", "tt.call @f",
-    "scf.for", "scf.if", "scf.yield", "scf.while", "scf.condition", "cf.br ^bb1(", "^bb1(", "tt.return",
-    "%arg0", "%0", "%0:2", "%0#1", " = ", " : ", "->", "{", "}", "(", ")", "!tt.ptr<f32>", "iter_args(",
-    "loc(#loc)", '"tt.reduce"(', "%1:99999999", "%0#99999999", "tt.addptr", "arith.select", '"', "<",
+    "tt.load", "tt.store", "tt.atomic_rmw", "tt.func public @k(", "tt.func private @f(",
+    "tt.call @f", "scf.for", "scf.if", "scf.yield", "scf.while", "scf.condition", "cf.br ^bb1(",
+    "^bb1(", "tt.return", "%arg0", "%0", "%0:2", "%0#1", " = ", " : ", "->", "{", "}", "(", ")",
+    "!tt.ptr<f32>", "iter_args(", "loc(#loc)", '"tt.reduce"(', "%1:99999999", "%0#99999999",
+    "tt.addptr", "arith.select", '"', "<",
 )  # fmt: skip
 _VALUES = (UsageError,)
-_ = unicodedata
 
 TARGETS = (
     Target(
@@ -218,7 +220,8 @@ TARGETS = (
             json.dumps({"parameters": _PARAMETERS, "constraints": ["a * 2 > b"]}).encode(),
             json.dumps({"parameters": [{"a": 1, "b": 2}, {"a": 2}], "constraints": []}).encode(),
         ],
-        (SpaceError,), ("core/space",), "json", ("parameters", "constraints", *_EXPRESSIONS), 20_000,
+        (SpaceError,), ("core/space",), "json", ("parameters", "constraints", *_EXPRESSIONS),
+        20_000,
     ),
     Target(
         "config", _config, lambda: [b'{"BM": 64, "tile": [1, [2, "x"]], "f": 0.5, "n": null}'],
