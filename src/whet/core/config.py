@@ -50,6 +50,10 @@ def frozen_values(data: Mapping[str, Any]) -> FrozenMap[Any]:
     )
 
 
+# Made once: `json.dumps` would make one for every config.
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 class Config(Mapping[str, Value]):
     """`Config(BM=64, BN=32)` or `Config({"BM": 64, "BN": 32})`.
 
@@ -91,9 +95,7 @@ class Config(Mapping[str, Value]):
     def json(self) -> str:
         """Canonical: sorted names, no spaces."""
         if self._json is None:
-            self._json = json.dumps(
-                self._values, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-            )
+            self._json = _canonical(self._values)
         return self._json
 
     @property

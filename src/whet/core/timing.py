@@ -13,6 +13,8 @@ from whet.core.decoding import one_of, text, whole
 Quality = Literal["clean", "contaminated", "host_bound"]
 L2 = Literal["none", "warm", "cold"]
 
+_NUMBERS = frozenset({float, int})
+_L2_STATES: tuple[L2, ...] = get_args(L2)
 _QUALITIES: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
 
 CONFIDENCE = 0.95
@@ -74,7 +76,7 @@ class Summary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Summary:
         median_ns, low_ns, high_ns = (data[name] for name in ("median_ns", "low_ns", "high_ns"))
-        if not all(type(ns) in (float, int) for ns in (median_ns, low_ns, high_ns)):
+        if not _NUMBERS.issuperset(map(type, (median_ns, low_ns, high_ns))):
             raise ValueError("a time is not a number")
         return cls(median_ns, low_ns, high_ns, text(data, "source"))
 
@@ -168,13 +170,13 @@ class Timing:
     def from_json(cls, data: Mapping[str, Any], samples: Sequence[float] | None = None) -> Timing:
         foreign = data.get("foreign")
         taken = tuple(data["samples_ns"] if samples is None else samples)
-        if not all(type(sample) in (float, int) for sample in taken):
+        if not _NUMBERS.issuperset(map(type, taken)):
             raise ValueError("a sample is not a number")
         return cls(
             samples=taken,
             timer=text(data, "timer"),
             loops=whole(data, "loops"),
-            l2=one_of(data, "l2", get_args(L2)),
+            l2=one_of(data, "l2", _L2_STATES),
             quality=one_of(data, "quality", _QUALITIES),
             discarded=whole(data, "discarded"),
             foreign=None if foreign is None else Summary.from_json(foreign),

@@ -15,6 +15,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 
 LimitKind = Literal["build_s", "run_s", "memory_bytes"]
+_LIMIT_KINDS: tuple[str, ...] = get_args(LimitKind)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Limit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Limit:
-        return cls(one_of(data, "kind", get_args(LimitKind)), number(data, "value"))
+        return cls(one_of(data, "kind", _LIMIT_KINDS), number(data, "value"))
 
 
 def new_id() -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
-from whet.core.decoding import number, text
 from whet.core.errors import StoreError, WhetError
 from whet.core.miss import Miss
 from whet.core.run import Run
@@ -25,13 +24,23 @@ Row = tuple[Any, ...]
 _SHORTEST_NS, _LONGEST_NS = 1e-6, 1e18
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
-_load = json.JSONDecoder().decode
+_scan = json.JSONDecoder().raw_decode
+
+
+def _load(body: str) -> Any:
+    """As `json.loads` of what `_dump` wrote, which has no space around it to look for."""
+    value, end = _scan(body)
+    if end != len(body):
+        raise ValueError("it does not end where its JSON does")
+    return value
 
 
 def usable_median(trial: Trial) -> float | None:
     """The median a trial can be ranked by: None without samples, and for what is no time."""
     median = trial.median_ns
-    return float(median) if median is not None and _SHORTEST_NS < median < _LONGEST_NS else None
+    if median is None or not _SHORTEST_NS < median < _LONGEST_NS:
+        return None
+    return float(median)
 
 
 def trial_values(trial: Trial) -> Row:
@@ -62,25 +71,32 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
     A row that cannot be read raises: to leave it out could silently change which config is best.
     """
     n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row[:12]
-    columns = {"id": id_, "created": created, "run": run_id, "error": error}
     try:
+        if not type(id_) is type(run_id) is type(error) is str or type(created) is not float:
+            raise ValueError("a column is not of its type")
         trial = Trial(
             workload_id=workload_id,
-            config=Config.from_json(config),
+            config=_config(_load(config)),
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
             cost=Cost.from_json(_load(cost)),
             facts=frozen_values(_load(facts)),
-            error=text(columns, "error"),
+            error=error,
             limit=None if limit is None else Limit.from_json(_load(limit)),
-            run_id=text(columns, "run"),
-            created=number(columns, "created"),
-            id=text(columns, "id"),
+            run_id=run_id,
+            created=created,
+            id=id_,
         )
         _check_copies(trial, *row[12:])
         return trial
     except _UNREADABLE as reason:
         raise _bad_row("trial", n, location, reason) from reason
+
+
+def _config(values: Any) -> Config:
+    if type(values) is not dict:
+        raise ValueError("a config is not an object")
+    return Config(values)
 
 
 def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None:
