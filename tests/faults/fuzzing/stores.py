@@ -10,6 +10,7 @@ import sqlite3
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def _fill(store: Store) -> Store:
             a_trial(workload, {"BM": 1}, timing=a_timing(25.0, l2="cold")),
         ]
         # Nothing in a seed may change from one process to the next.
-        fixed = [_with_id(trial, f"{at:02x}{n:030x}") for n, trial in enumerate(trials)]
+        fixed = [replace(trial, id=f"{at:02x}{n:030x}") for n, trial in enumerate(trials)]
         store.append(fixed)
         store.save_run(a_run(workload, {"BM": 1}, started=100.0, id=f"{at:032x}"))
         run = a_run(workload, {"BM": 2, "tile": (1, 2)}, started=200.0, id=f"f{at:031x}")
@@ -58,10 +59,6 @@ def _fill(store: Store) -> Store:
         store.save_timeline(run.id, _TIMELINE)
     store.miss(_MISS)
     return store
-
-
-def _with_id(trial: Trial, id_: str) -> Trial:
-    return trial.superseded_by() if not id_ else Trial(**{**vars(trial), "id": id_})
 
 
 _TIMELINE = Timeline(
