@@ -113,6 +113,17 @@ def _plain(value: Any, where: str) -> Value:
         raise ArgumentError(str(error)) from None
 
 
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    SpaceError,
+)
+
+
 def _read(path: Path) -> tuple[Key, dict[str, Value]] | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -122,7 +133,7 @@ def _read(path: Path) -> tuple[Key, dict[str, Value]] | None:
         return key, {name: freeze_value(value) for name, value in data["config"].items()}
     except FileNotFoundError:  # another process has just cleared the folder
         return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, SpaceError) as error:
+    except _UNREADABLE as error:
         warnings.warn(
             f"the cached config {path} is skipped, since it cannot be read ({error!r}); "
             "delete it to be rid of this warning",

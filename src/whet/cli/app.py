@@ -35,6 +35,7 @@ from whet.cli import (
     verify,
 )
 from whet.cli.help import OrderedGroup, PlainCommand
+from whet.cli.output import printable
 from whet.cli.tables import TransferCommand
 from whet.core.errors import WhetError
 
@@ -208,7 +209,7 @@ def _debugging() -> bool:
 def _say(text: str, code: int, error: Exception) -> int:
     if _debugging():
         traceback.print_exception(error)
-    print(f"whet: {' '.join(text.split())}", file=sys.stderr)
+    print(f"whet: {printable(' '.join(text.split()))}", file=sys.stderr)
     return code
 
 

@@ -56,7 +56,7 @@ def _keys_from_file(path: Path) -> list[Key]:
         keys = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"the keys in {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):
         raise UsageError(f'{path} is not a list of keys; write [{{"M": 4096, "N": 4096}}, …]')

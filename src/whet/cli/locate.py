@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -47,14 +48,14 @@ def file_of(text: str) -> Path:
 
 def _split(text: str) -> tuple[Path, str | None]:
     file, colon, name = text.rpartition(":")
-    if not colon or Path(text).is_file():
+    if not colon or os.path.isfile(text):  # not Path.is_file, which raises for too long a name
         file, name = text, ""
     elif not name.isidentifier():
         raise UsageError(f"'{text}' does not say what to tune; write FILE.py:NAME")
     path = Path(file)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a Python file in it, as FILE.py:NAME")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"there is no file {path}{_near(path)}")
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a Python file; write FILE.py:NAME")

@@ -147,7 +147,14 @@ def print_json(value: Any) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line)
+        print(printable(line))
+
+
+def printable(text: str) -> str:
+    """What is printed may quote a stranger's file, which must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in text)
 
 
 def colour_wanted(stream: Any) -> bool:

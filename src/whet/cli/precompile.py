@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -118,7 +118,7 @@ def _ordered(
     for key in keys:
         check_key(kernel, key)
     path = store_path(store)
-    known = path is not None and path.exists()
+    known = path is not None and os.path.exists(path)
     with open_store(store, read_only=True) if known else MemoryStore() as opened:
         ordered = guarded(file_of(text), lambda: orders(kernel, architectures, keys, which, opened))
     return kernel, ordered
@@ -130,7 +130,7 @@ def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
 
     keys: list[dict[str, Any]] = []
     for text in typed:
-        is_file = "=" not in text or Path(text).is_file()
+        is_file = "=" not in text or os.path.isfile(text)
         keys += read_keys([], text) if is_file else read_keys([text], None)
     return keys
 

@@ -80,9 +80,9 @@ def run(
 
 
 def _check_file(path: Path) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):  # not Path.is_dir, which raises for a name that is too long
         raise UsageError(f"{path} is a folder; name a script in it")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"there is no script {path}")
 
 

@@ -197,7 +197,7 @@ def merge(
 
 
 def _seconds(age: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", age.strip().lower())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", age.strip().lower())
     if match is None:
         raise UsageError(
             f"--older-than '{age}' cannot be read; write an age, such as 12h, 30d or 8w"
@@ -206,7 +206,7 @@ def _seconds(age: str) -> float:
 
 
 def _bytes(size: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", size.strip().upper())
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", size.strip().upper())
     if match is None:
         raise UsageError(f"--max-size '{size}' cannot be read; write a size, such as 500M or 2G")
     return int(float(match[1]) * _SIZES[match[2]])

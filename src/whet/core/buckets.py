@@ -18,6 +18,9 @@ from typing import Any
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError, UsageError, did_you_mean
 
+# Twice it is still a number.
+_LARGEST = 1e300
+
 Bucket = str | Sequence[float] | Callable[[Any], Value]
 
 
@@ -92,7 +95,8 @@ def _checked(name: str, bucket: Any) -> Bucket:
 
 
 def _is_positive(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
+    is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and bool(0 < value < _LARGEST)
 
 
 def _said(name: str, bucket: Callable[[Any], Value], value: Any) -> Value:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whet.core.decoding import number, whole
 from whet.core.errors import BudgetError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_MOST = 1e12
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
@@ -33,6 +35,8 @@ class Budget:
             match = _PART.fullmatch(part.strip())
             unit = match[2] if match else ""
             amount = float(match[1]) if match else 0.0
+            if not amount < _MOST:
+                unit = ""
             if unit in _UNITS and amount > 0 and seconds is None:
                 seconds = amount * _UNITS[unit]
             elif unit in ("trial", "trials") and amount >= 1 and amount.is_integer() and not trials:
@@ -69,4 +73,8 @@ class Budget:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Budget:
-        return cls(data["seconds"], data["trials"])
+        seconds, trials = data["seconds"], data["trials"]
+        return cls(
+            None if seconds is None else number(data, "seconds"),
+            None if trials is None else whole(data, "trials"),
+        )

@@ -50,6 +50,10 @@ def frozen_values(data: Mapping[str, Any]) -> FrozenMap[Any]:
     )
 
 
+# Made once: `json.dumps` would make one for every config.
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 class Config(Mapping[str, Value]):
     """`Config(BM=64, BN=32)` or `Config({"BM": 64, "BN": 32})`.
 
@@ -79,24 +83,27 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}") from None
         if not isinstance(values, dict):
-            raise SpaceError(f"a config is a JSON object, not {text[:60]}")
+            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}")
         return cls(values)
 
     @property
     def json(self) -> str:
         """Canonical: sorted names, no spaces."""
         if self._json is None:
-            self._json = json.dumps(
-                self._values, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-            )
+            self._json = _canonical(self._values)
         return self._json
 
     @property
     def id(self) -> str:
         if self._id is None:
-            self._id = hashlib.blake2b(self.json.encode(), digest_size=8).hexdigest()
+            # Text from elsewhere may hold what is no character; it must still have an id.
+            data = self.json.encode(errors="surrogatepass")
+            self._id = hashlib.blake2b(data, digest_size=8).hexdigest()
         return self._id
 
     def replace(self, **changes: Any) -> Config:

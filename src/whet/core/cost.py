@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from whet.core.decoding import numbers
 from whet.core.frozen import FrozenMap
 
 WallPhase = Literal["measure", "load", "check", "search", "waiting", "idle"]
@@ -46,7 +47,7 @@ class Cost:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cost:
-        return cls(FrozenMap(data["work_s"]), FrozenMap(data["wall_s"]))
+        return cls(FrozenMap(numbers(data, "work_s")), FrozenMap(numbers(data, "wall_s")))
 
 
 def _added(one: Mapping[str, float], two: Mapping[str, float]) -> FrozenMap[float]:

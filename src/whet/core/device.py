@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from whet.core.decoding import text
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -17,6 +19,12 @@ class Limits:
     l2_bytes: int | None = None
     multiprocessors: int | None = None
     memory_bytes: int | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Limits:
+        if not all(value is None or type(value) is int for value in data.values()):
+            raise ValueError("a limit is not a whole number")
+        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,9 @@ class Device:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Device:
         return cls(
-            name=data["name"],
-            vendor=data["vendor"],
-            architecture=data["architecture"],
-            driver=data["driver"],
-            limits=Limits(**data["limits"]),
+            name=text(data, "name"),
+            vendor=text(data, "vendor"),
+            architecture=text(data, "architecture"),
+            driver=text(data, "driver"),
+            limits=Limits.from_json(data["limits"]),
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config
+from whet.core.decoding import number, text, whole
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class ProcessName:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProcessName:
-        return cls(data["host"], data["boot"], data["pid"], data["started"])
+        return cls(
+            text(data, "host"), text(data, "boot"), whole(data, "pid"), whole(data, "started")
+        )
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ class Mark:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mark:
         return cls(
-            workload_id=data["workload"],
-            run_id=data["run"],
+            workload_id=text(data, "workload"),
+            run_id=text(data, "run"),
             configs=tuple(Config(config) for config in data["configs"]),
             process=ProcessName.from_json(data["process"]),
-            at=data["at"],
-            spoiled=data["spoiled"],
+            at=number(data, "at"),
+            spoiled=data["spoiled"] is True,
         )

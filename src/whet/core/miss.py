@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value, freeze_value
+from whet.core.decoding import number, text
 from whet.core.workload import Workload
 
 
@@ -33,12 +34,18 @@ class Argument:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Argument:
         return cls(
-            name=data["name"],
-            type=data["type"],
-            dtype=data["dtype"],
-            shape=tuple(data["shape"]),
+            name=text(data, "name"),
+            type=text(data, "type"),
+            dtype=text(data, "dtype"),
+            shape=_shape(data["shape"]),
             value=freeze_value(data["value"]),
         )
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    if not all(type(size) is int for size in sizes):
+        raise ValueError("a shape is not made of whole numbers")
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Miss:
     def from_json(cls, data: Mapping[str, Any]) -> Miss:
         return cls(
             workload=Workload.from_json(data["workload"]),
-            where=data["where"],
+            where=text(data, "where"),
             arguments=tuple(Argument.from_json(one) for one in data["arguments"]),
-            at=data["at"],
+            at=number(data, "at"),
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
+from whet.core.decoding import number, text, whole
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Workload
 
@@ -70,25 +71,27 @@ class Run:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Run:
-        best, first = data["best"], data.get("first")
+        best, first, size = data["best"], data.get("first"), data["space"]["size"]
+        if type(data["exhaustive"]) is not bool:
+            raise ValueError("'exhaustive' is neither true nor false")
         return cls(
             workload=Workload.from_json(data["workload"]),
-            space_id=data["space"]["id"],
-            space_size=data["space"]["size"],
-            search=data["search"],
-            seed=data["seed"],
+            space_id=text(data["space"], "id"),
+            space_size=None if size is None else whole(data["space"], "size"),
+            search=text(data, "search"),
+            seed=whole(data, "seed"),
             budget=Budget.from_json(data["budget"]),
             outcome=Outcome(data["outcome"]),
             exhaustive=data["exhaustive"],
             first=None if first is None else Config(first),
             best=None if best is None else Config(best),
             equals=tuple(Config(config) for config in data["equals"]),
-            trials=data["trials"],
+            trials=whole(data, "trials"),
             cost=Cost.from_json(data["cost"]),
-            started=data["started"],
-            wall_s=data["wall_s"],
-            whet=data["whet"],
-            id=data["id"],
+            started=number(data, "started"),
+            wall_s=number(data, "wall_s"),
+            whet=text(data, "whet"),
+            id=text(data, "id"),
         )
 
 

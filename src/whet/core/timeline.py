@@ -16,6 +16,9 @@ import numpy.typing as npt
 _MAGIC = b"wtl\x01"
 _LENGTH = struct.Struct("<I")
 
+# Some ten million spans, far more than a run has.
+_MOST_BYTES = 256 << 20
+
 # One after another behind the header, each as long as there are spans: indexes into the header's
 # lists, how deep, and in microseconds the start and the length.
 _COLUMNS = (
@@ -139,7 +142,10 @@ def _microseconds(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 def _unpacked(data: bytes) -> tuple[Span, ...]:
     if not data.startswith(_MAGIC):
         raise ValueError("not a timeline, or one of a later version of whet")
-    raw = zlib.decompress(data[len(_MAGIC) :])
+    inflate = zlib.decompressobj()
+    raw = inflate.decompress(data[len(_MAGIC) :], _MOST_BYTES)
+    if not inflate.eof:
+        raise ValueError(f"damaged timeline (cut short, or more than {_MOST_BYTES >> 20} MiB)")
     (length,) = _LENGTH.unpack_from(raw)
     header = json.loads(raw[_LENGTH.size : _LENGTH.size + length])
     count, at = int(header["spans"]), _LENGTH.size + length

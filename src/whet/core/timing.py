@@ -6,11 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from whet.core.decoding import one_of, text, whole
 
 Quality = Literal["clean", "contaminated", "host_bound"]
 L2 = Literal["none", "warm", "cold"]
 
+_NUMBERS = frozenset({float, int})
+_L2_STATES: tuple[L2, ...] = get_args(L2)
 _QUALITIES: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
 
 CONFIDENCE = 0.95
@@ -69,6 +73,13 @@ class Summary:
             "source": self.source,
         }
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Summary:
+        median_ns, low_ns, high_ns = (data[name] for name in ("median_ns", "low_ns", "high_ns"))
+        if not _NUMBERS.issuperset(map(type, (median_ns, low_ns, high_ns))):
+            raise ValueError("a time is not a number")
+        return cls(median_ns, low_ns, high_ns, text(data, "source"))
+
 
 @dataclass(frozen=True)
 class Method:
@@ -93,6 +104,11 @@ class Timing:
     quality: Quality = "clean"
     discarded: int = 0
     foreign: Summary | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was timed: there is no median."""
+        return not self.samples and self.foreign is None
 
     @property
     def method(self) -> Method:
@@ -153,12 +169,15 @@ class Timing:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], samples: Sequence[float] | None = None) -> Timing:
         foreign = data.get("foreign")
+        taken = tuple(data["samples_ns"] if samples is None else samples)
+        if not _NUMBERS.issuperset(map(type, taken)):
+            raise ValueError("a sample is not a number")
         return cls(
-            samples=tuple(data["samples_ns"] if samples is None else samples),
-            timer=data["timer"],
-            loops=data["loops"],
-            l2=data["l2"],
-            quality=data["quality"],
-            discarded=data["discarded"],
-            foreign=None if foreign is None else Summary(**foreign),
+            samples=taken,
+            timer=text(data, "timer"),
+            loops=whole(data, "loops"),
+            l2=one_of(data, "l2", _L2_STATES),
+            quality=one_of(data, "quality", _QUALITIES),
+            discarded=whole(data, "discarded"),
+            foreign=None if foreign is None else Summary.from_json(foreign),
         )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from whet.core.config import Config, Value, frozen_values
 from whet.core.cost import Cost
+from whet.core.decoding import number, one_of, text
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
 
 LimitKind = Literal["build_s", "run_s", "memory_bytes"]
+_LIMIT_KINDS: tuple[str, ...] = get_args(LimitKind)
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Limit:
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "value": self.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Limit:
+        return cls(one_of(data, "kind", _LIMIT_KINDS), number(data, "value"))
 
 
 def new_id() -> str:
@@ -49,7 +55,8 @@ class Trial:
 
     @property
     def median_ns(self) -> float | None:
-        return None if self.timing is None else self.timing.median_ns
+        """None where nothing was timed."""
+        return None if self.timing is None or self.timing.empty else self.timing.median_ns
 
     def superseded_by(self, **changes: Any) -> Trial:
         """The same config's later outcome: a new row, since trials are never edited."""
@@ -77,15 +84,15 @@ class Trial:
     def from_json(cls, data: Mapping[str, Any]) -> Trial:
         timing, limit = data["timing"], data["limit"]
         return cls(
-            workload_id=data["workload"],
+            workload_id=text(data, "workload"),
             config=Config(data["config"]),
             status=Status(data["status"]),
             timing=None if timing is None else Timing.from_json(timing),
             cost=Cost.from_json(data["cost"]),
             facts=frozen_values(data["facts"]),
-            error=data["error"],
-            limit=None if limit is None else Limit(**limit),
-            run_id=data["run"],
-            created=data["created"],
-            id=data["id"],
+            error=text(data, "error"),
+            limit=None if limit is None else Limit.from_json(limit),
+            run_id=text(data, "run"),
+            created=number(data, "created"),
+            id=text(data, "id"),
         )

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from whet.core.config import frozen_values
+from whet.core.decoding import text, texts
 from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 
@@ -60,9 +61,9 @@ class Workload:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
         return cls(
-            kernel=data["kernel"],
-            fingerprint=data["fingerprint"],
+            kernel=text(data, "kernel"),
+            fingerprint=text(data, "fingerprint"),
             device=Device.from_json(data["device"]),
             key=frozen_values(data["key"]),
-            toolchain=FrozenMap(data["toolchain"]),
+            toolchain=FrozenMap(texts(data, "toolchain")),
         )

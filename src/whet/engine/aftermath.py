@@ -20,7 +20,9 @@ ELSEWHERE_S = 86_400.0
 
 @dataclass(frozen=True)
 class Aftermath:
-    """The configs (ids) that ran when a process ended, named by the marks that are still `open`.
+    """What is left of runs whose process died, or lost its device, in a first launch: `open` marks,
+    and as `suspects` the configs (ids) in them of which nothing has been heard since. Where there
+    are any marks, whatever else is tried may well end in the same way.
 
     A config that ran alone may be the culprit, or its process was killed by somebody else: where it
     can be measured in another process, that tells; where it cannot, it is blamed. Of several that
@@ -31,16 +33,16 @@ class Aftermath:
     open: tuple[Mark, ...] = ()
 
     def notes(self, *, isolated: bool) -> list[str]:
+        if not self.open:
+            return []
+        runs = ", ".join(mark.run_id[:8] for mark in self.open)
+        ended = f"the process of run {runs} died or lost its device in a first launch"
+        if isolated:
+            return [f"{ended}; configs are measured in another one"]
         if not self.suspects:
             return []
-        how = (
-            "measured in another process"
-            if isolated
-            else "measured last and one at a time, so that another end would name one alone"
-        )
-        runs = ", ".join(mark.run_id[:8] for mark in self.open)
         what = "1 config" if len(self.suspects) == 1 else f"{len(self.suspects)} configs"
-        return [f"{what} ran when the process of run {runs} ended, and will be {how}"]
+        return [f"{ended}; {what} come last and alone, so that another end would name one"]
 
 
 def examine(
@@ -56,19 +58,15 @@ def examine(
         if not _is_over(mark, alive, now()):
             continue
         _end_run(store, mark)
-        unclear = _unclear(store, mark)
-        if unclear:
-            suspects |= unclear
-            still_open.append(mark)
-        else:
-            store.unmark(mark.run_id)
+        suspects |= _unclear(store, mark)
+        still_open.append(mark)
     return Aftermath(frozenset(suspects), tuple(still_open))
 
 
 def blame(store: Store, found: Aftermath) -> tuple[Aftermath, list[Trial]]:
     """Writes down that those who ran alone have failed, and clears who ran together with them: a
     process ends once. What is left, and who was blamed."""
-    alone = [mark for mark in found.open if len(mark.configs) == 1]
+    alone = [mark for mark in found.open if len(mark.configs) == 1 and _unclear(store, mark)]
     culprits = [_blamed(mark, time.time()) for mark in alone]
     store.append(culprits)
     failed = {trial.config.id for trial in culprits}

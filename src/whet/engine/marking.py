@@ -34,8 +34,8 @@ class Spoilt(Exception):
 class Marking:
     """Where a config can take this process down (`in_process`), the store knows beforehand which.
 
-    A mark goes when the launch has ended in any way that leaves the process usable. One that does
-    not, of several configs, stays and says so: which of them it was, the next run finds out.
+    A mark goes when the launch has ended in any way that leaves the process usable. Else it stays
+    and says so: the next run is warned and, of several configs, finds out which of them it was.
     """
 
     def __init__(
@@ -75,9 +75,8 @@ class Marking:
         except ConfigFailure as failure:
             if not failure.spoils:
                 raise
-            stays = len(configs) > 1
-            if stays:
-                self._store.mark(replace(mark, spoiled=True))
+            stays = True
+            self._store.mark(replace(mark, spoiled=True))
             raise Spoilt(mark.configs, failure) from failure
         finally:
             with self._lock:

@@ -168,7 +168,7 @@ class OneRun:
             stack.enter_context(self._watch.kept())
             limits = BenchLimits(
                 self._memory,
-                self.settings.isolate or bool(self._aftermath.suspects),
+                self.settings.isolate or bool(self._aftermath.open),
                 self.settings.device_memory_bytes,
             )
             method = self.target.method

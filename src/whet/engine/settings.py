@@ -18,7 +18,7 @@ from whet.core.mode import MODES, Mode
 SourceKind = Literal["flag", "environment", "file", "default"]
 
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
 _NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
@@ -237,7 +237,7 @@ def _parsed(name: str, value: Any, source: Source) -> Any:
     setting = _TABLE[name]
     try:
         return setting.parse(value)
-    except (ValueError, BudgetError):
+    except (ValueError, OverflowError, BudgetError):
         raise SettingsError(
             f"{name} = {value!r} ({source}) is not valid; use {setting.valid}"
         ) from None

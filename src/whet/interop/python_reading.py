@@ -30,7 +30,7 @@ def read(path: Path, options: ReadOptions) -> list[Finding]:
         return _findings(path, found, options)
     except KeyError as error:
         raise FormatError(f"{path} is not a file of 'whet export python': no {error}") from None
-    except (SpaceError, TypeError, ValueError, LookupError) as error:
+    except (SpaceError, AttributeError, TypeError, ValueError, LookupError) as error:
         raise FormatError(f"{path} is inconsistent: {error}"[:300]) from None
 
 

@@ -7,6 +7,7 @@ handed what whet measured in place of a benchmark. So every version reads what w
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ def _target(workload: Workload) -> Iterator[None]:
 
 def read(path: Path, options: ReadOptions) -> list[Finding]:
     """One file, or all that are in a folder of Triton's cache."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [_read_file(path, options)]
     files = sorted(path.rglob(f"*{ENDING}"))
     if not files:
@@ -182,7 +183,7 @@ def _read_file(path: Path, options: ReadOptions) -> Finding:
     try:
         tried = tuple(_tried(one) for one in timings)
         named = FrozenMap(_named(key, options.names, path))
-    except (SpaceError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (SpaceError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(
             f"{path} has a config or timing that cannot be read: {error}"[:300]
         ) from None

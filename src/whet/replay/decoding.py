@@ -49,7 +49,9 @@ def _table(data: Mapping[str, Any]) -> Table:
     if len(legend) > 10:
         raise ValueError("the legend of statuses has more than ten")
     configs = _configs(data["configs"], len(_text(data["builds"]["status"])))
-    declared = data["space"]
+    declared = None if data["space"] is None else Declared.from_json(data["space"])
+    if declared is not None:
+        _refuse_strangers(configs, declared)
     return Table(
         kernel=_text(data["kernel"]),
         fingerprint=_text(data["fingerprint"]),
@@ -59,8 +61,16 @@ def _table(data: Mapping[str, Any]) -> Table:
         workloads=tuple(_workload(one, legend) for one in data["workloads"]),
         toolchain=FrozenMap({name: _text(value) for name, value in data["toolchain"].items()}),
         origin=_origin(data["origin"]),
-        declared=None if declared is None else Declared.from_json(declared),
+        declared=declared,
     )
+
+
+def _refuse_strangers(configs: Sequence[Config], declared: Declared) -> None:
+    """A best that no search could ask for would make every search look bad."""
+    space = declared.space()
+    for config in configs:
+        if reason := space.explain(config):
+            raise ValueError(f"config {config} is not of its space: {reason}")
 
 
 def _origin(data: Mapping[str, Any]) -> Origin:

@@ -90,7 +90,7 @@ def _measured_times(entry: Mapping[str, Any]) -> list[Any]:
 
 def _unit(metadata: Any, rows: Rows, file: Unpacked) -> int:
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, dict) else None
-    if unit not in _NS_PER_UNIT:
+    if not isinstance(unit, str) or unit not in _NS_PER_UNIT:
         raise TableError(f"{file.path} counts time in {unit!r}; known: {', '.join(_NS_PER_UNIT)}")
     if rows.configs and _NS_PER_UNIT[unit] != rows.ns_per_unit:
         raise TableError(

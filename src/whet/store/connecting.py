@@ -39,7 +39,7 @@ def connect(path: Path, *, read_only: bool, busy_s: float) -> tuple[sqlite3.Conn
         if read_only or not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             return _connect_reading(path, busy_s), True
         return _connect_writing(path, busy_s), False
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         raise store_error(path, error) from error
 
 

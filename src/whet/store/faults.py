@@ -42,7 +42,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SCRAPS = 65_536
 
 
-def store_error(path: Path, error: sqlite3.Error | sqlite3.Warning | OSError) -> StoreError:
+Fault = sqlite3.Error | sqlite3.Warning | OSError | UnicodeDecodeError
+
+
+def store_error(path: Path, error: Fault) -> StoreError:
     """`store /x/store.db is locked by another process (database is locked); wait for …`"""
     code = result_code(error)
     if isinstance(error, OSError):
@@ -52,6 +55,9 @@ def store_error(path: Path, error: sqlite3.Error | sqlite3.Warning | OSError) ->
                 f"store {path} cannot be used ({reason}); choose another with --store"
             )
         code, error = sqlite3.SQLITE_FULL, OSError(reason)
+    elif isinstance(error, UnicodeDecodeError):  # SQLite's own words, which quote what is damaged
+        what, remedy = _WORDS[sqlite3.SQLITE_CORRUPT]
+        return StoreError(f"store {path} {what} (its schema is no text); {remedy}")
     elif code == sqlite3.SQLITE_IOERR and _no_room(path):
         code = sqlite3.SQLITE_FULL
     what, remedy = _WORDS.get(code, ("failed", f"try again, {_ELSEWHERE}"))
@@ -75,7 +81,7 @@ def network_error(path: Path, filesystem: str) -> StoreError:
     )
 
 
-def result_code(error: sqlite3.Error | sqlite3.Warning | OSError) -> int:
+def result_code(error: Fault) -> int:
     """SQLite's primary result code; 0 for errors of Python's module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 

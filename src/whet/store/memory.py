@@ -32,12 +32,17 @@ def best_of(runs: Iterable[Run], latest: Mapping[str, Trial]) -> Trial | None:
     for run in runs:
         if run.outcome is Outcome.FINISHED and run.best is not None:
             chosen = latest.get(run.best.id)
-            if chosen is not None and chosen.status is Status.OK:
+            if chosen is not None and chosen.status is Status.OK and _is_choosable(chosen):
                 return chosen
             break
     works = [trial for trial in latest.values() if trial.status is Status.OK]
     ranked = [(median, t) for t in works if (median := usable_median(t)) is not None]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def _is_choosable(trial: Trial) -> bool:
+    """What was timed must have a time; what was only ever chosen has none."""
+    return trial.timing is None or usable_median(trial) is not None
 
 
 @dataclass(eq=False)

@@ -54,7 +54,7 @@ def open_if_there(
 ) -> Store:
     """To be read only, and empty where there is no store: asking must not make one."""
     path = store_path(where, environ)
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):
         where = ":memory:"
     return open_store(where, read_only=True, bundle=bundle, environ=environ)
 

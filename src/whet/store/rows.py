@@ -21,17 +21,27 @@ from whet.core.workload import Workload
 
 Row = tuple[Any, ...]
 
+# Nothing runs in a millionth of a nanosecond, and nobody waits for thirty years.
+_SHORTEST_NS, _LONGEST_NS = 1e-6, 1e18
+
 _dump = json.JSONEncoder(separators=(",", ":")).encode
-_load = json.JSONDecoder().decode
+_scan = json.JSONDecoder().raw_decode
+
+
+def _load(body: str) -> Any:
+    """As `json.loads` of what `_dump` wrote, which has no space around it to look for."""
+    value, end = _scan(body)
+    if end != len(body):
+        raise ValueError("it does not end where its JSON does")
+    return value
 
 
 def usable_median(trial: Trial) -> float | None:
-    """The median a trial can be ranked by: None without samples, and for NaN."""
-    timing = trial.timing
-    if timing is None or (not timing.samples and timing.foreign is None):
+    """The median a trial can be ranked by: None without samples, and for what is no time."""
+    median = trial.median_ns
+    if median is None or not _SHORTEST_NS < median < _LONGEST_NS:
         return None
-    median = timing.median_ns
-    return None if median != median else median
+    return float(median)
 
 
 def trial_values(trial: Trial) -> Row:
@@ -61,23 +71,41 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
 
     A row that cannot be read raises: to leave it out could silently change which config is best.
     """
-    n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row
+    n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row[:12]
     try:
-        return Trial(
+        if not type(id_) is type(run_id) is type(error) is str or type(created) is not float:
+            raise ValueError("a column is not of its type")
+        trial = Trial(
             workload_id=workload_id,
-            config=Config.from_json(config),
+            config=_config(_load(config)),
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
             cost=Cost.from_json(_load(cost)),
             facts=frozen_values(_load(facts)),
             error=error,
-            limit=None if limit is None else Limit(**_load(limit)),
+            limit=None if limit is None else Limit.from_json(_load(limit)),
             run_id=run_id,
             created=created,
             id=id_,
         )
+        _check_copies(trial, *row[12:])
+        return trial
     except _UNREADABLE as reason:
         raise _bad_row("trial", n, location, reason) from reason
+
+
+def _config(values: Any) -> Config:
+    if type(values) is not dict:
+        raise ValueError("a config is not an object")
+    return Config(values)
+
+
+def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None:
+    """What is searched by is kept twice, so that damage to either shows."""
+    if trial.config.id != config_id:
+        raise ValueError(f"the config is not {config_id}")
+    if usable_median(trial) != median_ns:
+        raise ValueError(f"the median is not {median_ns}")
 
 
 def workload_of(row: Row, location: str) -> Workload:
@@ -140,7 +168,16 @@ def mark_of(row: Row, location: str) -> Mark:
         raise _bad_row("marks", n, location, reason) from reason
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, WhetError)
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+    WhetError,
+)
 
 
 def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:

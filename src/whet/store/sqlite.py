@@ -15,6 +15,7 @@ from whet.core.errors import StoreError
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
+from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -262,8 +263,13 @@ class SqliteStore(Store):
         with LOCK:
             try:
                 yield self._connection()
-            except (sqlite3.Error, sqlite3.Warning) as error:
+            except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
                 raise store_error(self._path, error) from error
+            except UnicodeEncodeError as error:
+                raise StoreError(
+                    f"store {self._path} cannot hold {error.object!r}, which is no text; "
+                    "name it in valid UTF-8"
+                ) from None
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -311,7 +317,15 @@ class SqliteStore(Store):
 
     def _best(self, db: sqlite3.Connection, workload_id: str) -> Trial | None:
         row = db.execute(sql.BEST_TRIAL, {"workload": workload_id}).fetchone()
-        return None if row is None else trial_of(row, workload_id, self.location)
+        if row is None:
+            return None
+        best = trial_of(row, workload_id, self.location)
+        if best.status is not Status.OK:
+            raise StoreError(
+                f"store {self.location} is damaged: trial row {row[0]} is listed as one that works "
+                f"and says {best.status}; restore the store from a backup"
+            )
+        return best
 
     def _summary(self, db: sqlite3.Connection, row: Row) -> WorkloadSummary:
         n, body, trials, configs, ok, active = row

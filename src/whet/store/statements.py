@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _TRIAL_COLUMNS = (
     't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
-    "t.timing, t.samples, t.error"
+    "t.timing, t.samples, t.error, t.config_id, t.median_ns"
 )
 _OF_WORKLOAD = "(SELECT n FROM workloads WHERE id = ?)"
 
@@ -73,8 +73,9 @@ chosen AS (
   ORDER BY started DESC, n DESC LIMIT 1
 )
 SELECT {_TRIAL_COLUMNS} FROM trials t WHERE t.n = coalesce(
-  (SELECT trial FROM latest
-   WHERE workload = (SELECT n FROM w) AND config_id = (SELECT best_id FROM chosen) AND ok),
+  (SELECT l.trial FROM latest l JOIN trials t ON t.n = l.trial
+   WHERE l.workload = (SELECT n FROM w) AND l.config_id = (SELECT best_id FROM chosen) AND l.ok
+     AND (l.median_ns IS NOT NULL OR t.timing IS NULL)),
   (SELECT trial FROM latest
    WHERE workload = (SELECT n FROM w) AND ok AND median_ns IS NOT NULL
    ORDER BY median_ns, first LIMIT 1)

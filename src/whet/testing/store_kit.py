@@ -157,6 +157,20 @@ class BestObligations(StoreMaker):
         )
         assert best_config(store, workload) == Config(BM=4)
 
+    def test_what_is_no_time_cannot_be_the_best_even_if_a_run_chose_it(
+        self, tmp_path: Path
+    ) -> None:
+        odd = (0.0, -5.0, 1e-300, 1e300, float("inf"))
+        store, workload = self.filled(
+            tmp_path,
+            *({"config": {"BM": ns}, "timing": Timing((ns,) * 3, "cpu")} for ns in odd[:4]),
+            {"config": {"BM": 1}, "timing": Timing((odd[4],), "cpu")},
+            {"config": {"BM": 2}, "median_ns": 7.0},
+        )
+        for chosen in (*odd[:4], 1):
+            store.save_run(a_run(workload, {"BM": chosen}))
+            assert best_config(store, workload) == Config(BM=2)
+
     def test_a_superseded_trial_no_longer_counts(self, tmp_path: Path) -> None:
         store, workload = self.filled(
             tmp_path,

@@ -40,8 +40,11 @@ def read_report(frame: bytes) -> Report:
         (ok, value, exception, type_name, text, trace, seconds, stages, left_running) = (
             pickle.loads(frame)
         )
+        if not all(isinstance(one, str) for one in (type_name, text, trace)):
+            raise TypeError("words that are none")
+        stages, seconds = FrozenMap(dict(stages)), float(seconds)
     except Exception:
-        raise Garbled from None
+        raise Garbled("it sent what is no report") from None
     loaded, problem = _load(value) if ok else (None, None)
     raised, _ = _load(exception) if exception is not None else (None, None)
     if problem is not None:
@@ -57,7 +60,7 @@ def read_report(frame: bytes) -> Report:
         text=text,
         traceback=trace,
         seconds=seconds,
-        stages=FrozenMap(stages),
+        stages=stages,
         left_running=left_running,
     )
 

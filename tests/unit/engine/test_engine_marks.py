@@ -178,7 +178,7 @@ class TestAfterACrash:
         result = tune(target, store=store)
         assert [limits.isolate for limits in target.asked] == [True]
         assert result.config == config(50)
-        assert any("measured in another process" in note for note in result.notes)
+        assert any("measured in another one" in note for note in result.notes)
         assert store.marks(result.run.workload.id) == []
 
     def test_whoever_ran_alone_is_not_blamed_where_another_process_can_tell(self) -> None:
@@ -239,7 +239,20 @@ class TestASpoiltContext:
         trials = {trial.config: trial.status for trial in store.trials(workload)}
         assert trials == {config(100): Status.OK, config(50): Status.RUN_ERROR}
         assert store.runs(workload)[0].outcome is Outcome.INTERRUPTED
-        assert store.marks(workload) == []
+
+    def test_the_run_after_it_asks_for_another_process(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, target = MemoryStore(), Target([100, 50, 200], self.spoiling(50))
+        with pytest.raises(DeviceLostError):
+            tune(target, store=store, search="grid")
+        monkeypatch.setattr(marking, "_lost", {})  # as it is in a new process
+        later = Target([100, 50, 200])
+        later.in_process = False
+        assert tune(later, store=store, search="grid").config == config(100)
+        assert [limits.isolate for limits in later.asked] == [True]
+        assert config(50) not in later.looked
+        assert store.marks(target.workload().id) == []
 
     def test_the_best_so_far_is_in_the_error(self) -> None:
         target = Target([100, 200], self.spoiling(200))

@@ -138,9 +138,11 @@ builds = st.builds(
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
+    declared = draw(st.sampled_from(SPACES))
+    any_config = st.dictionaries(names, scalars, max_size=3).map(Config)
     configs = draw(
         st.lists(
-            st.dictionaries(names, scalars, max_size=3).map(Config),
+            any_config if declared is None else st.sampled_from(list(declared.space())),
             max_size=5,
             unique_by=lambda config: config.json,
         )
@@ -159,5 +161,5 @@ def tables(draw: st.DrawFn) -> Table:
         configs=tuple(configs),
         builds=tuple(draw(st.lists(builds, min_size=count, max_size=count))),
         workloads=tuple(TableWorkload.of(key, draw(each)) for key in keys),
-        declared=draw(st.sampled_from(SPACES)),
+        declared=declared,
     )

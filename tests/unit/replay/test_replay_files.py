@@ -75,10 +75,17 @@ def test_samples_come_back_to_the_nanosecond_and_stages_to_a_tenth_of_a_millisec
 
 @pytest.mark.parametrize("declared", SPACES)
 def test_the_space_comes_back_as_it_was_declared(folder: Path, declared: Any) -> None:
-    table = a_table(declared=declared)
+    configs = a_table().configs if declared is None else tuple(declared.space())[:3]
+    table = a_table(declared=declared, configs=configs)
     back = reread(table_bytes(table), folder)
     expected = Space(table.configs) if declared is None else declared.space()
     assert back.space.id == expected.id
+
+
+def test_a_config_that_is_not_of_the_declared_space_is_refused(folder: Path) -> None:
+    table = a_table(declared=SPACES[1])
+    with pytest.raises(TableError, match="config BM=16 is not of its space"):
+        reread(table_bytes(table), folder)
 
 
 def test_576_configs_64_sizes_12_samples_fit_in_a_megabyte_and_a_half(folder: Path) -> None:

@@ -306,6 +306,37 @@ def test_a_trial_that_cannot_be_read_is_named(path: Path, workload: Workload, da
         assert store.gc(kernel="matmul").trials == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        """config = replace(config, '64', '65')""",
+        "median_ns = median_ns + 1",
+        "samples = zeroblob(length(samples))",
+        "status = 'run_error'",
+    ],
+)
+def test_a_best_that_contradicts_its_own_copies_is_damage(
+    path: Path, workload: Workload, damage: str
+) -> None:
+    with SqliteStore(path) as store:
+        run_sql(path, f"UPDATE trials SET {damage}")
+        with pytest.raises(StoreError, match="is damaged: trial row 1"):
+            store.best(workload.id)
+
+
+def test_a_schema_that_is_no_text_is_said_to_be_damaged(path: Path, workload: Workload) -> None:
+    run_sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    body = path.read_bytes()
+    path.write_bytes(body.replace(b"CREATE TABLE trials", b"CREATE T\x80BLE trials"))
+    with pytest.raises(StoreError, match=r"store .* is damaged .*backup"):
+        SqliteStore(path)
+
+
+def test_a_name_that_is_no_text_is_refused(path: Path, workload: Workload) -> None:
+    with SqliteStore(path) as store, pytest.raises(StoreError, match="which is no text"):
+        store.workloads("\udcff")
+
+
 def test_workloads_and_runs_that_cannot_be_read_are_named(path: Path, workload: Workload) -> None:
     with SqliteStore(path) as store:
         store.save_run(a_run(workload))

@@ -130,7 +130,7 @@ def _negated(term: Term) -> list[Term]:
 
 def _fact_of_values(values: Sequence[Value]) -> Fact:
     numbers = [value for value in values if isinstance(value, int | float)]
-    if len(numbers) < len(values):
+    if len(numbers) < len(values) or not numbers:
         return _OTHER
     kind = "int" if all(isinstance(number, int) for number in numbers) else "float"
     return Fact(kind, (min(numbers), max(numbers)))

@@ -84,7 +84,7 @@ class Space:
         text, and with the plain values it closes over.
         """
         text = json.dumps(self._body.identity, ensure_ascii=False)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
     def __iter__(self) -> Iterator[Config]:
         return iter(self._body)

@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from whet.core.config import Config
-from whet.core.errors import TuningFailedError
+from whet.core.errors import TuningFailedError, WhetError
 from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.engine.ranks.board import Board, BoardLostError
@@ -139,6 +139,17 @@ class _Note:
         return json.dumps({"generation": self.generation, "rank": self.rank, "agreed": agreed})
 
 
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    WhetError,
+)
+
+
 def _note(text: str | None) -> _Note | None:
     if text is None:
         return None
@@ -146,7 +157,7 @@ def _note(text: str | None) -> _Note | None:
         data = json.loads(text)
         agreed = None if data["agreed"] is None else Agreed.from_json(data["agreed"])
         return _Note(data["generation"], data["rank"], agreed)
-    except (KeyError, TypeError, ValueError):
+    except _UNREADABLE:
         raise BoardLostError(
             "another rank writes in a way that is not known here; "
             "is it the same version of whet everywhere?"
@@ -279,11 +290,13 @@ class Agreement:
         """What there is when the time is up: the claimant's best yet, else the stopgap."""
         if pulse is None or pulse == _RESIGNED:
             return self._stopgap()
-        progress = json.loads(pulse)
-        if progress["best"] is None:
-            return self._stopgap()
-        reason = f"the best of {progress['trials']} trials when the wait for the others ended"
-        return Agreed(note.rank, Trial.from_json(progress["best"]), reason=reason)
+        try:
+            progress = json.loads(pulse)
+            best = None if progress["best"] is None else Trial.from_json(progress["best"])
+            reason = f"the best of {progress['trials']} trials when the wait for the others ended"
+        except _UNREADABLE:  # a rank of another version; nothing it says can be used
+            best = None
+        return self._stopgap() if best is None else Agreed(note.rank, best, reason=reason)
 
     def _pulse(self, note: _Note) -> str:
         return f"{self._key}/{note.generation}"

@@ -93,7 +93,15 @@ _RUN = {
 _HEADER = {"id": NAME, "workload": _WORKLOAD, "standing": [COUNT], "runs": COUNT, "trials": COUNT}
 _SUMMARY = {"workload": _WORKLOAD, "trials": COUNT, "configs": COUNT, "ok": COUNT, "active": NUMBER}
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, WhetError)
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    WhetError,
+)
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 

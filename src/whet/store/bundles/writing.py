@@ -238,7 +238,7 @@ def _date(seconds: float) -> str:
 
 
 def _refuse_to_replace(target: Path) -> None:
-    if target.exists() or target.is_symlink():
+    if os.path.lexists(target):
         try:
             Archive(target).close()
         except BundleError:

@@ -43,6 +43,8 @@ _HARMLESS = re.compile(
     r"|make_tensor_ptr|make_tensor_descriptor|reinterpret_tensor_descriptor|ptr_to_int|int_to_ptr"
     r"|reduce|scan|map_elementwise|assert|print)"
 )
+# Far more than any kernel's loop carries.
+_MOST_RESULTS = 10_000
 _EITHER_OPERAND = {"arith.select", "tt.cat", "tt.join"}
 
 
@@ -70,8 +72,11 @@ class Effects:
 def effects(ttir: str) -> Effects:
     """Errs towards more: what it does not understand counts as read, written or unknown."""
     reader = _Reader(ttir)
-    for line in ttir.splitlines():
-        reader.read(line.strip())
+    try:
+        for line in ttir.splitlines():
+            reader.read(line.strip())
+    except (LookupError, ValueError):  # names and counts that contradict each other
+        return Effects(frozenset(), frozenset(), frozenset(), unknown=True)
     return reader.graph.effects(reader.kernel_pointers)
 
 
@@ -249,7 +254,7 @@ class _Reader:
         operands = self._operands(rest)
         results: list[int] = []
         groups = {
-            result: [self.graph.new() for _ in range(int(count or 1))]
+            result: [self.graph.new() for _ in range(_results(count))]
             for result, count in _RESULT.findall(declared or "")
         }
         for group in groups.values():
@@ -339,6 +344,13 @@ class _Reader:
             definitions.append(())
         for result in results:
             graph.definitions[result].extend(definitions)
+
+
+def _results(count: str) -> int:
+    number = int(count or 1)
+    if number > _MOST_RESULTS:
+        raise ValueError(f"{number} results of one operation")
+    return number
 
 
 def _is_address(kind: str) -> bool:

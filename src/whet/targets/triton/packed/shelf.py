@@ -58,7 +58,12 @@ class PackedKernel:
             for name, body in self.files.items()
         }
         whole = {"v": 1, "key": self.key, "metadata": dict(self.metadata), "files": files}
-        return json.dumps(whole, sort_keys=True, indent=1, allow_nan=False)
+        try:
+            return json.dumps(whole, sort_keys=True, indent=1, allow_nan=False)
+        except (ValueError, TypeError, RecursionError):
+            raise BinaryError(
+                f"the metadata of the packed kernel {self.key} is not for JSON"
+            ) from None
 
 
 class BinaryShelf(Protocol):

@@ -1,0 +1,119 @@
+"""Hostile input: nothing that is read gives a traceback, a hang, or a wrong answer taken for right.
+
+A small share of what `benchmarks/fuzz.py` does, and all it ever found.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+from fuzzing.everything import TARGETS, shares
+from fuzzing.loop import fuzz
+from fuzzing.strategies import edited
+from fuzzing.target import Target, attempt, regressions
+from fuzzing.texts import ESCAPES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whet.core import timeline
+from whet.core.errors import SpaceError, UsageError
+from whet.core.space import Space
+from whet.core.timeline import Timeline
+from whet.replay import files
+from whet.replay.reading import read_table
+
+# So many inputs take some ten seconds on two cores.
+INPUTS = 6_000
+
+ALL = list(TARGETS.values())
+TREES = [target for target in ALL if target.shape == "json"]
+FOUND = [(target, path) for target in ALL for path in regressions(target)]
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+def test_valid_samples_broken_at_random_are_read_or_refused(target: Target) -> None:
+    found = fuzz(target, shares(INPUTS, list(TARGETS))[target.name] + 20, seed=1)
+    assert not found.crashes, "\n".join(crash.text for crash in found.crashes.values())
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+def test_a_seed_says_which_inputs_are_made(target: Target) -> None:
+    first, second = [], []
+    for made in (first, second):
+        watched = Target(**{**vars(target), "parse": made.append})
+        fuzz(watched, 40, seed=3)
+    assert first == second
+    assert len(set(first)) > 20
+
+
+@pytest.mark.parametrize("target", TREES, ids=lambda target: target.name)
+def test_valid_samples_with_any_value_anywhere_are_read_or_refused(target: Target) -> None:
+    samples = [json.loads(seed) for seed in target.seeds()]
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(st.sampled_from(samples).flatmap(edited))
+    def broken(text: str) -> None:
+        crash = attempt(target, text.encode())
+        assert crash is None, crash.text
+
+    broken()
+
+
+@pytest.mark.parametrize(("target", "path"), FOUND, ids=lambda one: getattr(one, "name", None))
+def test_what_once_was_a_crash_is_none(target: Target, path: Path) -> None:
+    crash = attempt(target, path.read_bytes())
+    assert crash is None, crash.text
+
+
+@pytest.mark.parametrize("at", range(len(ESCAPES)))
+def test_no_expression_gets_out_of_its_grammar(at: int) -> None:
+    crash = attempt(TARGETS["constraint"], ESCAPES[at].encode(errors="surrogatepass"))
+    assert crash is None, crash.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.__class__ == 1",
+        "a.bit_length() > 1",
+        "[x for x in (a,)] == 1",
+        "(lambda: a)() == 1",
+        "f'{a}' == s",
+        "__import__('os').getpid() == a",
+        "max(a, key=len) == 1",
+        "(a := 5) == 5",
+        "2 ** 100000000 > a",
+        "a << 100000000 > 0",
+        "s * 1000000000 == s",
+        "'%9999999999d' % a == s",
+    ],
+)
+def test_code_in_an_expression_is_refused(text: str) -> None:
+    with pytest.raises(SpaceError):
+        list(Space({"a": [1, 2], "s": ["x", "y"]}, [text]))
+
+
+def test_a_table_that_unzips_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGEST_BYTES", 1 << 20)
+    bomb = tmp_path / "bomb.whet.json.gz"
+    bomb.write_bytes(gzip.compress(bytes(64 << 20)))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="unzips to more than"):
+        read_table(bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_timeline_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST_BYTES", 1 << 20)
+    bomb = b"wtl\x01" + zlib.compress(bytes(64 << 20), level=1)
+    with pytest.raises(ValueError, match="more than 1 MiB"):
+        Timeline.from_packed(bomb)
