@@ -243,7 +243,7 @@ class TestASpoiltContext:
     def test_the_run_after_it_asks_for_another_process(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        store, target = MemoryStore(), Target([100, 50, 200], self.spoiling(50))
+        store, target = MemoryStore(), Target([100, 50], self.spoiling(50))
         with pytest.raises(DeviceLostError):
             tune(target, store=store, search="grid")
         monkeypatch.setattr(marking, "_lost", {})  # as it is in a new process
