@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
+from whet.core.frozen import FrozenMap
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
@@ -77,11 +79,11 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
             raise ValueError("a column is not of its type")
         trial = Trial(
             workload_id=workload_id,
-            config=_config(_load(config)),
+            config=_config(config),
             status=Status(status),
             timing=None if timing is None else _timing(timing, samples),
             cost=Cost.from_json(_load(cost)),
-            facts=frozen_values(_load(facts)),
+            facts=_facts(facts),
             error=error,
             limit=None if limit is None else Limit.from_json(_load(limit)),
             run_id=run_id,
@@ -94,10 +96,18 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
         raise _bad_row("trial", n, location, reason) from reason
 
 
-def _config(values: Any) -> Config:
+@lru_cache(maxsize=4096)
+def _config(body: str) -> Config:
+    """A space has far fewer configs than a store has rows, and each knows its id once asked."""
+    values = _load(body)
     if type(values) is not dict:
         raise ValueError("a config is not an object")
     return Config(values)
+
+
+@lru_cache(maxsize=4096)
+def _facts(body: str) -> FrozenMap[Any]:
+    return frozen_values(_load(body))
 
 
 def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None:
@@ -189,7 +199,13 @@ def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError
 
 
 def _timing(meta: str, samples: bytes) -> Timing:
-    return Timing.from_json(_load(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
+    return Timing.from_json(_meta(meta), struct.unpack(f"<{len(samples) // 8}d", samples))
+
+
+@lru_cache(maxsize=256)
+def _meta(body: str) -> Any:
+    """Nobody changes what is read here, so that all rows that say the same may share it."""
+    return _load(body)
 
 
 def storable(text: str) -> str:
