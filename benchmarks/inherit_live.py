@@ -74,7 +74,7 @@ def inherit(name: str, known: int, seed: int, notes: Notes) -> None:
 
 def _count_measurements() -> list[str]:
     """What the timer is asked to do from now on."""
-    from whet.measure.cuda import CudaTimer
+    from whet.measure.gpu.timer import CudaTimer
 
     asked: list[str] = []
     for name in ("measure", "warm", "warm_all", "turn"):

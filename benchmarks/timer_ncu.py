@@ -120,7 +120,7 @@ def measure(samples: int, notes: Notes) -> None:
     import torch
     import triton
 
-    from whet.measure.cuda import CudaTimer
+    from whet.measure.gpu.timer import CudaTimer
 
     listed = kernels()
     for _, launch in listed.values():

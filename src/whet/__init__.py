@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.errors import (
         BudgetError,
-        DeviceLostError,
         NotTunedError,
         SpaceError,
         StoreError,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.interrupt import Interrupted, StoreLostError
+    from whet.engine.mishaps.interrupt import DeviceLostError, Interrupted, StoreLostError
     from whet.engine.tuning import tune
     from whet.engine.untuned.idle import Refinement, refine
     from whet.engine.untuned.mode import mode
@@ -53,8 +52,8 @@ _HOMES = {
     "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
-    "DeviceLostError": "whet.core.errors",
-    "Interrupted": "whet.engine.interrupt",
+    "DeviceLostError": "whet.engine.mishaps.interrupt",
+    "Interrupted": "whet.engine.mishaps.interrupt",
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
@@ -64,7 +63,7 @@ _HOMES = {
     "SpaceError": "whet.core.errors",
     "Status": "whet.core.status",
     "StoreError": "whet.core.errors",
-    "StoreLostError": "whet.engine.interrupt",
+    "StoreLostError": "whet.engine.mishaps.interrupt",
     "Trial": "whet.core.trial",
     "TuningFailedError": "whet.core.errors",
     "UsageError": "whet.core.errors",

@@ -225,7 +225,7 @@ class TritonProduct:
     def rival_seconds(self) -> float:
         import numpy as np
 
-        from whet.measure.cuda import CudaTimer
+        from whet.measure.gpu.timer import CudaTimer
 
         timer, run = CudaTimer(), _Repeated(self._example.torch_product(self.n))
         return float(np.median(timer.measure(run, 51, timer.warm(run)).samples)) / 1e9

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whet.core.run import Result
     from whet.core.status import Status
     from whet.core.trial import Limit
 
@@ -50,15 +49,6 @@ class BundleError(UsageError, StoreError):
 
 class TuningFailedError(WhetError):
     """Tuning ended without a single usable config."""
-
-
-class DeviceLostError(WhetError):
-    """A config has ended all work on its device in this process, as an illegal access does on a
-    GPU. What was measured is stored; `result` is the best so far, None where nothing worked yet."""
-
-    def __init__(self, message: str, result: Result | None = None) -> None:
-        super().__init__(message)
-        self.result = result
 
 
 class ConfigFailure(Exception):

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.engine.interrupt import Interrupted, StoreLostError
+    from whet.engine.mishaps.interrupt import Interrupted, StoreLostError
     from whet.engine.plan import Plan
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target

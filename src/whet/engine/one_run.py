@@ -12,28 +12,28 @@ from whet.build import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import DeviceLostError, StoreError, TuningFailedError
+from whet.core.errors import StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import LimitKind, Trial
-from whet.engine import aftermath
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import TimelineKeeper
 from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
-from whet.engine.interrupt import Interrupted, Shield, StoreLostError
 from whet.engine.known import Knowledge, relatives
 from whet.engine.log import warn
-from whet.engine.marking import Marking, Spoilt
+from whet.engine.mishaps import aftermath
+from whet.engine.mishaps.interrupt import DeviceLostError, Interrupted, Shield, StoreLostError
+from whet.engine.mishaps.marking import Marking, Spoilt
+from whet.engine.mishaps.wedge import Watch
 from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
-from whet.engine.wedge import Watch
 from whet.engine.workbench import Workbench
 from whet.search import Strategy
 from whet.store import Store

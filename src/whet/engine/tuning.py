@@ -16,9 +16,9 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.space import Space
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.interrupt import Shield
 from whet.engine.learning import learned
 from whet.engine.log import log_event
+from whet.engine.mishaps.interrupt import Shield
 from whet.engine.one_run import OneRun
 from whet.engine.plan import Plan
 from whet.engine.ranks.together import carry_out

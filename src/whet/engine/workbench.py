@@ -16,11 +16,11 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.marking import Marking
+from whet.engine.mishaps.marking import Marking
+from whet.engine.mishaps.wedge import Watch
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.target import Target
-from whet.engine.wedge import Watch
 from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
 
 HOST_BOUND = (

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whet.measure.bench import Bench, Built, FirstLook, Hopeless, Loaded, Loader, Round
     from whet.measure.cpu import CpuTimer
-    from whet.measure.cuda import CudaTimer
     from whet.measure.duel import Duel, DuelOutcome
     from whet.measure.failures import is_out_of_memory
     from whet.measure.gate import Verdict, compare
+    from whet.measure.gpu.room import DeviceRoom
+    from whet.measure.gpu.timer import CudaTimer
     from whet.measure.halving import Halving
     from whet.measure.local import LocalBench
     from whet.measure.policy import DuelPolicy, RacePolicy
     from whet.measure.race import Exit, Race, Request, Standing
     from whet.measure.remote import RemoteBench
-    from whet.measure.room import DeviceRoom
     from whet.measure.stopping import Precision
     from whet.measure.timer import Reading, Runnable, Timer, Warm
 
@@ -28,8 +28,8 @@ _HOMES = {
     "Bench": "whet.measure.bench",
     "Built": "whet.measure.bench",
     "CpuTimer": "whet.measure.cpu",
-    "CudaTimer": "whet.measure.cuda",
-    "DeviceRoom": "whet.measure.room",
+    "CudaTimer": "whet.measure.gpu.timer",
+    "DeviceRoom": "whet.measure.gpu.room",
     "Duel": "whet.measure.duel",
     "DuelOutcome": "whet.measure.duel",
     "DuelPolicy": "whet.measure.policy",

@@ -9,7 +9,7 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.room import DeviceRoom
+from whet.measure.gpu.room import DeviceRoom
 from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 

@@ -39,7 +39,7 @@ def built(folder: Path) -> Path:
 @contextmanager
 def in_place(library: Path) -> Iterator[None]:
     """Everything of ours that loads the driver's library loads this one until the block ends."""
-    from whet.measure import cuda_driver
+    from whet.measure.gpu import driver as cuda_driver
     from whet.targets.triton.isolated import driver as sharing
     from whet.workers import stages
 

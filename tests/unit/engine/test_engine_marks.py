@@ -10,12 +10,14 @@ from dataclasses import replace
 import pytest
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure, DeviceLostError
+from whet.core.errors import ConfigFailure
 from whet.core.mark import Mark, ProcessName
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
-from whet.engine import aftermath, marking, tune
+from whet.engine import tune
 from whet.engine.host import lives, this_process
+from whet.engine.mishaps import aftermath, marking
+from whet.engine.mishaps.interrupt import DeviceLostError
 from whet.engine.target import BenchLimits
 from whet.measure import Bench
 from whet.store import MemoryStore

@@ -12,9 +12,9 @@ from whet.build import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
+from whet.engine.mishaps.wedge import Watch
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.engine.wedge import Watch
 from whet.measure import Bench
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget

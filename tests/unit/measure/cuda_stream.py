@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from whet.measure import Runnable
-from whet.measure.nvml import Health
+from whet.measure.gpu.nvml import Health
 
 US = 1_000
 MS = 1_000_000

@@ -11,7 +11,8 @@ from cuda_stream import MS, US, Cached, Event, Hooked, Kernel, Stream
 
 from whet.core.timing import Quality
 from whet.measure import CudaTimer, Reading, Runnable, Timer, Warm
-from whet.measure.cuda import (
+from whet.measure.gpu.nvml import Health
+from whet.measure.gpu.timer import (
     BATCH_NS,
     BATCH_SLEEP_NS,
     MAX_RETRIES,
@@ -20,7 +21,6 @@ from whet.measure.cuda import (
     SLOW_NS,
     CudaWarm,
 )
-from whet.measure.nvml import Health
 from whet.testing.timer_kit import ExactTimerContract
 
 # Ahead of the samples: the sleep, the event that tells when it ended, and a lead-in.

@@ -7,9 +7,9 @@ import pytest
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, failures
-from whet.measure.cuda_bare import DriverCuda
-from whet.measure.cuda_driver import CudaError, Parameters, driver_on
-from whet.measure.cuda_ptx import PTX
+from whet.measure.gpu.driver import CudaError, Parameters, driver_on
+from whet.measure.gpu.driver_device import DriverCuda
+from whet.measure.gpu.ptx import PTX
 from whet.testing import fake_cuda
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from whet.measure.nvml import strangers
+from whet.measure.gpu.nvml import strangers
 from whet.workers import guardian
 
 STRANGER = 1 << 30

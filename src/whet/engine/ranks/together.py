@@ -6,7 +6,7 @@ from whet.core.event import RunFinished, RunStarted
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.engine.interrupt import Interrupted
+from whet.engine.mishaps.interrupt import Interrupted
 from whet.engine.one_run import OneRun
 from whet.engine.ranks.adoption import adopt
 from whet.engine.ranks.agreement import Agreed, Agreement, Progress

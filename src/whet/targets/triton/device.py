@@ -30,7 +30,7 @@ def current_index() -> int:
 @cache
 def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
     """One for all tunings on a device: what it has found out about the device holds for all."""
-    from whet.measure.cuda import CudaTimer
+    from whet.measure.gpu.timer import CudaTimer
 
     return CudaTimer(device=index, l2=l2, l2_bytes=l2_bytes, graph=graph)
 

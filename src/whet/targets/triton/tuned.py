@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from whet.core.errors import DeviceLostError, StoreError, TuningFailedError
+from whet.core.errors import StoreError, TuningFailedError
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.engine.interrupt import StoreLostError
+from whet.engine.mishaps.interrupt import DeviceLostError, StoreLostError
 from whet.engine.plan import Plan
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings

@@ -28,7 +28,7 @@ import triton.language as tl
 import whet
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.measure.cuda_driver import driver_on
+from whet.measure.gpu.driver import driver_on
 from whet.measure.station import MakeStation
 from whet.targets.triton import surroundings
 from whet.targets.triton.call import Call
@@ -379,7 +379,7 @@ def test_nothing_heavy_is_imported(driver):
     packer.add(torch.zeros(N))
     freight = packer.freight()
     cargo = BareCargo(0, freight.blocks, ((0, 0),))
-    make = MakeStation(cargo, partial(bare_timer, 0, "cold", None), False, 16)
+    make = MakeStation(partial(BareLoader, cargo), partial(bare_timer, 0, "cold", None), False, 16)
     with Session(bare_parts.Probe(make)) as session:
         imported = session.call("imported").value
     assert [name for name in HEAVY if name in imported] == []

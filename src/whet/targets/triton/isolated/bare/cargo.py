@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whet.targets.triton.isolated.freight import Block
-
-if TYPE_CHECKING:
-    from whet.targets.triton.isolated.bare.loader import BareLoader
 
 
 @dataclass(frozen=True)
@@ -26,14 +22,8 @@ class BareLaunch:
 
 @dataclass(frozen=True)
 class BareCargo:
-    """The tensors of a call: `places` has the block of each, and where in it the tensor begins.
-    Makes a loader there."""
+    """The tensors of a call: `places` has the block of each, and where in it the tensor begins."""
 
     device: int
     blocks: tuple[Block, ...]
     places: tuple[tuple[int, int], ...]
-
-    def __call__(self) -> BareLoader:
-        from whet.targets.triton.isolated.bare.loader import BareLoader
-
-        return BareLoader(self)

@@ -13,11 +13,11 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.core.timing import L2
-from whet.measure import cuda_driver
-from whet.measure.cuda import CudaTimer
-from whet.measure.cuda_bare import DriverCuda
-from whet.measure.cuda_driver import CudaDriver, Parameters, driver_on
 from whet.measure.gate import Verdict
+from whet.measure.gpu import driver as cuda_driver
+from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
+from whet.measure.gpu.driver_device import DriverCuda
+from whet.measure.gpu.timer import CudaTimer
 from whet.targets.triton.isolated.bare.cargo import BareCargo, BareLaunch
 from whet.targets.triton.isolated.bare.unpacking import copied
 from whet.workers import stages

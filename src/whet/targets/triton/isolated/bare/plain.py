@@ -14,7 +14,7 @@ from whet.engine.settings import resolve_settings
 from whet.measure import CudaTimer, RemoteBench
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated.bare.cargo import BareCargo, BareLaunch
-from whet.targets.triton.isolated.bare.loader import bare_timer
+from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
 from whet.targets.triton.isolated.freight import CannotIsolate, Tensor, Wrapped
 from whet.targets.triton.isolated.launch import Launch
 from whet.targets.triton.isolated.station import Cargo
@@ -77,7 +77,7 @@ def bare_bench(cargo: Cargo) -> RemoteBench:
         bare_timer, cargo.device, settings.l2, settings.l2_bytes
     )
     return RemoteBench(
-        BareCargo(cargo.device, cargo.freight.blocks, places),
+        partial(BareLoader, BareCargo(cargo.device, cargo.freight.blocks, places)),
         make_timer,
         check_each=False,
         preload=PRELOAD,

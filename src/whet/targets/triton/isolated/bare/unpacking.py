@@ -6,7 +6,7 @@ import ctypes
 import mmap
 from collections.abc import Sequence
 
-from whet.measure.cuda_driver import CudaDriver
+from whet.measure.gpu.driver import CudaDriver
 from whet.targets.triton.isolated import driver as sharing
 from whet.targets.triton.isolated.freight import ALIGNMENT, Block
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from whet.core.errors import StoreError
+from whet.core.errors import StoreError, WhetError
 from whet.core.run import Result
 
 
@@ -30,6 +30,15 @@ class StoreLostError(StoreError):
 
     def __init__(self, reason: str, result: Result | None) -> None:
         super().__init__(f"{reason}; what was stored is kept, and the next run goes on from there")
+        self.result = result
+
+
+class DeviceLostError(WhetError):
+    """A config has ended all work on its device in this process, as an illegal access does on a
+    GPU. What was measured is stored; `result` is the best so far, None where nothing worked yet."""
+
+    def __init__(self, message: str, result: Result | None = None) -> None:
+        super().__init__(message)
         self.result = result
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from whet.build import Builder
 from whet.core.config import Config
 from whet.core.event import Event, Noted
-from whet.engine.marking import Marking
+from whet.engine.mishaps.marking import Marking
 from whet.measure import Bench
 
 # How often the run is looked at, at most and at least.

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from whet.core.config import Config
 from whet.core.device import Device
-from whet.core.errors import ConfigFailure, DeviceLostError
+from whet.core.errors import ConfigFailure
 from whet.core.mark import Mark
 from whet.core.run import Run
 from whet.engine.host import this_process
-from whet.engine.interrupt import Shield
+from whet.engine.mishaps.interrupt import DeviceLostError, Shield
 from whet.store import Store
 
 # What this process has lost, by its pid (a fork has lost nothing) and the device.

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from whet.measure import cuda_driver
-from whet.measure.cuda_device import FASTEST_CLOCK_KHZ, CudaEvent
-from whet.measure.cuda_driver import CudaDriver, Parameters, driver_on
-from whet.measure.cuda_ptx import PTX
-from whet.measure.nvml import Health, Nvml
+from whet.measure.gpu import driver as cuda_driver
+from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
+from whet.measure.gpu.nvml import Health, Nvml
+from whet.measure.gpu.ptx import PTX
+from whet.measure.gpu.torch_device import FASTEST_CLOCK_KHZ, CudaEvent
 from whet.measure.timer import Runnable
 from whet.workers.stages import stage
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from whet.core.timing import median
-from whet.measure.cuda_device import CudaApi, CudaEvent
+from whet.measure.gpu.torch_device import CudaApi, CudaEvent
 
 PROBE_CYCLES = 100_000
 LEAD_NS = 40e3

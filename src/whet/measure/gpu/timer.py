@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from whet.core.timing import L2, Quality, median
-from whet.measure.cuda_device import CudaApi, CudaEvent, TorchCuda
-from whet.measure.cuda_probe import clock_mhz, event_pair_ns, wait_for_clock
 from whet.measure.failures import is_out_of_memory
-from whet.measure.nvml import Health
-from whet.measure.room import DeviceRoom
+from whet.measure.gpu.nvml import Health
+from whet.measure.gpu.probe import clock_mhz, event_pair_ns, wait_for_clock
+from whet.measure.gpu.room import DeviceRoom
+from whet.measure.gpu.torch_device import CudaApi, CudaEvent, TorchCuda
 from whet.measure.timer import Reading, Runnable, Warm
 
 MAX_RETRIES = 3

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from whet.core.errors import UsageError
-from whet.measure.nvml import Health, Nvml
+from whet.measure.gpu.nvml import Health, Nvml
 from whet.measure.timer import Runnable
 
 # No GPU has a faster clock: where the clock is unknown, a sleep is rather too long.

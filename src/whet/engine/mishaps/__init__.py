@@ -1,0 +1,1 @@
+"""What ends a tuning, a process or a device too early, and what the next run makes of it."""
