@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BenchLimits": "target",
-    "Interrupted": "interrupt",
+    "Interrupted": "mishaps.interrupt",
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",
-    "StoreLostError": "interrupt",
+    "StoreLostError": "mishaps.interrupt",
     "Target": "target",
     "resolve_settings": "settings",
     "tune": "tuning",
