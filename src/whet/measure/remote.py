@@ -23,6 +23,9 @@ from whet.workers.session import Session
 # load what they did not need before.
 FIRST_CALL_S = 3.0
 
+# How often a worker that is killed before it is ready is started again.
+SET_UPS = 3
+
 
 class NotSetUp(ConfigFailure):
     """No config's fault: the measuring process could not be made ready. `kind` is the name of
@@ -92,9 +95,8 @@ class RemoteBench:
         taken: list[FirstLook | ConfigFailure]
         try:
             taken = self._call("looks", tuple(built), samples, hopeless, limit_s=limit_s)
-        except NotSetUp:
-            raise
-        except ConfigFailure:
+        except ConfigFailure as failure:
+            self._pass_on(failure)
             # One of them ended the process that ran them all, or took all of the time.
             return self._looks_apart(built, samples, limit_s, hopeless)
         if any(isinstance(one, ConfigFailure) and one.spoils for one in taken):
@@ -113,9 +115,8 @@ class RemoteBench:
         for config, artifact in built:
             try:
                 look = self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
-            except NotSetUp:
-                raise
             except ConfigFailure as failure:
+                self._pass_on(failure)
                 taken.append(failure)
             else:
                 taken.append(look)
@@ -133,9 +134,8 @@ class RemoteBench:
         whole = None if limit_s is None else limit_s * len(built)
         try:
             turn: Round = self._call("round", tuple(built), limit_s=whole)
-        except NotSetUp:
-            raise
-        except ConfigFailure:
+        except ConfigFailure as failure:
+            self._pass_on(failure)
             return self._one_by_one(built, limit_s)
         if any(failure.spoils for failure in turn.failures.values()):
             self._replace()
@@ -168,14 +168,19 @@ class RemoteBench:
         for config, artifact in built:
             try:
                 readings[config.id], spent = self.sample(config, artifact, 1, limit_s=limit_s)
-            except NotSetUp:
-                raise
             except ConfigFailure as failure:
+                self._pass_on(failure)
                 failed[config.id] = failure
                 continue
             for phase, of_phase in spent.items():
                 seconds[phase] = seconds.get(phase, 0.0) + of_phase
         return Round(FrozenMap(readings), FrozenMap(failed), FrozenMap(seconds))
+
+    def _pass_on(self, failure: ConfigFailure) -> None:
+        """Who has a worker made ready beforehand knows what to do when that cannot be; for others
+        it is one more way to fail."""
+        if self._ahead and isinstance(failure, NotSetUp):
+            raise failure
 
     def _replace(self) -> None:
         """Ends the worker; where it takes long to make one ready, the next begins at once."""
@@ -231,14 +236,23 @@ class RemoteBench:
                 "after_forgetting", *request, limit_s=limit, memory_bytes=memory
             ).value
 
-        try:
-            return ask()
-        except WorkerDied as death:
-            if death.signal != signal.SIGKILL and self._used != self._session.generation:
-                raise
-            return ask()
-        finally:
-            self._used = self._session.generation
+        doubts, set_ups = 1, SET_UPS
+        while True:
+            try:
+                return ask()
+            except WorkerDied as death:
+                killed, made = (
+                    death.signal == signal.SIGKILL,
+                    self._session.generation == self._session.made,
+                )
+                if made and doubts and (killed or self._used == self._session.generation):
+                    doubts -= 1
+                elif not made and set_ups and killed:
+                    set_ups -= 1  # it had not come to any config yet
+                else:
+                    raise
+            finally:
+                self._used = self._session.generation
 
     def _limit(self, limit_s: float | None) -> float | None:
         """The first call of a worker that was made ready beforehand has more to do than others."""
