@@ -91,7 +91,7 @@ def _add_hostile_words(store: SqliteStore) -> None:
 
 @contextmanager
 def _in_a_folder() -> Iterator[None]:
-    before, environ = Path.cwd(), dict(os.environ)
+    before, environ, modules = Path.cwd(), dict(os.environ), {*sys.modules}
     place = folder() / "work"
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(_pristine(), place)
@@ -105,6 +105,9 @@ def _in_a_folder() -> Iterator[None]:
         os.chdir(before)
         os.environ.clear()
         os.environ.update(environ)
+        for name in sys.modules.keys() - modules:  # files that a command was given are modules now
+            if str(place) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
 
 
 _commands = cache(typer.main.get_command)
