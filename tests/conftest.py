@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,19 @@ def _isolated_test(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     _isolate(monkeypatch, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Files that one test has loaded are forgotten before the next."""
+    modules, path = set(sys.modules), list(sys.path)
+    yield
+    base = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - modules:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if name.startswith("whet_file_") or file.startswith(base):
+            del sys.modules[name]
+    sys.path[:] = path
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

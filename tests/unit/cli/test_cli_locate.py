@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,6 @@ def work(block):
     return sum(range(100 // block))
 
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_modules() -> Iterator[None]:
-    """Files loaded by one test are forgotten before the next."""
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name in ("kernel", "helper_for_kernel"):
-            del sys.modules[name]
-    sys.path[:] = path
 
 
 def write(text: str, name: str = "kernel.py") -> Path:

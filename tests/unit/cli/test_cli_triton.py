@@ -60,17 +60,6 @@ tuned.whet_timer = told(nanoseconds)
 """
 
 
-@pytest.fixture(autouse=True)
-def _own_modules() -> Iterator[None]:
-    """Files loaded by one test are forgotten before the next."""
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name == "kernel":
-            del sys.modules[name]
-    sys.path[:] = path
-
-
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is compiled once will do for all of these tests."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,16 +49,6 @@ twice = whet.native(
     args={"n": 64, "x": np.zeros(64, np.float32)},
 )
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_modules() -> Iterator[None]:
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name == "kernels":
-            del sys.modules[name]
-    sys.path[:] = path
 
 
 @pytest.fixture(autouse=True)

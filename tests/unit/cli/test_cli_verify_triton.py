@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,16 +39,6 @@ tuned = whet.autotune(configs, key=["n"], inputs=inputs)(copy)
 tuned.whet_timer = told(lambda config: TIMES[config.kwargs["BLOCK"]])
 chosen = triton.heuristics({})(tuned)
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_modules() -> Iterator[None]:
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("whet_file_") or name == "kernel":
-            del sys.modules[name]
-    sys.path[:] = path
 
 
 @pytest.fixture(scope="module")
