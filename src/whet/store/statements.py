@@ -6,6 +6,8 @@ _TRIAL_COLUMNS = (
     't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
     "t.timing, t.samples, t.error, t.config_id, t.median_ns"
 )
+# By what the list of latest trials says, so that a trial that is another config's is noticed.
+_LATEST_COLUMNS = _TRIAL_COLUMNS.replace("t.config_id", "l.config_id")
 _OF_WORKLOAD = "(SELECT n FROM workloads WHERE id = ?)"
 
 PUT_WORKLOAD = """
@@ -37,11 +39,11 @@ VALUES (?, {_OF_WORKLOAD}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (work
 """
 ALL_TRIALS = f"SELECT {_TRIAL_COLUMNS} FROM trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n"
 LATEST_TRIALS = f"""
-SELECT {_TRIAL_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
+SELECT {_LATEST_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
 WHERE l.workload = {_OF_WORKLOAD} ORDER BY l.first
 """
 LATEST_TRIAL = f"""
-SELECT {_TRIAL_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
+SELECT {_LATEST_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
 WHERE l.workload = {_OF_WORKLOAD} AND l.config_id = ?
 """
 
