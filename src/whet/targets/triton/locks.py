@@ -6,13 +6,14 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.engine.ranks.turns import file_lock
 from whet.measure import Bench, FirstLook, Hopeless, Reading, Round
+from whet.measure.around import AroundBench
 from whet.measure.bench import Built
 
 __all__ = ["OneAtATime", "file_lock"]
@@ -20,7 +21,7 @@ __all__ = ["OneAtATime", "file_lock"]
 _thread = threading.local()
 
 
-class OneAtATime:
+class OneAtATime(AroundBench):
     """A bench that holds its GPU's lock while it measures: two processes that time on one device
     at once time each other. A hook that tunes another kernel meanwhile is in the same thread, and
     has the lock already."""
@@ -29,10 +30,6 @@ class OneAtATime:
         self._bench = bench
         self._path = path
         self._wait_s = wait_s
-
-    @property
-    def in_process(self) -> bool:
-        return self._bench.in_process
 
     def first(
         self,
@@ -66,23 +63,6 @@ class OneAtATime:
     def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
         with self._alone():
             return self._bench.round(built, limit_s=limit_s)
-
-    def forget(self, config: Config) -> None:
-        self._bench.forget(config)
-
-    def end_call(self) -> None:
-        end = getattr(self._bench, "end_call", None)
-        if end is not None:
-            end()
-
-    def close(self) -> None:
-        self._bench.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure import Bench, FirstLook, Hopeless, Reading, RemoteBench, Round
+from whet.measure.around import AroundBench
 from whet.measure.bench import Built
 from whet.measure.failures import from_exception
 from whet.measure.remote import NotSetUp
@@ -48,7 +49,7 @@ class Choices(Protocol):
     def triton(self, config: Config) -> Any: ...
 
 
-class IsolatedBench:
+class IsolatedBench(AroundBench):
     """Configs run in a spawned process, and in one that takes its place when that has died.
 
     Where this call cannot be measured there, which is said once with the reason, the bench is the
@@ -67,10 +68,6 @@ class IsolatedBench:
         self._proven = False
         self._bare: dict[str, Any] | None = {}
         self._bench = self._opened()
-
-    @property
-    def in_process(self) -> bool:
-        return self._bench.in_process
 
     @property
     def plain(self) -> bool:
@@ -134,27 +131,12 @@ class IsolatedBench:
         turn = self._measured(fit, lambda ready: self._bench.round(ready, limit_s=limit_s))
         return replace(turn, failures=FrozenMap({**turn.failures, **failed}))
 
-    def forget(self, config: Config) -> None:
-        self._bench.forget(config)
-
-    def end_call(self) -> None:
-        """From another thread; a kernel in this process cannot be ended."""
-        end = getattr(self._bench, "end_call", None)
-        if end is not None:
-            end()
-
     def close(self) -> None:
         if isinstance(self._bench, RemoteBench):
             self._bench.close(wait=not _plenty(self._copied_bytes))
         else:
             self._bench.close()
         self._packer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _opened(self, through_host: bool = False) -> Bench:
         call = self._target.call
