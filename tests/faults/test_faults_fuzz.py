@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from fuzzing.everything import TARGETS, shares
 from fuzzing.loop import fuzz
+from fuzzing.mutation import mutator
 from fuzzing.strategies import edited
 from fuzzing.target import Target, attempt, regressions
 from fuzzing.texts import ESCAPES
@@ -68,6 +70,13 @@ def test_valid_samples_with_any_value_anywhere_are_read_or_refused(target: Targe
 def test_what_once_was_a_crash_is_none(target: Target, path: Path) -> None:
     crash = attempt(target, path.read_bytes())
     assert crash is None, crash.text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_an_input_in_any_encoding_can_be_broken_further(encoding: str) -> None:
+    data = json.dumps({"a": [1, 2]}).encode(encoding)
+    mutate = mutator("json", ())
+    assert any(mutate(data, data, random.Random(seed)) != data for seed in range(20))
 
 
 @pytest.mark.parametrize("at", range(len(ESCAPES)))

@@ -113,8 +113,9 @@ def _renumber(body: bytearray, rng: random.Random) -> None:
 def _parsed(data: bytes) -> str | None:
     """Whether it is JSON, as text that is parsed again for a copy of its own."""
     try:
-        json.loads(data)
-        return data.decode()
+        text = data.decode()  # bytes would be taken for UTF-16 as well
+        json.loads(text)
+        return text
     except (ValueError, RecursionError):
         return None
 
