@@ -215,9 +215,15 @@ def _racing(account: Account) -> str:
     racing = account.racing
     if racing is None:
         return f"unknown: {account.unknown['racing']}"
+    taken = f"{seconds_text(racing.taken_s)} in sampled kernels"
+    each = f"{SAMPLES_EACH} samples for each of {count_text(racing.configs, 'config')}"
+    if racing.taken_s > racing.full_s:
+        return (
+            f"nothing: {taken}, more than the {seconds_text(racing.full_s)} of {each}, to tell the "
+            "last few apart"
+        )
     return (
-        f"{seconds_text(racing.taken_s)} in sampled kernels; {SAMPLES_EACH} samples for each of "
-        f"{count_text(racing.configs, 'config')} would have been {seconds_text(racing.full_s)} "
+        f"{taken}; {each} would have been {seconds_text(racing.full_s)} "
         f"({_percent(racing.taken_s, racing.full_s, 0)} of it)"
     )
 

@@ -158,6 +158,16 @@ def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None
     assert "the cache nothing was known or built before" in said
 
 
+def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
+    whet: Whet, store: Store
+) -> None:
+    run = tuned(store, triton(1))
+    work = {"measure": 0.5, "measure.kernel": 0.25}
+    store.append([a_trial(triton(1), CONFIG, 1000.0, cost=spent(work), run_id=run.id)])
+    ran = whet("cost", "--store", "s.db")
+    assert rows(ran.out, "racing nothing: 250 ms in sampled kernels, more than")
+
+
 def test_stock_is_an_estimate_beside_this_run(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
