@@ -154,10 +154,10 @@ def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
         f"  configs: {kinds.get(USABLE, 0)} usable, {kinds.get(OVERSIZED, 0)} exceed shared "
         f"memory, {kinds.get(CUT, 0)} cut, {kinds.get('broken', 0)} others"
     )
-    if wall_s is None or tuned["exit_code"] != 0:
+    if wall_s is None or "ledger" not in tuned:
         print(f"  whet: DID NOT FINISH (exit code {tuned['exit_code']}), {wall_s} s so far")
         return False
-    good = bool(wall_s <= WANTED_S and tuned["right"])
+    good = bool(wall_s <= WANTED_S and tuned["right"] and tuned["exit_code"] == 0)
     ledger = tuned["ledger"]["wall_s"]
     phases = ", ".join(f"{phase} {s:.1f}" for phase, s in sorted(ledger.items()) if s >= 0.05)
     print(
@@ -165,6 +165,8 @@ def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
         f"{tuned['calls'][0]['s']:.1f} s; {phases}); results "
         f"{'right' if tuned['right'] else 'WRONG'}"
     )
+    if tuned["exit_code"] != 0:
+        print(f"  referee: DID NOT FINISH (exit code {tuned['exit_code']})")
     if "again" in row:
         good &= _print_again(row)
     if "stock" in row:

@@ -237,6 +237,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     store.append([a_trial(triton(1), cost=spent(BUILT), run_id=run.id)])
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 0
+    assert ", still running, or killed: 1 config tried\n" in ran.out
     assert "wall time: unknown, the run did not live to write it down" in ran.out
     assert rows(ran.out, "building 1.00 s")
     assert rows(ran.out, "unknown: no run was timed to its end")
@@ -292,6 +293,14 @@ def test_json_has_every_number(whet: Whet, store: Store) -> None:
     assert data["stock"]["total_s"] == pytest.approx(9.24)
     assert data["payback"]["calls"] == 2_000_000
     assert set(data["saved"]) == {"racing", "early_refusal", "cutting", "overlap", "cache"}
+
+
+def test_json_lists_no_more_than_the_top_keys_and_configs(whet: Whet, store: Store) -> None:
+    for m in (512, 1024, 2048):
+        tuned(store, triton(m))
+    data = json.loads(whet("cost", "matmul", "--json", "--top", "2", "--store", "s.db").out)
+    assert (len(data["keys"]), len(data["configs"])) == (2, 2)
+    assert data["wall_s"] == pytest.approx(12.0)
 
 
 TIMELINE = Timeline(
