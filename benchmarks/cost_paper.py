@@ -194,7 +194,7 @@ def workers_part(limit_s: float) -> Any:
         rows.append(
             {
                 "workers": workers,
-                "finished": answer["exit_code"] == 0,
+                "finished": answer.get("builds", {}).get("count", 0) >= len(configs),
                 "builds": answer.get("builds"),
                 "wall_s": answer.get("wall_s"),
                 "work_s": answer.get("ledger", {}).get("work_s", {}).get("build"),

@@ -378,8 +378,10 @@ def compile_only(asked: Problem, payload: Payload, notes: Notes) -> None:
 
 
 def _wanted(asked: Problem, payload: Payload) -> tuple[list[int], list[int]]:
-    configs = payload.get("configs") or range(len(asked.configs))
-    sizes = payload.get("sizes") or range(len(asked.sizes))
+    configs = payload.get("configs", range(len(asked.configs)))
+    sizes = payload.get("sizes", range(len(asked.sizes)))
+    if not configs or not sizes:
+        raise SystemExit("nothing is left to run: no config or no size was finished before")
     return list(configs), list(sizes)
 
 
