@@ -16,6 +16,7 @@ does so in a new process as well.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -266,10 +267,10 @@ def main() -> None:
     options = parser.parse_args()
     byte_compile()
     record = Record(options.json)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    for seed in seeds:
-        one_seed(seed, options, record)
-    good = [print_seed(seed, record.rows[f"seed {seed}"]) for seed in seeds]
+    good = []
+    for seed in map(int, options.seeds.split(",")):
+        good.append(print_seed(seed, one_seed(seed, options, record)))
+        sys.stdout.flush()
     raise SystemExit(0 if all(good) else 1)
 
 
