@@ -1,15 +1,16 @@
 """The cost paper's tables on this GPU, beside what it published for an A40.
 
-    python benchmarks/cost_paper.py [PART …] [--json FILE]
+    python benchmarks/cost_paper.py [PART …] [--limit [PART=]SECONDS …] [--json FILE]
 
-Parts, each with its own limit of time; without any, all of them, some 7 minutes:
+Parts; without any, all of them, some 6 minutes. Each has a limit of time, which `--limit` replaces
+for one part or for all, and says so where it was cut short:
 
     compile    table 1: compile time by config, stock, the tutorial's 16 configs
     sizes      table 2: tuning time by size without compiling, stock and whet
-    gpu-time   table 3: GPU time in the product and in clearing, by what is cleared
+    gpu-time   table 3: GPU time by kernel, the product and clearing, by what is cleared
     total      table 5: time to benchmark by what is cleared
     workers    table 7: compile time by number of workers
-    estimate   figure 2: repetition time asked for and got, stock; and the precision whet got
+    estimate   figure 2: repetition time asked for and got, stock and whet; whet's own precision
     quality    how near the picks come to the best, by what is cleared
 """
 
@@ -17,43 +18,40 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cold import Answer, Record, byte_compile, child
 from contest import Patience, picks_of, quality, side, stock_compiles
-from problems import PAPER_SIZES, TABLE_2_SIZES, Problem, problem, size_text, text_of
-
-# As published: A40, 48 cores, Triton of 2024.
-TABLE_1_MS: dict[tuple[int, ...], float] = {
-    (128, 256, 64): 837.82,
-    (64, 256, 32): 759.06,
-    (128, 128, 32): 681.80,
-    (256, 64, 128): 2638.25,
-    (64, 128, 64): 560.03,
-    (128, 32, 64): 419.68,
-}
-TABLE_1_TOTAL_S = 15.17
-TABLE_2_S = {
-    256: 1.17,
-    384: 1.17,
-    640: 1.17,
-    768: 1.17,
-    2560: 1.32,
-    2688: 1.33,
-    3840: 1.45,
-    3968: 1.47,
-    4096: 1.49,
-}
-# Seconds in the product and in clearing, four configs × 64 sizes.
-TABLE_3_S = {"256 MB": (4.45, 21.42), "off": (4.49, 0.50)}
-TABLE_5_S = {"256 MB": 1591.8, "L2": 1170.2, "off": 691.2}
-TABLE_7_S = {1: 271.560, 8: 53.007, 16: 37.086, 32: 34.282, 48: 40.523}
-FIGURE_2 = "below 0.5 ms a kernel, over 50 of the 100 ms asked for can be missing"
+from paper_numbers import TABLE_1_MS, TABLE_1_TOTAL_S, TABLE_2_S, TABLE_7_S
+from paper_tables import (
+    print_compile,
+    print_estimate,
+    print_gpu_time,
+    print_quality,
+    print_sizes,
+    print_total,
+    print_workers,
+)
+from problems import PAPER_SIZES, TABLE_2_SIZES, Problem, problem
 
 CLEARING = ("256 MB", "L2", "off")
-WORKERS = (1, 4, 8, 16, 32)
+WORKERS = (1, 2, 4, 8, 16, 32)
+WORKERS_CONFIGS = 32
+
+# What each part may take on the device; processes start and end beside it.
+LIMITS_S = {
+    "compile": 60.0,
+    "sizes": 60.0,
+    "gpu-time": 36.0,
+    "total": 36.0,
+    "workers": 90.0,
+    "estimate": 30.0,
+    "quality": 90.0,
+}
+START_S = 60.0
 
 # The suite is 64 sizes; these are the corners and the middle of it, small to large.
 SOME_SIZES = (
@@ -88,9 +86,9 @@ def quick_configs(asked: Problem, count: int) -> list[int]:
     return good[:count]
 
 
-def compile_part(options: argparse.Namespace) -> Any:
+def compile_part(limit_s: float) -> Any:
     asked = problem("tutorial")
-    patience = Patience(compile_s=30.0, compiles_s=options.limit or 60.0)
+    patience = Patience(compile_s=30.0, compiles_s=limit_s)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         found = stock_compiles(asked, range(len(asked.configs)), Path(name), patience)
     rows = []
@@ -99,31 +97,31 @@ def compile_part(options: argparse.Namespace) -> Any:
         block = tuple(numbers[f"BLOCK_SIZE_{letter}"] for letter in "MNK")
         rows.append({"config": numbers, "published_ms": TABLE_1_MS.get(block), **row})
     total_s = sum(row["s"] for row in rows)
-    return {"rows": rows, "total_s": total_s, "published_total_s": TABLE_1_TOTAL_S}
+    finished = sum(row["finished"] for row in rows)
+    return {
+        "rows": rows,
+        "total_s": total_s,
+        "published_total_s": TABLE_1_TOTAL_S,
+        "cut": _short(finished, len(asked.configs), "configs"),
+    }
 
 
-def print_compile(found: Any) -> None:
-    print("Table 1. Compile time by config, stock, one after another (ms; published: A40)")
-    for row in found["rows"]:
-        published = f"{row['published_ms']:8.0f}" if row["published_ms"] else "       –"
-        note = "" if row["finished"] and not row["problem"] else f"  {row['problem']}"
-        print(f"  {text_of(row['config']):32} {1000 * row['s']:8.0f} {published}{note}")
-    total = found["published_total_s"]
-    print(f"  {'total':32} {1000 * found['total_s']:8.0f} {1000 * total:8.0f}")
+def _short(done: int, wanted: int, what: str) -> list[str]:
+    """What is said of a part that did not come to its end."""
+    return [f"{done} of {wanted} {what}"] if done < wanted else []
 
 
-def sizes_part(options: argparse.Namespace) -> Any:
+def sizes_part(limit_s: float) -> Any:
     asked = problem("tutorial")
-    limit_s = options.limit or 60.0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         patience = Patience(compile_s=30.0, compiles_s=60.0)
         done = stock_compiles(asked, range(len(asked.configs)), folder, patience)
         good = sorted(i for i, row in done.items() if row["finished"] and not row["problem"])
         payload = {"configs": good, "seconds": limit_s}
-        stock = side("stock-bench", asked, payload, folder, limit_s + 60)
+        stock = side("stock-bench", asked, payload, folder, limit_s + START_S)
         # Triton's cache is full now, so neither side compiles; whet's store is empty.
-        whet = side("whet", asked, {"configs": good}, folder, limit_s)
+        whet = side("whet", asked, {"configs": good}, folder, limit_s + START_S)
     seconds = {row["size"]: row["s"] for row in stock.get("sizes", []) if row["finished"]}
     ours = {row["size"]: row["s"] for row in whet.get("calls", [])}
     return {
@@ -137,138 +135,88 @@ def sizes_part(options: argparse.Namespace) -> Any:
             }
             for place, size in enumerate(TABLE_2_SIZES)
         ],
+        "cut": [
+            *_short(len(seconds), len(TABLE_2_SIZES), "sizes by stock"),
+            *_short(len(ours), len(TABLE_2_SIZES), "sizes by whet"),
+        ],
     }
 
 
-def print_sizes(found: Any) -> None:
-    print(
-        f"Table 2. Tuning time by size, compiled before (s; {found['configs']} configs that fit; "
-        "published: A40, 16)"
-    )
-    for row in found["rows"]:
-        cells = [row["stock_s"], row["whet_s"], row["published_s"]]
-        text = "  ".join(f"{name} {_s(value)}" for name, value in _named(cells))
-        print(f"  {row['size']:5}³  {text}")
-
-
-def _named(cells: Sequence[Any]) -> list[tuple[str, Any]]:
-    return list(zip(("stock", "whet", "published"), cells, strict=True))
-
-
-def _s(value: float | None, digits: int = 2) -> str:
-    return "     –" if value is None else f"{value:6.{digits}f}"
-
-
-def _cleared(part: str, options: argparse.Namespace, limit_s: float) -> Any:
-    """One of the parts that run stock's `do_bench` under each way of clearing."""
-    rows: dict[str, Answer] = {}
-    asked = problem("gemm:0")
-    configs = quick_configs(asked, 4)
+def _cleared(part: str, configs: Sequence[int], limit_s: float) -> Any:
+    """One of the parts that run stock's `do_bench` under each way of clearing, at the sizes that
+    all of them came to."""
+    answers: dict[str, Answer] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         for clearing in CLEARING:
             arguments = [part, "--clearing", clearing, "--configs", ",".join(map(str, configs))]
             arguments += ["--seconds", str(limit_s / len(CLEARING))]
-            rows[clearing] = child("paper_parts.py", arguments, Path(name), limit_s + 60)
-    return {"configs": len(configs), "clearing": rows}
+            answers[clearing] = child("paper_parts.py", arguments, Path(name), limit_s + START_S)
+    came_to = {clearing: len(answer.get("sizes", [])) for clearing, answer in answers.items()}
+    shared = min(came_to.values())
+    return {
+        "configs": len(configs),
+        "sizes": [row["size"] for row in answers[CLEARING[0]].get("sizes", [])[:shared]],
+        "clearing": {name: answer.get("sizes", [])[:shared] for name, answer in answers.items()},
+        "cut": _short(shared, len(PAPER_SIZES), "sizes")
+        + [
+            f"{name}: exit code {answer['exit_code']} after {came_to[name]} sizes"
+            for name, answer in answers.items()
+            if answer["exit_code"] != 0
+        ],
+    }
 
 
-def gpu_time_part(options: argparse.Namespace) -> Any:
-    return _cleared("gpu-time", options, options.limit or 45.0)
+def gpu_time_part(limit_s: float) -> Any:
+    """Two configs: the profiler takes the longer the more it sees."""
+    return _cleared("gpu-time", quick_configs(problem("gemm:0"), 2), limit_s)
 
 
-def print_gpu_time(found: Any) -> None:
-    print(
-        f"Table 3. GPU time by kernel, stock's do_bench, {found['configs']} configs (published: "
-        "A40, 4 configs × 64 sizes)"
-    )
-    for clearing, row in found["clearing"].items():
-        if not row.get("sizes"):
-            print(f"  {clearing:7} did not finish")
-            continue
-        product, clear = row["product_s"], row["clearing_s"]
-        published = TABLE_3_S.get(clearing)
-        beside = f"{published[0]:.2f} s and {published[1]:.2f} s" if published else "–"
-        print(
-            f"  {clearing:7} product {product:6.3f} s, clearing {clear:6.3f} s "
-            f"({100 * clear / max(1e-9, clear + product):.0f} %), other {row['other_s']:.3f} s, "
-            f"{row['sizes']} sizes; published {beside}"
-        )
+def total_part(limit_s: float) -> Any:
+    return _cleared("total", quick_configs(problem("gemm:0"), 4), limit_s)
 
 
-def total_part(options: argparse.Namespace) -> Any:
-    return _cleared("total", options, options.limit or 60.0)
+def workers_part(limit_s: float) -> Any:
+    """Whet's own builds, cold, one size, with so many workers.
 
-
-def print_total(found: Any) -> None:
-    print("Table 5. Time to benchmark, stock's do_bench (published: A40, the whole suite)")
-    for clearing, row in found["clearing"].items():
-        if not row.get("benches"):
-            print(f"  {clearing:7} did not finish")
-            continue
-        each_s = row["seconds"] / row["benches"]
-        published = TABLE_5_S[clearing]
-        print(
-            f"  {clearing:7} {1000 * each_s:6.1f} ms a config and size ({row['benches']} of "
-            f"them); 60 configs × 64 sizes: {each_s * 60 * len(PAPER_SIZES):5.0f} s "
-            f"(extrapolated); published {published:.0f} s, {TABLE_5_S['256 MB'] / published:.1f}×"
-        )
-
-
-def workers_part(options: argparse.Namespace) -> Any:
-    """Whet's own builds, cold, one size, with so many workers."""
+    The limit is for all of them. The many go first, since they take the least, and what they leave
+    is for the few.
+    """
     asked = problem("gemm:0")
-    configs = quick_configs(asked, 40)
-    payload = {"configs": configs, "sizes": [PAPER_SIZES.index((1024, 1024, 1024))]}
-    limit_s = options.limit or 100.0
-    rows = []
-    for workers in WORKERS:
+    configs = quick_configs(asked, WORKERS_CONFIGS)
+    size = PAPER_SIZES.index((1024, 1024, 1024))
+    payload = {"configs": configs, "sizes": [size], "note_builds": True}
+    rows, end = [], time.perf_counter() + limit_s
+    for workers in reversed(WORKERS):
+        left_s = max(1.0, end - time.perf_counter())
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
             variables = {"WHET_JOBS": str(workers), "WHET_BUILD_LIMIT": "60s"}
-            answer = side("whet", asked, payload, Path(name), limit_s, variables=variables)
+            answer = side("whet", asked, payload, Path(name), left_s, variables=variables)
         rows.append(
             {
                 "workers": workers,
-                "finished": answer["exit_code"] == 0,
+                "finished": answer.get("builds", {}).get("count", 0) >= len(configs),
                 "builds": answer.get("builds"),
                 "wall_s": answer.get("wall_s"),
                 "work_s": answer.get("ledger", {}).get("work_s", {}).get("build"),
+                "process_s": answer["process_s"],
                 "published_s": TABLE_7_S.get(workers),
             }
         )
-    return {"configs": len(configs), "rows": rows}
+    rows.reverse()
+    cut = [f"{row['workers']} workers" for row in rows if not row["finished"]]
+    return {"configs": len(configs), "rows": rows, "cut": cut}
 
 
-def print_workers(found: Any) -> None:
-    print(
-        f"Table 7. Compile time by workers, whet's builds of {found['configs']} configs "
-        "(published: A40's host, 48 cores, 100 configs)"
-    )
-    first = found["rows"][0]["builds"]
-    for row in found["rows"]:
-        builds = row["builds"]
-        if not row["finished"] or not builds or not builds["count"]:
-            print(f"  {row['workers']:3} workers did not finish")
-            continue
-        ratio = first["wall_s"] / builds["wall_s"] if first and first["count"] else float("nan")
-        published = row["published_s"]
-        beside = f"{published:.1f} s, {TABLE_7_S[1] / published:.2f}×" if published else "–"
-        print(
-            f"  {row['workers']:3} workers {builds['wall_s']:6.2f} s, {ratio:5.2f}×, "
-            f"{builds['ok']} of {builds['count']} built; published {beside}"
-        )
-
-
-def estimate_part(options: argparse.Namespace) -> Any:
-    limit_s = options.limit or 60.0
+def estimate_part(limit_s: float) -> Any:
     asked = problem("gemm:0")
     sizes = [PAPER_SIZES.index(size) for size in SOME_SIZES]
     configs = quick_configs(asked, 12)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         arguments = ["estimate", "--configs", ",".join(map(str, configs[:2]))]
         arguments += ["--seconds", str(limit_s)]
-        stock = child("paper_parts.py", arguments, Path(name), limit_s + 60)
+        benched = child("paper_parts.py", arguments, Path(name), limit_s + START_S)
         payload = {"configs": configs, "sizes": sizes}
-        whet = side("whet", asked, payload, Path(name), limit_s)
+        whet = side("whet", asked, payload, Path(name), limit_s + START_S)
     ours = []
     for run in whet.get("runs", []):
         trial = run["trials"].get(str(run["best"]), {})
@@ -276,37 +224,29 @@ def estimate_part(options: argparse.Namespace) -> Any:
         if interval:
             half = (interval[1] - interval[0]) / 2 / trial["median_us"]
             ours.append({"size": run["size"], "half_width": half, **trial})
-    return {"rows": stock.get("rows", []), "whet": ours, "ledger": whet.get("ledger")}
+    came_to = len({tuple(row["size"]) for row in benched.get("rows", [])})
+    return {
+        "rows": benched.get("rows", []),
+        "asked_ms": benched.get("asked_ms"),
+        "whet": ours,
+        "ledger": whet.get("ledger"),
+        "cut": [
+            *_short(came_to, benched.get("wanted_sizes", 1), "sizes"),
+            *_short(len(ours), len(sizes), "sizes tuned"),
+        ],
+    }
 
 
-def print_estimate(found: Any) -> None:
-    print(f"Figure 2. Stock: 100 ms of repetition asked for ({FIGURE_2})")
-    for row in sorted(found["rows"], key=lambda row: row["kernel_us"]):
-        print(
-            f"  {size_text(row['size']):>15}  {row['kernel_us']:8.1f} µs a kernel, "
-            f"{row['count']:5} samples, {row['repetition_ms']:6.1f} ms of kernel, "
-            f"{row['wall_ms']:6.1f} ms in all"
-        )
-    print("  whet asks for a precision, not for a time: intervals of the picks' medians")
-    for row in sorted(found["whet"], key=lambda row: row["median_us"]):
-        size = size_text(PAPER_SIZES[row["size"]])
-        print(
-            f"  {size:>15}  {row['median_us']:8.1f} µs a kernel, {row['samples']:5} samples, "
-            f"±{100 * row['half_width']:.2f} %"
-        )
-
-
-def quality_part(options: argparse.Namespace) -> Any:
+def quality_part(limit_s: float) -> Any:
     """Stock's picks under each way of clearing, and whet's, judged by the referee."""
     asked = problem("gemm:0")
     configs = quick_configs(asked, 16)
     sizes = [PAPER_SIZES.index(size) for size in SOME_SIZES]
-    limit_s = options.limit or 100.0
     picks: dict[str, dict[int, int]] = {}
     common = {"configs": configs, "sizes": sizes}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        whet = side("whet", asked, common, folder, limit_s)
+        whet = side("whet", asked, common, folder, limit_s + START_S)
         picks["whet"] = picks_of(whet)
         for clearing in CLEARING:
             payload = {
@@ -314,34 +254,25 @@ def quality_part(options: argparse.Namespace) -> Any:
                 "clear": clearing,
                 "seconds": limit_s / len(CLEARING),
             }
-            answer = side("stock-bench", asked, payload, folder, limit_s + 30)
+            answer = side("stock-bench", asked, payload, folder, limit_s + START_S)
             picks[f"stock, {clearing}"] = picks_of(answer)
         by_size = {size: [p[size] for p in picks.values() if size in p] for size in sizes}
-        judged = side("judge", asked, {**common, "picks": by_size}, folder, limit_s)
+        payload = {**common, "picks": by_size}
+        judged = side("judge", asked, payload, folder, limit_s + START_S)
     rows = judged.get("sizes", [])
     return {
         "configs": len(configs),
         "quality": {name: quality(rows, chosen) for name, chosen in picks.items()},
+        "cut": [
+            text
+            for name, chosen in picks.items()
+            for text in _short(len(chosen), len(sizes), f"sizes by {name}")
+        ]
+        + _short(len(rows), len(sizes), "sizes by the referee"),
     }
 
 
-def print_quality(found: Any) -> None:
-    print(
-        f"Quality of the pick among {found['configs']} configs, by the referee (cold L2; the "
-        "paper has no such table)"
-    )
-    for name, row in found["quality"].items():
-        if row is None:
-            print(f"  {name:14} did not finish")
-            continue
-        print(
-            f"  {name:14} geometric mean {100 * row['geometric_mean']:6.2f} %, worst "
-            f"{100 * row['worst']:5.1f} % at {size_text(PAPER_SIZES[row['worst_size']])}   "
-            f"({row['sizes']} sizes)"
-        )
-
-
-Part = tuple[Callable[[argparse.Namespace], Any], Callable[[Any], None]]
+Part = tuple[Callable[[float], Any], Callable[[Any], None]]
 
 PARTS: dict[str, Part] = {
     "compile": (compile_part, print_compile),
@@ -354,25 +285,51 @@ PARTS: dict[str, Part] = {
 }
 
 
+def limits_of(given: Sequence[str]) -> dict[str, float]:
+    """Seconds by part, from `["60", "workers=90"]`; those named outrank the others."""
+    limits = dict(LIMITS_S)
+    for text in sorted(given, key=lambda text: "=" in text):
+        part, named, seconds = text.rpartition("=")
+        if named and part not in LIMITS_S:
+            raise ValueError(f"no such part: {part}; there are {', '.join(LIMITS_S)}")
+        limits |= dict.fromkeys([part] if named else LIMITS_S, float(seconds))
+    return limits
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--limit", type=float, help="seconds for each part, in place of its own")
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="[PART=]SECONDS",
+        help="for one part or each of them, in place of "
+        + ", ".join(f"{part} {seconds:.0f}" for part, seconds in LIMITS_S.items()),
+    )
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    try:
+        limits = limits_of(options.limit)
+    except ValueError as error:
+        parser.error(f"--limit: {error}")
     byte_compile()
     record = Record(options.json)
-    wanted = options.parts or list(PARTS)
-    for place, name in enumerate(wanted):
+    for place, name in enumerate(options.parts or list(PARTS)):
         measure, show = PARTS[name]
-        record.put(name, measure(options))
+        start = time.perf_counter()
+        found = measure(limits[name])
+        record.put(name, {**found, "took_s": time.perf_counter() - start})
         print(end="\n" if place else "")
-        show(record.rows[name])
+        show(found)
+        for text in found["cut"]:
+            print(f"  CUT SHORT: {text}")
+        print(f"  ({record.rows[name]['took_s']:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

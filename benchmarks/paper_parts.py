@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ from cold import Notes
 from problems import PAPER_SIZES, Size, problem
 from sides import clear_as
 
-ASKED_MS = 100
+STOCK_MS = 100
+WHET_MS = 20
+ESTIMATE_SIZES = 16
+
+# The profiler's time is for so many, whatever the limit.
+LEAST_SIZES = 4
 
 # 27 and 64 have no common divisor, so that the first few sizes are of every kind.
 SPREAD = 27
@@ -45,14 +51,13 @@ def total(configs: list[int], end: float, notes: Notes) -> None:
     """What stock's benchmark takes the host, config by config."""
     import triton
 
-    seconds, benches = 0.0, 0
-    for _, ready in launches(configs):
+    rows: list[dict[str, Any]] = []
+    for size, ready in launches(configs):
+        start = time.perf_counter()
         for launch in ready:
-            start = time.perf_counter()
             triton.testing.do_bench(launch, quantiles=(0.5, 0.2, 0.8))
-            seconds += time.perf_counter() - start
-            benches += 1
-        notes.write({"seconds": seconds, "benches": benches})
+        rows.append({"size": size, "s": time.perf_counter() - start, "benches": len(ready)})
+        notes.write({"sizes": rows})
         if time.perf_counter() > end:
             break
 
@@ -62,16 +67,30 @@ def gpu_time(configs: list[int], end: float, notes: Notes) -> None:
     import triton
     from torch.profiler import ProfilerActivity, profile
 
-    sums = {"product_s": 0.0, "clearing_s": 0.0, "other_s": 0.0}
-    for place, (_, ready) in enumerate(launches(configs), start=1):
+    rows: list[dict[str, Any]] = []
+    for size, ready in launches(configs):
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             for launch in ready:
                 triton.testing.do_bench(launch, quantiles=(0.5, 0.2, 0.8))
+        taken: dict[str, list[float]] = {"product": [], "clearing": [], "other": []}
         for name, microseconds in _kernels(profiled):
-            sums[_kind(name)] += microseconds / 1e6
-        notes.write({**sums, "sizes": place})
-        if time.perf_counter() > end:
+            taken[_kind(name)].append(microseconds)
+        rows.append({"size": size, **{kind: _summed(times) for kind, times in taken.items()}})
+        notes.write({"sizes": rows})
+        if len(rows) >= LEAST_SIZES and time.perf_counter() > end:
             break
+
+
+def _summed(microseconds: list[float]) -> dict[str, float]:
+    if not microseconds:
+        return {"s": 0.0, "count": 0}
+    return {
+        "s": sum(microseconds) / 1e6,
+        "count": len(microseconds),
+        "least_us": min(microseconds),
+        "most_us": max(microseconds),
+        "deviation_us": statistics.pstdev(microseconds),
+    }
 
 
 def _kernels(profiled: Any) -> Iterator[tuple[str, float]]:
@@ -83,33 +102,57 @@ def _kernels(profiled: Any) -> Iterator[tuple[str, float]]:
 
 def _kind(name: str) -> str:
     if "matmul_kernel" in name:
-        return "product_s"
+        return "product"
     lowered = name.lower()
     clears = any(word in lowered for word in ("elementwise", "fill", "memset"))
-    return "clearing_s" if clears else "other_s"
+    return "clearing" if clears else "other"
+
+
+class _Repeated:
+    """A launch as whet's timer takes it."""
+
+    def __init__(self, launch: Callable[[], Any]) -> None:
+        self._launch = launch
+
+    def repeat(self, n: int) -> None:
+        for _ in range(n):
+            self._launch()
 
 
 def estimate(configs: list[int], end: float, notes: Notes) -> None:
-    """How much repetition time `do_bench` gives when it is asked for 100 ms."""
+    """How much repetition time `do_bench` gives when it is asked for 100 ms, and whet's timer
+    when it is asked for as many samples as make up 20 ms by its own estimate."""
     import triton
 
-    rows: list[dict[str, Any]] = []
+    from whet.measure.gpu.timer import CudaTimer
+
+    timer, rows = CudaTimer(), list[dict[str, Any]]()
     for size, ready in launches(configs):
         for launch in ready:
             start = time.perf_counter()
-            times = triton.testing.do_bench(launch, rep=ASKED_MS, return_mode="all")
-            rows.append(
-                {
-                    "size": size,
-                    "kernel_us": 1000 * sum(times) / len(times),
-                    "count": len(times),
-                    "repetition_ms": sum(times),
-                    "wall_ms": 1000 * (time.perf_counter() - start),
-                }
-            )
-        notes.write({"rows": rows, "asked_ms": ASKED_MS})
-        if time.perf_counter() > end or len(rows) >= 32:
+            times = triton.testing.do_bench(launch, rep=STOCK_MS, return_mode="all")
+            stock = _repetition(times, start)
+            start = time.perf_counter()
+            run = _Repeated(launch)
+            warm = timer.warm(run)
+            samples = max(1, round(1e6 * WHET_MS / warm.estimate_ns))
+            reading = timer.measure(run, samples, warm)
+            whet = _repetition([ns / 1e6 for ns in reading.samples], start)
+            rows.append({"size": size, "stock": stock, "whet": {**whet, "l2": reading.l2}})
+        wanted = min(ESTIMATE_SIZES, len(PAPER_SIZES))
+        asked = {"stock": STOCK_MS, "whet": WHET_MS}
+        notes.write({"rows": rows, "asked_ms": asked, "wanted_sizes": wanted})
+        if time.perf_counter() > end or len(rows) >= wanted * len(configs):
             break
+
+
+def _repetition(times_ms: Sequence[float], start: float) -> dict[str, Any]:
+    return {
+        "kernel_us": 1000 * sum(times_ms) / len(times_ms),
+        "count": len(times_ms),
+        "repetition_ms": sum(times_ms),
+        "wall_ms": 1000 * (time.perf_counter() - start),
+    }
 
 
 PARTS = {"total": total, "gpu-time": gpu_time, "estimate": estimate}

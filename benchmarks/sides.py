@@ -49,8 +49,8 @@ def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
     listed = [triton_config(asked.configs[index]) for index in configs]
     budget = payload.get("budget")
     tuned: Any = whet.autotune(configs=listed, key=key, budget=budget)(calls[0].kernel)
-    builds = _watch_builds(tuned)
     answer: dict[str, Any] = {"import_s": imported - before, "device": _device(), "calls": []}
+    builds = _watch_builds(tuned, notes if payload.get("note_builds") else None)
     for size, call in zip(sizes, calls, strict=True):
         start = time.perf_counter()
         tuned[call.grid](*call.arguments)
@@ -99,8 +99,9 @@ def _judge_here(
     notes.write(answer)
 
 
-def _watch_builds(tuned: Any) -> Callable[[], dict[str, Any]]:
-    """When the first build began and the last one ended, from the engine's own events."""
+def _watch_builds(tuned: Any, notes: Notes | None) -> Callable[[], dict[str, Any]]:
+    """When the first build began and the last one ended, from the engine's own events. With
+    `notes`, after every build, for whoever may have to kill this process."""
     began: list[float] = []
     ended: list[float] = []
     good: list[bool] = []
@@ -112,6 +113,8 @@ def _watch_builds(tuned: Any) -> Callable[[], dict[str, Any]]:
         elif kind == "BuildFinished":
             ended.append(time.perf_counter())
             good.append(event.ok)
+            if notes is not None:
+                notes.write({"builds": summary()})
 
     tuned.whet_events = listen
 
@@ -375,8 +378,10 @@ def compile_only(asked: Problem, payload: Payload, notes: Notes) -> None:
 
 
 def _wanted(asked: Problem, payload: Payload) -> tuple[list[int], list[int]]:
-    configs = payload.get("configs") or range(len(asked.configs))
-    sizes = payload.get("sizes") or range(len(asked.sizes))
+    configs = payload.get("configs", range(len(asked.configs)))
+    sizes = payload.get("sizes", range(len(asked.sizes)))
+    if not configs or not sizes:
+        raise SystemExit("nothing is left to run: no config or no size was finished before")
     return list(configs), list(sizes)
 
 

@@ -16,6 +16,7 @@ does so in a new process as well.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -154,10 +155,10 @@ def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
         f"  configs: {kinds.get(USABLE, 0)} usable, {kinds.get(OVERSIZED, 0)} exceed shared "
         f"memory, {kinds.get(CUT, 0)} cut, {kinds.get('broken', 0)} others"
     )
-    if wall_s is None or tuned["exit_code"] != 0:
+    if wall_s is None or "ledger" not in tuned:
         print(f"  whet: DID NOT FINISH (exit code {tuned['exit_code']}), {wall_s} s so far")
         return False
-    good = bool(wall_s <= WANTED_S and tuned["right"])
+    good = bool(wall_s <= WANTED_S and tuned["right"] and tuned["exit_code"] == 0)
     ledger = tuned["ledger"]["wall_s"]
     phases = ", ".join(f"{phase} {s:.1f}" for phase, s in sorted(ledger.items()) if s >= 0.05)
     print(
@@ -165,6 +166,8 @@ def print_seed(seed: int, row: Mapping[str, Any]) -> bool:
         f"{tuned['calls'][0]['s']:.1f} s; {phases}); results "
         f"{'right' if tuned['right'] else 'WRONG'}"
     )
+    if tuned["exit_code"] != 0:
+        print(f"  referee: DID NOT FINISH (exit code {tuned['exit_code']})")
     if "again" in row:
         good &= _print_again(row)
     if "stock" in row:
@@ -264,10 +267,10 @@ def main() -> None:
     options = parser.parse_args()
     byte_compile()
     record = Record(options.json)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    for seed in seeds:
-        one_seed(seed, options, record)
-    good = [print_seed(seed, record.rows[f"seed {seed}"]) for seed in seeds]
+    good = []
+    for seed in map(int, options.seeds.split(",")):
+        good.append(print_seed(seed, one_seed(seed, options, record)))
+        sys.stdout.flush()
     raise SystemExit(0 if all(good) else 1)
 
 

@@ -79,7 +79,7 @@ def cost(
     told = account(tunings)
     if json:
         data = told.to_json()
-        print_json({**data, "configs": data["configs"][: top or None]})
+        print_json({**data, **{name: data[name][: top or None] for name in ("keys", "configs")}})
         return
     lines = account_lines(told, tunings, SHOWN if top is None else top, page())
     print_lines(lines + _left_out_lines(left_out))

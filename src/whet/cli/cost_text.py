@@ -17,6 +17,7 @@ from whet.cli.output import (
 )
 from whet.cli.reading import SHORT_ID, moment_text
 from whet.core.config import Config
+from whet.core.run import Outcome, Run
 from whet.engine.accounts.account import Account, Payback, Tuning
 from whet.engine.accounts.savings import SAMPLES_EACH
 
@@ -62,12 +63,16 @@ def _heading(account: Account, tunings: Sequence[Tuning], width: int) -> list[st
     if len(tunings) == 1:
         head = str(run.workload)
         line = f"run {run.id}"
-        more = f"{moment_text(run.started)}, {run.outcome}: {work}"
+        more = f"{moment_text(run.started)}, {_outcome(run)}: {work}"
         return [*wrap(head, width, indent=2), line, more]
     head = (
         f"{run.workload.kernel}, {count_text(len(tunings), 'key')}, on {run.workload.device.name}"
     )
     return [*wrap(head, width, indent=2), f"the latest run of each: {work}"]
+
+
+def _outcome(run: Run) -> str:
+    return "still running, or killed" if run.outcome is Outcome.RUNNING else str(run.outcome)
 
 
 def _keys(account: Account, shown: int, width: int) -> list[str]:
@@ -215,9 +220,15 @@ def _racing(account: Account) -> str:
     racing = account.racing
     if racing is None:
         return f"unknown: {account.unknown['racing']}"
+    taken = f"{seconds_text(racing.taken_s)} in sampled kernels"
+    each = f"{SAMPLES_EACH} samples for each of {count_text(racing.configs, 'config')}"
+    if racing.taken_s > racing.full_s:
+        return (
+            f"nothing: {taken}, more than the {seconds_text(racing.full_s)} of {each}, to tell the "
+            "last few apart"
+        )
     return (
-        f"{seconds_text(racing.taken_s)} in sampled kernels; {SAMPLES_EACH} samples for each of "
-        f"{count_text(racing.configs, 'config')} would have been {seconds_text(racing.full_s)} "
+        f"{taken}; {each} would have been {seconds_text(racing.full_s)} "
         f"({_percent(racing.taken_s, racing.full_s, 0)} of it)"
     )
 
@@ -229,6 +240,8 @@ def _refusal(account: Account) -> str:
     text = f"{count_text(refusal.configs, 'config')} refused before code generation"
     if refusal.saved_s is None or refusal.typical_s is None:
         return f"{text}; what building them takes is unknown, since none was built here"
+    if not refusal.saved_s:
+        return f"{text}, in {seconds_text(refusal.spent_s)}: no less than building takes here"
     return (
         f"{text}, in {seconds_text(refusal.spent_s)}: at least {seconds_text(refusal.saved_s)} of "
         f"building saved, estimated (the others took {seconds_text(refusal.typical_s)} in the "

@@ -88,6 +88,14 @@ class Method:
     timer: str
     l2: L2 = "none"
 
+    @classmethod
+    def on_gpu(cls, cleared: int, l2_bytes: int, *, graph: bool = False) -> Method:
+        """With so many bytes cleared before each launch. Fewer than the L2 holds leave some of it
+        warm, so then the timer's name has them: `cuda-4194304`."""
+        kind = "cuda-graph" if graph else "cuda"
+        name = f"{kind}-{cleared}" if 0 < cleared < l2_bytes else kind
+        return cls(name, "cold" if cleared else "warm")
+
 
 @dataclass(frozen=True)
 class Timing:

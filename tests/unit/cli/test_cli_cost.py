@@ -158,6 +158,16 @@ def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None
     assert "the cache nothing was known or built before" in said
 
 
+def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
+    whet: Whet, store: Store
+) -> None:
+    run = tuned(store, triton(1))
+    work = {"measure": 0.5, "measure.kernel": 0.25}
+    store.append([a_trial(triton(1), CONFIG, 1000.0, cost=spent(work), run_id=run.id)])
+    ran = whet("cost", "--store", "s.db")
+    assert rows(ran.out, "racing nothing: 250 ms in sampled kernels, more than")
+
+
 def test_stock_is_an_estimate_beside_this_run(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
@@ -227,6 +237,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     store.append([a_trial(triton(1), cost=spent(BUILT), run_id=run.id)])
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 0
+    assert ", still running, or killed: 1 config tried\n" in ran.out
     assert "wall time: unknown, the run did not live to write it down" in ran.out
     assert rows(ran.out, "building 1.00 s")
     assert rows(ran.out, "unknown: no run was timed to its end")
@@ -282,6 +293,14 @@ def test_json_has_every_number(whet: Whet, store: Store) -> None:
     assert data["stock"]["total_s"] == pytest.approx(9.24)
     assert data["payback"]["calls"] == 2_000_000
     assert set(data["saved"]) == {"racing", "early_refusal", "cutting", "overlap", "cache"}
+
+
+def test_json_lists_no_more_than_the_top_keys_and_configs(whet: Whet, store: Store) -> None:
+    for m in (512, 1024, 2048):
+        tuned(store, triton(m))
+    data = json.loads(whet("cost", "matmul", "--json", "--top", "2", "--store", "s.db").out)
+    assert (len(data["keys"]), len(data["configs"])) == (2, 2)
+    assert data["wall_s"] == pytest.approx(12.0)
 
 
 TIMELINE = Timeline(

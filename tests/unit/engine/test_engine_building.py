@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,6 +146,53 @@ def test_what_was_refused_for_one_key_is_not_built_for_the_next() -> None:
     refused = outcome(result, 3)
     assert (refused.status, refused.error) == (Status.RESOURCES, "too much shared memory")
     assert "build" not in refused.cost.work
+
+
+def test_a_binary_of_several_keys_is_built_once() -> None:
+    def target(name: str) -> BuildingTarget:
+        space = [{"t": t} for t in (1, 2, 3)]
+        return BuildingTarget(space, identity=lambda config: f"built {config.id}", name=name)
+
+    _, first = tuned(target("a key"))
+    result, second = tuned(target("the next key"))
+    assert sorted(started(first)) == [1, 2, 3]
+    assert started(second) == []
+    assert result.config["t"] == 1
+
+
+def test_a_device_that_is_elsewhere_measures_while_the_pool_builds(tmp_path: Path) -> None:
+    measured = tmp_path / "measured"
+
+    class WaitingTarget(BuildingTarget):
+        def _build(self, config: Config) -> Built:
+            while config["t"] == 2 and not measured.exists():
+                time.sleep(0.01)
+            return Built(config.id)
+
+    def note(event: Event) -> None:
+        if isinstance(event, Measured):
+            measured.touch()
+
+    target = WaitingTarget([{"t": t} for t in (1, 2)])
+    result = tune(
+        target,
+        jobs=2,
+        store=MemoryStore(),
+        search="grid",
+        on_event=note,
+        settings=Settings(build_limit_s=30.0),
+    )
+    assert outcome(result, 2).status.measured
+
+
+def test_where_builds_and_runs_share_the_cores_nothing_is_measured_beside_a_build() -> None:
+    target = BuildingTarget([{"t": t} for t in (1, 2, 3, 4, 5, 6)], lambda config: 0.02)
+    target.shares_host = True
+    _, events = tuned(target)
+    under_way = 0
+    for event in events:
+        under_way += isinstance(event, BuildStarted) - isinstance(event, BuildFinished)
+        assert not isinstance(event, Measured) or under_way == 0
 
 
 def ramp(config: Any) -> float:

@@ -75,12 +75,6 @@ class TestFinding:
         assert {len(trial.timing.samples) for trial in result.trials} == {7}
         assert {trial.status for trial in result.trials} == {Status.OK}
 
-    def test_builds_overlap_with_measuring_where_the_device_is_elsewhere(self):
-        result = tune(
-            fake([3, 1, 2], building=True, shares_host=False), store=MemoryStore(), jobs=2
-        )
-        assert result.config["t"] == 1
-
 
 class _Calculating:
     """Asks a pool for a worker while it is asked for configs, and sees whether that starts."""

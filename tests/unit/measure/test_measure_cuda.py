@@ -391,6 +391,20 @@ def test_a_flush_reads_as_much_as_the_l2_holds_or_as_was_asked(
     assert stream.flushes == [read_bytes] * kernel.launches
 
 
+@pytest.mark.parametrize(
+    ("cleared", "comparable"), [(None, True), (1 << 20, True), (1 << 21, True), (4096, False)]
+)
+def test_clearing_less_than_the_l2_holds_is_a_method_of_its_own(
+    cleared: int | None, comparable: bool
+) -> None:
+    stream = Stream()
+    kernel = Kernel(stream, 5 * US)
+    whole, some = (
+        read(timer_on(stream, l2_bytes=size), kernel, 2).timing() for size in (None, cleared)
+    )
+    assert some.comparable(whole) is comparable
+
+
 @pytest.mark.parametrize("hooked", [False, True])
 def test_no_more_is_queued_behind_a_sample_than_leaves_its_events_right(hooked: bool) -> None:
     stream = Stream()

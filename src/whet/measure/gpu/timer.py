@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from whet.core.timing import L2, Quality, median
+from whet.core.timing import L2, Method, Quality, median
 from whet.measure.failures import is_out_of_memory
 from whet.measure.gpu.nvml import Health
 from whet.measure.gpu.probe import clock_mhz, event_pair_ns, wait_for_clock
@@ -75,7 +75,8 @@ class CudaTimer:
     `host_bound`.
 
     With a cold L2, what it holds is replaced before each launch by reading as many bytes as it
-    has, or `l2_bytes`; 0 is the same as warm. `overhead_ns` is what a pair of events reads beyond
+    has, or `l2_bytes`; 0 is the same as warm, and fewer than it has are in the timer's name, since
+    they leave some of it warm. `overhead_ns` is what a pair of events reads beyond
     the kernel; None finds it out. With `graph` the launch is replayed from a CUDA graph.
     """
 
@@ -92,7 +93,6 @@ class CudaTimer:
         overhead_ns: float | None = None,
         graph: bool = False,
     ) -> None:
-        self.name = "cuda-graph" if graph else "cuda"
         self.overhead_ns = overhead_ns or 0.0
         self._calibrated = overhead_ns is not None
         self._api = TorchCuda(device) if api is None else api
@@ -110,6 +110,11 @@ class CudaTimer:
         self._used: int | None = None
         self._checked: int | None = None
         self._remarks: list[str] = []
+
+    @property
+    def name(self) -> str:
+        graph = self._graphs is not None
+        return Method.on_gpu(self._flush_bytes, self._api.l2_bytes, graph=graph).timer
 
     def prepare(self, room: DeviceRoom) -> None:
         """Takes the memory that a cold L2 needs. Where there is none, the L2 is warm from now on,

@@ -11,6 +11,7 @@ from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import DeviceRoom, Verdict
+from whet.measure.gpu.room import NoRoom
 from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request
 from whet.targets.triton.configs import needed_keywords
@@ -42,6 +43,7 @@ class Call:
         self.keywords = {**keywords, "warmup": False}
         self.named = {**dict(zip(self.tuner.arg_names, args, strict=False)), **keywords}
         self._saved: dict[str, Any] | None = None
+        self._declared: dict[str, Any] = {}
 
     def current(self, config: Any) -> dict[str, Any]:
         return {**self.keywords, **needed_keywords(config, device.default_options())}
@@ -69,7 +71,28 @@ class Call:
         full = self.full(config)
         if config.pre_hook is not None:
             config.pre_hook(full)
-        self.tuner.pre_hook(full)
+        if self.tuner.user_defined_pre_hook or not self.tuner.restore_value:
+            self.tuner.pre_hook(full)
+        else:
+            self.tuner.pre_hook(full, reset_only=True)
+            self._save_declared(full)
+
+    def _save_declared(self, full: Mapping[str, Any]) -> None:
+        """Where Triton's own hook would look for them, but in memory that is taken once: it clones
+        before every launch, and an allocation may wait for the device."""
+        for name in self.tuner.restore_value:
+            tensor = full[name]
+            if name in self._declared:
+                self._declared[name].copy_(tensor)
+            elif tensor is not None:
+                self._declared[name] = self._copied(tensor)
+        self.tuner.restore_copies = dict(self._declared)
+
+    def _copied(self, tensor: Any) -> Any:
+        try:
+            return self.room.copy_of(tensor)
+        except NoRoom:
+            return tensor.clone()  # the author asked for it, so it is no matter of whet's limit
 
     def leave(self, config: Any, exception: Exception | None) -> None:
         self.tuner.post_hook(self.full(config), exception=exception)
@@ -109,6 +132,7 @@ class Call:
     def let_go(self) -> None:
         """Drops all copies; the next config to be loaded saves anew."""
         self._saved = None
+        self._declared = {}
         if self.gate is not None:
             self.gate.let_go()
 

@@ -37,8 +37,9 @@ def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
 
 def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     """How `timer` would measure, without making one: that talks to the driver."""
-    cleared = describe(index).limits.l2_bytes if l2_bytes is None else l2_bytes
-    return Method("cuda-graph" if graph else "cuda", "cold" if cleared and l2 == "cold" else "warm")
+    whole = describe(index).limits.l2_bytes or 0
+    cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
+    return Method.on_gpu(cleared, whole, graph=graph)
 
 
 def count() -> int:

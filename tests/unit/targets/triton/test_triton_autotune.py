@@ -138,6 +138,22 @@ def test_a_value_declared_to_be_restored_is_updated_once(driver, benchmark):
     assert x.values == [2.0] * N
 
 
+def test_the_copy_of_a_declared_value_is_allocated_once_for_all_launches(driver):
+    clones = []
+
+    class Counted(FakeTensor):
+        def clone(self):
+            clones.append(self)
+            return super().clone()
+
+    driver.on_launch = increments
+    x = Counted([1.0] * N)
+    tuned_increment(restore_value=["x"])[(1,)](x, FakeTensor([5.0]), N)
+    assert len(driver.launches) > 2
+    assert len(clones) == 1
+    assert x.values == [2.0] * N
+
+
 @pytest.mark.parametrize("benchmark", [None, lambda call, quantiles: [call() or 1.0]])
 def test_a_value_declared_to_be_reset_starts_from_zero(driver, benchmark):
     driver.on_launch = increments
