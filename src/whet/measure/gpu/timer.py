@@ -15,8 +15,8 @@ from typing import Any
 
 from whet.core.timing import L2, Method, Quality, median
 from whet.measure.failures import is_out_of_memory
-from whet.measure.gpu.nvml import Health
-from whet.measure.gpu.probe import clock_mhz, event_pair_ns, wait_for_clock
+from whet.measure.gpu.conditions import Conditions
+from whet.measure.gpu.probe import event_pair_ns
 from whet.measure.gpu.room import DeviceRoom
 from whet.measure.gpu.torch_device import CudaApi, CudaEvent, TorchCuda
 from whet.measure.timer import Reading, Runnable, Warm
@@ -48,11 +48,6 @@ UNKNOWN_HOST_NS = 100e3
 # The host's part of a very first launch may be loading, which will not come again: it is not
 # believed beyond so many times what other launches took.
 MOST_OF_A_FIRST_LAUNCH = 4
-
-# An idle device lowers its clock; a busy one may be throttled at any time.
-IDLE_NS = 1_000_000_000
-CHECK_EVERY_NS = 500_000_000
-THROTTLED_BELOW = 0.95
 
 
 @dataclass(frozen=True)
@@ -106,10 +101,7 @@ class CudaTimer:
         self._spare = (self._api.event(), self._api.event())
         self._pairs: list[tuple[CudaEvent, CudaEvent]] = []
         self._host_ns = UNKNOWN_HOST_NS
-        self._fastest_mhz = 0.0
-        self._used: int | None = None
-        self._checked: int | None = None
-        self._remarks: list[str] = []
+        self._conditions = Conditions(self._api)
 
     @property
     def name(self) -> str:
@@ -132,7 +124,7 @@ class CudaTimer:
                 size = size // 2 if size // 2 >= self._api.l2_bytes else 0
         if not size and not self._prepared:
             self.l2, self._prepared = "warm", True
-            self._remark(
+            self._conditions.remark(
                 f"there is no device memory for the {self._flush_bytes / 2**20:.3g} MiB that clear "
                 "the L2 cache, so kernels are timed with a warm one; free some, or raise "
                 "device_memory"
@@ -144,7 +136,7 @@ class CudaTimer:
         with self._api.current():
             self._wake()
             warm = self._warm(self._execution(run, captured=False))
-            self._used = self._api.clock()
+            self._conditions.used()
         return warm
 
     def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]:
@@ -168,13 +160,13 @@ class CudaTimer:
                     CudaWarm(1, ns, seconds, kernel_s=ns / 1e9, host_ns=batch.host_ns)
                     for ns in batch.samples
                 ]
-            self._used = self._api.clock()
+            self._conditions.used()
         return warms
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         known = _known(warm)
         with self._api.current():
-            self._check()
+            self._conditions.check()
             execution = self._execution(run)
             most = self._most(execution, known)
             taken = _Taken()
@@ -183,7 +175,7 @@ class CudaTimer:
                 self._take(taken, [execution] * count, [known] * count)
             while len(taken.samples) < samples:
                 taken.samples.extend(self._queue([execution]).samples)
-            self._used = self._api.clock()
+            self._conditions.used()
         return self._reading(taken.samples, taken.quality, taken.discarded)
 
     def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
@@ -191,7 +183,7 @@ class CudaTimer:
         known = [_known(warm) for warm in warms]
         readings: list[Reading] = []
         with self._api.current():
-            self._check()
+            self._conditions.check()
             executions = [self._execution(run) for run in runs]
             while len(readings) < len(runs):
                 first = len(readings)
@@ -206,7 +198,7 @@ class CudaTimer:
                     lone = self._queue([execution]).samples
                     readings.append(self._reading(lone, taken.quality, taken.discarded))
                     taken.discarded = 0
-            self._used = self._api.clock()
+            self._conditions.used()
         return readings
 
     def release(self) -> None:
@@ -248,47 +240,10 @@ class CudaTimer:
         """Waits for a steady clock where the device may have been idle; calibrates once."""
         if not self._prepared:
             self.prepare(DeviceRoom())
-        if self._used is None or self._api.clock() - self._used > IDLE_NS:
-            found = wait_for_clock(self._api)
-            self._fastest_mhz = max(self._fastest_mhz, found.mhz)
-            if not found.steady:
-                self._remark(
-                    "the GPU's clock did not come to rest before timing; fix it "
-                    "(nvidia-smi --lock-gpu-clocks) for steadier results"
-                )
-            self._look_around()
+        self._conditions.settle()
         if not self._calibrated:
             self.overhead_ns = event_pair_ns(self._api, self._flush_bytes)
             self._calibrated = True
-
-    def _check(self) -> None:
-        """Looks, now and then, for what would disturb a timing from outside."""
-        if self._checked is not None and self._api.clock() - self._checked < CHECK_EVERY_NS:
-            return
-        health = self._look_around()
-        mhz = clock_mhz(self._api, (self._gate, self._pair(0)[0]))
-        if mhz is None:
-            return
-        if mhz < THROTTLED_BELOW * self._fastest_mhz:
-            why = f" ({', '.join(health.held_back_by)})" if health.held_back_by else ""
-            self._remark(
-                f"the GPU's clock has fallen to {100 * mhz / self._fastest_mhz:.0f} % of what it "
-                f"was{why}; timings before and after are compared only through re-checks"
-            )
-        self._fastest_mhz = max(self._fastest_mhz, mhz)
-
-    def _look_around(self) -> Health:
-        self._checked = self._api.clock()
-        health = self._api.health()
-        if health.others:
-            others = ", ".join(map(str, health.others[:4]))
-            self._remark(
-                f"another process has this GPU open (pid {others}); what it runs is in the timings"
-            )
-        return health
-
-    def _remark(self, text: str) -> None:
-        self._remarks.append(text)
 
     def _take(
         self, taken: _Taken, executions: Sequence[_Execution], warms: Sequence[CudaWarm]
@@ -300,7 +255,7 @@ class CudaTimer:
             taken.samples.extend(batch.samples)
             return
         taken.quality = "host_bound"
-        self._remark(
+        self._conditions.remark(
             "the host was too slow to fill the GPU's queue, or a hook waits for the device; "
             "launches were timed one by one, which times the host as well"
         )
@@ -385,7 +340,6 @@ class CudaTimer:
         return max(raw - self.overhead_ns, raw / 10)
 
     def _reading(self, samples: Sequence[float], quality: Quality, discarded: int) -> Reading:
-        remarks, self._remarks = tuple(self._remarks), []
         kernel_s = (len(samples) + discarded) * median(samples) / 1e9
         return Reading(
             samples=tuple(samples),
@@ -395,7 +349,7 @@ class CudaTimer:
             quality=quality,
             discarded=discarded,
             kernel_s=kernel_s,
-            remarks=remarks,
+            remarks=self._conditions.said(),
         )
 
     def _execution(self, run: Runnable, captured: bool = True) -> _Execution:
