@@ -175,7 +175,9 @@ class OneRun:
             bench = stack.enter_context(closing(self.target.bench(limits)))
             if self.target.method != method:  # there was no memory for the other way
                 self.known = self.recall()
-            marking = Marking(self.store, self.run, self.shield, lambda: bench.in_process)
+            marking = Marking(
+                self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
+            )
             marking.refuse_if_lost()
             self._look_back(isolated=not bench.in_process)
             self._bench = Workbench(
