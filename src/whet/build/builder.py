@@ -16,7 +16,7 @@ from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit, LimitKind
-from whet.workers import Kind, Mode, Outcome, Pool, Task, open_pool
+from whet.workers import Kind, Mode, Outcome, Pool, Task, WorkerNotStarted, open_pool
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,10 @@ class Builder:
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
     def _results(self, outcomes: list[Outcome], retry: Pool | None = None) -> list[BuildResult]:
-        """What was killed for the first time is no result: it goes back to `retry`, if anywhere."""
+        """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
+        That nothing can be started is no config's fault and raises `WorkerNotStarted`."""
         results = []
+        refusal = ""
         for outcome in outcomes:
             with self._ordering:
                 order = self._orders.pop(outcome.ticket)
@@ -186,6 +188,9 @@ class Builder:
             if identity is not None:
                 self._in_flight.pop(identity, None)
             if outcome.kind is Kind.CANCELLED:
+                continue
+            if outcome.kind is Kind.NOT_STARTED:
+                refusal = outcome.error
                 continue
             if _killed(outcome) and not order.again:
                 if retry is not None:
@@ -197,6 +202,9 @@ class Builder:
             results += [replace(same, config=follower) for follower in order.followers]
             if identity is not None and _would_repeat(outcome):
                 self._memory.keep(identity, result, outcome.limit_s)
+        if refusal and retry is not None:
+            self._kept += results
+            raise WorkerNotStarted(refusal)
         return results
 
     def _result(self, order: _Order, outcome: Outcome) -> BuildResult:

@@ -119,6 +119,10 @@ class OneRun:
             raise lost from spoilt.failure
         except StoreError as error:
             raise self._lost(error, self._best_so_far()) from error
+        except Exception:
+            with self.shield.held():
+                self._finish(None, Outcome.INTERRUPTED)
+            raise
         try:
             with self.shield.held():
                 result = self._finish(winner, Outcome.FINISHED)

@@ -9,7 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
+    from whet.workers.answers import (
+        RemoteError,
+        Reply,
+        WorkerDied,
+        WorkerNotStarted,
+        WorkerTimeout,
+    )
     from whet.workers.forking import no_forks
     from whet.workers.pool import Pool, available_cores, open_pool
     from whet.workers.process import Mode
@@ -27,6 +33,7 @@ _HOMES = {
     "Session": "whet.workers.session",
     "Task": "whet.workers.task",
     "WorkerDied": "whet.workers.answers",
+    "WorkerNotStarted": "whet.workers.answers",
     "WorkerTimeout": "whet.workers.answers",
     "available_cores": "whet.workers.pool",
     "no_forks": "whet.workers.forking",
@@ -44,6 +51,7 @@ __all__ = [
     "Session",
     "Task",
     "WorkerDied",
+    "WorkerNotStarted",
     "WorkerTimeout",
     "available_cores",
     "no_forks",
