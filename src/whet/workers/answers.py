@@ -21,7 +21,7 @@ _REMEDIES = {
 }
 
 
-class WorkerNotStarted(errors.WhetError):
+class WorkerNotStarted(errors.HostFailure):
     """The machine has no room for another process: nothing that was to run there is to blame."""
 
     @classmethod
