@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         WorkerTimeout,
     )
     from whet.workers.forking import no_forks
-    from whet.workers.pool import Pool, available_cores, open_pool
-    from whet.workers.process import Mode
+    from whet.workers.pool import Pool, open_pool
+    from whet.workers.process import Mode, available_cores
     from whet.workers.session import Session
     from whet.workers.stages import stage
     from whet.workers.task import Kind, Outcome, Task
@@ -35,7 +35,7 @@ _HOMES = {
     "WorkerDied": "whet.workers.answers",
     "WorkerNotStarted": "whet.workers.answers",
     "WorkerTimeout": "whet.workers.answers",
-    "available_cores": "whet.workers.pool",
+    "available_cores": "whet.workers.process",
     "no_forks": "whet.workers.forking",
     "open_pool": "whet.workers.pool",
     "stage": "whet.workers.stages",

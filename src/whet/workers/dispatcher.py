@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from whet.workers import child, descriptors, process
 from whet.workers.answers import WorkerNotStarted
 from whet.workers.keeper import Keeper
-from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
+from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker, available_cores
 from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
 from whet.workers.task import Kind, Outcome, Task
 
@@ -239,8 +239,11 @@ class Dispatcher:
         )
 
     def _staff(self) -> None:
-        """Keeps the pre-started workers at full number."""
-        while self._mode == "spawn" and len(self._seats) < self._jobs:
+        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
+        however many jobs somebody has asked for."""
+        busy = sum(seat.job is not None for seat in self._seats)
+        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
+        while self._mode == "spawn" and len(self._seats) < wanted:
             if self._failed_starts >= _FAILED_STARTS:
                 break
             worker = self._start(lambda: process.spawn(self._keeper, for_session=False))

@@ -114,6 +114,12 @@ class Worker:
             self.returncode = os.waitstatus_to_exitcode(status)
 
 
+def available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def check_mode(mode: str) -> Mode:
     if mode == "spawn":
         if not sys.executable:

@@ -17,7 +17,15 @@ from whet.core.run import Outcome as RunOutcome
 from whet.engine import tune
 from whet.store import MemoryStore
 from whet.targets.function import function
-from whet.workers import Kind, Session, Task, WorkerNotStarted, keeper, open_pool
+from whet.workers import (
+    Kind,
+    Session,
+    Task,
+    WorkerNotStarted,
+    available_cores,
+    keeper,
+    open_pool,
+)
 
 NO_ROOM = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -105,3 +113,19 @@ def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
     assert [run.outcome for run in store.runs(workload)] == [RunOutcome.INTERRUPTED]
     forks.room = 1000
     assert tune(target, store=store).config == Config(n=1)
+
+
+def test_no_more_workers_wait_than_there_are_cores_or_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    go_on = tmp_path / "go-on"
+    count = available_cores() + 1
+    with open_pool(10**9, "spawn") as pool:
+        for _ in range(count):
+            pool.submit(Task(tasks.wait_for, (go_on,)))
+        assert tasks.eventually(lambda: len(list(tmp_path.glob("whet-*"))) == count)
+        go_on.touch()
+        while pool.pending:
+            pool.wait(None)
+        assert len(list(tmp_path.glob("whet-*"))) <= count
