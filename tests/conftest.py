@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def _own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if name.startswith("whet_file_") or file.startswith(base):
             del sys.modules[name]
     sys.path[:] = path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_worker_outlives_its_tests() -> Iterator[None]:
+    """What one file leaves open, guardian included, would be there for all that come after."""
+    yield
+    keeper = sys.modules.get("whet.workers.keeper")
+    deadline = time.monotonic() + 20.0
+    while keeper is not None and keeper._current is not None:
+        assert time.monotonic() < deadline, "a pool or session was never closed"
+        time.sleep(0.01)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,8 +21,12 @@ KINDS = ("segfault", "abort", "exit", "kill")
 def tuned(store: Path, configs: int, seed: int, culprits: dict[int, str]) -> dict[str, Any] | None:
     """What one process found; None where it did not live to say so."""
     arguments = [str(store), str(configs), str(seed), *(f"{n}={k}" for n, k in culprits.items())]
+    return told_by("faults_marks.py", *arguments)
+
+
+def told_by(program: str, *arguments: str) -> dict[str, Any] | None:
     done = subprocess.run(
-        [sys.executable, str(HERE / "faults_marks.py"), *arguments],
+        [sys.executable, str(HERE / program), *arguments],
         env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONFAULTHANDLER": ""},
         capture_output=True,
         text=True,
@@ -76,3 +80,47 @@ def test_five_culprits_at_random_places_are_found_one_after_another(
     again = tuned(tmp_path / "store.db", 40, seed, culprits)
     assert again is not None
     assert again["best"] == found["best"]
+
+
+def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
+    tmp_path: Path,
+) -> None:
+    def program(how: str, *culprit: str) -> dict[str, Any] | None:
+        return told_by("faults_review.py", how, str(tmp_path / "store.db"), "1", *culprit)
+
+    assert program("refine", "3") is None
+    refined = program("refine", "3")
+    assert refined is not None
+    assert (refined["used"], refined["marks"]) == (2, 1)
+    assert "3" not in refined["trials"]
+
+
+@pytest.mark.parametrize("how", ["refine", "verify"])
+def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
+    tmp_path: Path, how: str
+) -> None:
+    def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
+        return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
+
+    if how == "verify":
+        assert program("tune", "1") is not None
+    assert program(how, "2", "3") is None
+    tuned = program("tune", "2", "3")
+    assert tuned is not None
+    assert (tuned["used"], tuned["marks"]) == (2, 0)
+    status, error = tuned["trials"]["3"]
+    assert status == "run_error"
+    assert "the process that first ran it died" in error
+
+
+def test_a_pick_that_ended_its_verification_fails_the_next_one(tmp_path: Path) -> None:
+    def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
+        return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
+
+    tuned = program("tune", "1")
+    assert tuned is not None
+    assert tuned["used"] == 3
+    assert program("verify", "2", "3") is None
+    verified = program("verify", "2", "3")
+    assert verified is not None
+    assert verified["verdict"].startswith("fails: run_error: the process that first ran it died")

@@ -12,11 +12,11 @@ from whet.build.cutting import Cut
 from whet.build.job import BuildResult, Built, Job
 from whet.build.memory import MEMORY, BuildMemory
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.trial import Limit, LimitKind
-from whet.workers import Kind, Mode, Outcome, Pool, Task, open_pool
+from whet.workers import Kind, Mode, Outcome, Pool, Task, WorkerNotStarted, open_pool
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,10 @@ class Builder:
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
     def _results(self, outcomes: list[Outcome], retry: Pool | None = None) -> list[BuildResult]:
-        """What was killed for the first time is no result: it goes back to `retry`, if anywhere."""
+        """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
+        What no config can help raises `HostFailure`: no process to be had, or no space."""
         results = []
+        refusal: HostFailure | None = None
         for outcome in outcomes:
             with self._ordering:
                 order = self._orders.pop(outcome.ticket)
@@ -187,16 +189,27 @@ class Builder:
                 self._in_flight.pop(identity, None)
             if outcome.kind is Kind.CANCELLED:
                 continue
+            if outcome.kind is Kind.NOT_STARTED:
+                refusal = WorkerNotStarted(outcome.error)
+                continue
             if _killed(outcome) and not order.again:
                 if retry is not None:
                     self._put(retry, replace(order, again=True))
                 continue
             result = self._result(order, outcome)
+            if result.status is Status.BUILD_ERROR:
+                short = host_failure(f"[{order.config}] could not be built", result.error)
+                if short is not None:
+                    refusal = short
+                    continue
             results.append(result)
             same = replace(result, stages=FrozenMap(), seconds=0.0, remembered=True)
             results += [replace(same, config=follower) for follower in order.followers]
             if identity is not None and _would_repeat(outcome):
                 self._memory.keep(identity, result, outcome.limit_s)
+        if refusal is not None and retry is not None:
+            self._kept += results
+            raise refusal
         return results
 
     def _result(self, order: _Order, outcome: Outcome) -> BuildResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,28 @@ class StoreError(WhetError):
 
 class BundleError(UsageError, StoreError):
     """A bundle that is damaged, forged, too new or none. Nothing was taken from it."""
+
+
+class HostFailure(WhetError):
+    """The machine has run out of something that every config needs, so none is to blame."""
+
+
+_RUN_OUT = {
+    "No space left on device": "free some space, or set TMPDIR to a folder on another disk",
+    "Disk quota exceeded": "free some space, or set TMPDIR to a folder on another disk",
+    "Too many open files": "raise the limit on open files (ulimit -n)",
+}
+
+
+def host_failure(what: str, text: str) -> HostFailure | None:
+    """Where `text`, of an error or a compiler, says that the machine was short of something."""
+    for words, remedy in _RUN_OUT.items():
+        if re.search(words, text, re.IGNORECASE):
+            return HostFailure(
+                f"{what}: {words.lower()}; {remedy}. What was measured is stored, and the next "
+                "run goes on from there"
+            )
+    return None
 
 
 class TuningFailedError(WhetError):

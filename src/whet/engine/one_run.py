@@ -119,6 +119,10 @@ class OneRun:
             raise lost from spoilt.failure
         except StoreError as error:
             raise self._lost(error, self._best_so_far()) from error
+        except Exception:
+            with self.shield.held():
+                self._finish(None, Outcome.INTERRUPTED)
+            raise
         try:
             with self.shield.held():
                 result = self._finish(winner, Outcome.FINISHED)
@@ -175,7 +179,9 @@ class OneRun:
             bench = stack.enter_context(closing(self.target.bench(limits)))
             if self.target.method != method:  # there was no memory for the other way
                 self.known = self.recall()
-            marking = Marking(self.store, self.run, self.shield, lambda: bench.in_process)
+            marking = Marking(
+                self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
+            )
             marking.refuse_if_lost()
             self._look_back(isolated=not bench.in_process)
             self._bench = Workbench(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, HostFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import median
@@ -296,7 +296,7 @@ class Station:
         """Whatever a kernel raises is that config's failure, and the end of what it had loaded."""
         try:
             yield
-        except ConfigFailure:
+        except (ConfigFailure, HostFailure):
             self.forget(config.id)
             raise
         except (Exception, SystemExit) as problem:

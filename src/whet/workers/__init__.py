@@ -9,10 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
+    from whet.workers.answers import (
+        RemoteError,
+        Reply,
+        WorkerDied,
+        WorkerNotStarted,
+        WorkerTimeout,
+    )
     from whet.workers.forking import no_forks
-    from whet.workers.pool import Pool, available_cores, open_pool
-    from whet.workers.process import Mode
+    from whet.workers.pool import Pool, open_pool
+    from whet.workers.process import Mode, available_cores
     from whet.workers.session import Session
     from whet.workers.stages import stage
     from whet.workers.task import Kind, Outcome, Task
@@ -27,8 +33,9 @@ _HOMES = {
     "Session": "whet.workers.session",
     "Task": "whet.workers.task",
     "WorkerDied": "whet.workers.answers",
+    "WorkerNotStarted": "whet.workers.answers",
     "WorkerTimeout": "whet.workers.answers",
-    "available_cores": "whet.workers.pool",
+    "available_cores": "whet.workers.process",
     "no_forks": "whet.workers.forking",
     "open_pool": "whet.workers.pool",
     "stage": "whet.workers.stages",
@@ -44,6 +51,7 @@ __all__ = [
     "Session",
     "Task",
     "WorkerDied",
+    "WorkerNotStarted",
     "WorkerTimeout",
     "available_cores",
     "no_forks",

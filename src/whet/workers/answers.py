@@ -1,13 +1,35 @@
-"""What a call to another process comes to: a reply, or one of three errors."""
+"""What a call to another process comes to: a reply, or one of four errors."""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.core import errors
 from whet.core.frozen import FrozenMap
 from whet.workers.report import describe_exit, with_output
+
+_REMEDIES = {
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit on open files",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u), or end some",
+    errno.ENOMEM: "free some memory",
+    errno.ENOSPC: "free some space, or set TMPDIR to another folder",
+    errno.EDQUOT: "free some space, or set TMPDIR to another folder",
+    errno.EROFS: "set TMPDIR to a folder that can be written",
+}
+
+
+class WorkerNotStarted(errors.HostFailure):
+    """The machine has no room for another process: nothing that was to run there is to blame."""
+
+    @classmethod
+    def because(cls, problem: OSError) -> WorkerNotStarted:
+        name = problem.filename
+        remedy = _REMEDIES.get(problem.errno or 0, f"check {name}" if name else "try again")
+        reason = f"{problem.strerror or problem}{f': {name}' if name else ''}"
+        return cls(f"a worker process could not be started ({reason}); {remedy}")
 
 
 class WorkerDied(errors.WhetError):

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from whet.workers import child, descriptors, process
+from whet.workers.answers import WorkerNotStarted
 from whet.workers.keeper import Keeper
-from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
+from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker, available_cores
 from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
 from whet.workers.task import Kind, Outcome, Task
 
@@ -238,8 +239,11 @@ class Dispatcher:
         )
 
     def _staff(self) -> None:
-        """Keeps the pre-started workers at full number."""
-        while self._mode == "spawn" and len(self._seats) < self._jobs:
+        """Keeps the pre-started workers at full number: never more than there are cores or tasks,
+        however many jobs somebody has asked for."""
+        busy = sum(seat.job is not None for seat in self._seats)
+        wanted = min(self._jobs, max(available_cores(), busy + len(self._queue)))
+        while self._mode == "spawn" and len(self._seats) < wanted:
             if self._failed_starts >= _FAILED_STARTS:
                 break
             worker = self._start(lambda: process.spawn(self._keeper, for_session=False))
@@ -250,7 +254,8 @@ class Dispatcher:
             now = time.monotonic()
             lost, self._queue = self._queue, []
             self._deliver(
-                Outcome(job.ticket, Kind.DIED, error=error, started=now, ended=now) for job in lost
+                Outcome(job.ticket, Kind.NOT_STARTED, error=error, started=now, ended=now)
+                for job in lost
             )
 
     def _free_place(self) -> int:
@@ -261,7 +266,7 @@ class Dispatcher:
         started: list[Worker] = []
         try:
             self._keeper.run(lambda: started.append(start()))
-        except OSError as problem:
+        except WorkerNotStarted as problem:
             self._failed_starts += 1
             self._start_error = str(problem)
             return None
@@ -270,7 +275,8 @@ class Dispatcher:
     def _assign(self) -> None:
         if self._mode == "fork":
             while self._queue and len(self._seats) < self._jobs:
-                self._fork(heapq.heappop(self._queue))
+                if not self._fork(heapq.heappop(self._queue)):
+                    break
             return
         for seat in self._seats:
             if self._queue and seat.ready and seat.job is None:
@@ -281,7 +287,8 @@ class Dispatcher:
                 seat.worker.channel.send(pickle.dumps(request, protocol=5))
                 self._announce(job)
 
-    def _fork(self, job: Job) -> None:
+    def _fork(self, job: Job) -> bool:
+        """False where there is no room for it now; then it waits for one that runs to end."""
         task = job.task
         since = time.monotonic()
         worker = self._start(
@@ -290,13 +297,22 @@ class Dispatcher:
                 lambda desk: child.do_task(desk, lambda: (task.call, task.args), task.memory_bytes),
             )
         )
+        if worker is None and self._seats:
+            heapq.heappush(self._queue, job)
+            return False
         if worker is None:
-            error = with_output("a worker process could not be started", self._start_error)
-            now = time.monotonic()
-            self._deliver([Outcome(job.ticket, Kind.DIED, error=error, started=since, ended=now)])
-            return
+            ended = Outcome(
+                job.ticket,
+                Kind.NOT_STARTED,
+                error=self._start_error,
+                started=since,
+                ended=time.monotonic(),
+            )
+            self._deliver([ended])
+            return True
         self._seats.append(_Seat(worker, self._free_place(), since, ready=True, job=job))
         self._announce(job)
+        return True
 
     def _announce(self, job: Job) -> None:
         self._running = tuple(seat.job.ticket for seat in self._by_start() if seat.job)

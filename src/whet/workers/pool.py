@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from whet.core.errors import UsageError
 from whet.workers.dispatcher import Dispatcher, Job
 from whet.workers.keeper import close_at_exit, lease
-from whet.workers.process import Mode, check_mode, pack
+from whet.workers.process import Mode, available_cores, check_mode, pack
 from whet.workers.task import Kind, Outcome, Task
 
 
@@ -114,9 +113,3 @@ def open_pool(
     if count < 1:
         raise UsageError(f"jobs is {count}; a pool needs at least 1")
     return Pool(Dispatcher(lease(), count, checked, on_start), checked)
-
-
-def available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

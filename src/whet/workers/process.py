@@ -16,6 +16,7 @@ from typing import Literal
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.workers import child, descriptors, guardian
+from whet.workers.answers import WorkerNotStarted
 from whet.workers.channel import Channel
 from whet.workers.forking import no_forks
 from whet.workers.keeper import Keeper
@@ -113,6 +114,12 @@ class Worker:
             self.returncode = os.waitstatus_to_exitcode(status)
 
 
+def available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def check_mode(mode: str) -> Mode:
     if mode == "spawn":
         if not sys.executable:
@@ -202,12 +209,19 @@ def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> Non
 
 
 def _start(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
+    try:
+        return _started(keeper, start)
+    except OSError as problem:
+        raise WorkerNotStarted.because(problem) from problem
+
+
+def _started(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
     token = os.urandom(8).hex()
     folder = os.path.join(tempfile.gettempdir(), f"whet-{token}")
-    keeper.expect(token, folder)
-    near, far = descriptors.new_connection()
-    output = -1
+    near, far, output = -1, -1, -1
     try:
+        keeper.expect(token, folder)
+        near, far = descriptors.new_connection()
         os.makedirs(_workdir(folder), mode=0o700)
         output = os.open(_output(folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         pid = start(far, token, folder, output)

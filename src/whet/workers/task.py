@@ -17,6 +17,7 @@ class Kind(StrEnum):
     RAISED = "raised"
     TIMED_OUT = "timed_out"
     DIED = "died"
+    NOT_STARTED = "not_started"
     CANCELLED = "cancelled"
 
 

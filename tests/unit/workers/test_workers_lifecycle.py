@@ -235,7 +235,7 @@ def test_workers_that_cannot_start_fail_the_tasks_with_what_they_said(
     monkeypatch.setattr(sys, "executable", str(broken))
     with open_pool(1, "spawn") as pool:
         (outcome,) = tasks.run(pool, Task(tasks.add, (1, 1)))
-    assert outcome.kind is Kind.DIED
+    assert outcome.kind is Kind.NOT_STARTED
     assert outcome.error.splitlines() == [
         "worker processes do not start",
         "exited with code 1",

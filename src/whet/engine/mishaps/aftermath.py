@@ -52,15 +52,22 @@ def examine(
     now: Callable[[], float] = time.time,
 ) -> Aftermath:
     """Ends the runs that cannot do so themselves; safe to repeat."""
-    suspects: set[str] = set()
-    still_open = []
-    for mark in store.marks(workload_id):
-        if not _is_over(mark, alive, now()):
-            continue
+    found = noticed(store, workload_id, alive, now)
+    for mark in found.open:
         _end_run(store, mark)
-        suspects |= _unclear(store, mark)
-        still_open.append(mark)
-    return Aftermath(frozenset(suspects), tuple(still_open))
+    return found
+
+
+def noticed(
+    store: Store,
+    workload_id: str,
+    alive: Callable[[ProcessName], bool | None] = lives,
+    now: Callable[[], float] = time.time,
+) -> Aftermath:
+    """The same for who only reads."""
+    over = tuple(mark for mark in store.marks(workload_id) if _is_over(mark, alive, now()))
+    suspects = frozenset[str]().union(*(_unclear(store, mark) for mark in over))
+    return Aftermath(suspects, over)
 
 
 def blame(store: Store, found: Aftermath) -> tuple[Aftermath, list[Trial]]:
@@ -100,14 +107,20 @@ def _unclear(store: Store, mark: Mark) -> set[str]:
     return {id for id, trial in latest.items() if trial is None or trial.created < mark.at}
 
 
-def _blamed(mark: Mark, now: float) -> Trial:
+def how_it_ended(mark: Mark) -> str:
     ended = "lost its device" if mark.spoiled else "died"
+    return (
+        f"the process that first ran it {ended} (run {mark.run_id[:8]}, "
+        f"pid {mark.process.pid} on {mark.process.host})"
+    )
+
+
+def _blamed(mark: Mark, now: float) -> Trial:
     return Trial(
         workload_id=mark.workload_id,
         config=mark.configs[0],
         status=Status.RUN_ERROR,
-        error=f"the process that first ran it {ended} (run {mark.run_id[:8]}, "
-        f"pid {mark.process.pid} on {mark.process.host})",
+        error=how_it_ended(mark),
         run_id=mark.run_id,
         created=now,
     )

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from whet.core.config import Config
 from whet.core.device import Device
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, StoreError
 from whet.core.mark import Mark
-from whet.core.run import Run
+from whet.core.trial import new_id
+from whet.core.workload import Workload
 from whet.engine.host import this_process
 from whet.engine.mishaps.interrupt import DeviceLostError, Shield
-from whet.store import Store
+from whet.store import MemoryStore, Store
 
 # What this process has lost, by its pid (a fork has lost nothing) and the device.
 _lost: dict[tuple[int, Device], DeviceLostError] = {}
@@ -39,10 +40,16 @@ class Marking:
     """
 
     def __init__(
-        self, store: Store, run: Run, shield: Shield, in_process: Callable[[], bool]
+        self,
+        store: Store,
+        workload: Workload,
+        run_id: str,
+        shield: Shield,
+        in_process: Callable[[], bool],
     ) -> None:
         self._store = store
-        self._run = run
+        self._workload = workload
+        self._run_id = run_id
         self._shield = shield
         self._in_process = in_process
         self._process = this_process()
@@ -53,7 +60,7 @@ class Marking:
     def refuse_if_lost(self) -> None:
         """Raises what this process was told when it lost the device, before anything is blamed
         for that."""
-        known = _lost.get((os.getpid(), self._run.workload.device))
+        known = _lost.get((os.getpid(), self._workload.device))
         if self._in_process() and known is not None:
             raise DeviceLostError(str(known))
 
@@ -63,8 +70,7 @@ class Marking:
         if not self._in_process():
             yield
             return
-        workload = self._run.workload
-        mark = Mark(workload.id, self._run.id, tuple(configs), self._process, time.time())
+        mark = Mark(self._workload.id, self._run_id, tuple(configs), self._process, time.time())
         stays = False
         try:
             self._running = mark
@@ -83,7 +89,7 @@ class Marking:
                 self._running, kept, self._kept = None, self._kept, False
             if (first or kept) and not stays:
                 with self._shield.held():
-                    self._store.unmark(self._run.id)
+                    self._store.unmark(self._run_id)
 
     def keep(self) -> None:
         """What runs now may never end: it is marked, whether it runs for the first time or not.
@@ -95,7 +101,7 @@ class Marking:
 
     def lost(self, spoilt: Spoilt) -> DeviceLostError:
         """What the caller is told; remembered for whatever this process tries next."""
-        workload = self._run.workload
+        workload = self._workload
         names = " or ".join(f"[{config}]" for config in spoilt.configs)
         found = (
             "it is remembered and skipped"
@@ -109,3 +115,42 @@ class Marking:
         )
         _lost[os.getpid(), workload.device] = error
         return error
+
+
+class MarkingOutside(Marking):
+    """For launches that are part of no tuning: a pick that is verified, a rival between calls.
+
+    What was measured for this very workload before can be, and is not marked; nor is anything
+    where the store cannot be written. A failure that spoils is raised as `DeviceLostError`.
+    """
+
+    def __init__(self, store: Store, workload: Workload, in_process: Callable[[], bool]) -> None:
+        super().__init__(store, workload, new_id(), Shield(), in_process)
+        self._known = store
+        self._placed = False
+
+    @contextmanager
+    def around(self, configs: Sequence[Config], *, first: bool) -> Iterator[None]:
+        if self._in_process() and not self._placed:
+            self._place()
+        new = first and not all(proven(self._known, self._workload.id, one) for one in configs)
+        try:
+            with super().around(configs, first=new):
+                yield
+        except Spoilt as spoilt:
+            raise self.lost(spoilt) from spoilt.failure
+
+    def _place(self) -> None:
+        """A store knows a workload before its marks; one that cannot be told is left alone."""
+        try:
+            self._store.put_workload(self._workload)
+        except StoreError:
+            self._store = MemoryStore()
+            self._store.put_workload(self._workload)
+        self._placed = True
+
+
+def proven(store: Store, workload_id: str, config: Config) -> bool:
+    """Whether it has run to its end before, with this source on this device."""
+    trial = store.latest(workload_id, config.id)
+    return trial is not None and trial.status.measured

@@ -1,4 +1,5 @@
-"""A few configs measured side by side, outside of any tuning: nothing is raced or written down."""
+"""A few configs measured side by side, outside of any tuning: nothing is raced or written down
+but, in this process, the mark of a config that has never run."""
 
 from __future__ import annotations
 
@@ -16,10 +17,14 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.engine.host import memory_info
+from whet.engine.mishaps.aftermath import Aftermath, how_it_ended, noticed
+from whet.engine.mishaps.interrupt import DeviceLostError
+from whet.engine.mishaps.marking import MarkingOutside, proven
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench
 from whet.measure.policy import DuelPolicy
+from whet.store import Store
 
 # Taken before the rounds, to load, check and warm a config; they count for nothing.
 FIRST_SAMPLES = 2
@@ -27,7 +32,8 @@ FIRST_SAMPLES = 2
 
 @dataclass
 class Beside:
-    """By config id. `rounds` are nanoseconds of those that took part in each."""
+    """By config id. `rounds` are nanoseconds of those that took part in each; `lost` is set where
+    one of them took the device from this process, which ended it for all."""
 
     artifacts: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, FrozenMap[Value]] = field(default_factory=dict)
@@ -35,6 +41,7 @@ class Beside:
     failures: dict[str, ConfigFailure] = field(default_factory=dict)
     rounds: list[dict[str, float]] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
+    lost: DeviceLostError | None = None
 
     def cost(self, config: Config) -> Cost:
         return self.costs.get(config.id, Cost())
@@ -44,22 +51,49 @@ class Beside:
 
 
 def measure_beside(
-    target: Target, configs: Sequence[Config], settings: Settings, policy: DuelPolicy
+    target: Target,
+    configs: Sequence[Config],
+    store: Store,
+    settings: Settings,
+    policy: DuelPolicy,
 ) -> Beside:
     """Builds, checks and measures them in turns, as many as a duel may take.
 
     How many is settled beforehand, not by how the times look: else chance would have a say in
-    when to stop. Who fails is in `failures`, with whatever was taken of it before.
+    when to stop. Who fails is in `failures`, with whatever was taken of it before. Another process
+    is asked for where one that ran such a config has died, and where the store cannot take a mark
+    of one that has never run; without another process, whoever may have ended that one fails.
     """
     beside = Beside()
     _build(beside, target, configs, settings)
-    memory = settings.memory_bytes or memory_info("MemAvailable")
-    with closing(target.bench(BenchLimits(memory))) as bench:
-        for config in configs:
-            if config.id not in beside.failures:
-                _look(beside, bench, config, settings.run_limit_s)
-        _take_rounds(beside, bench, configs, policy, settings.run_limit_s)
+    workload = target.workload()
+    died = noticed(store, workload.id)
+    untold = store.read_only and not all(proven(store, workload.id, one) for one in configs)
+    limits = BenchLimits(
+        settings.memory_bytes or memory_info("MemAvailable"),
+        settings.isolate or bool(died.open) or untold,
+        settings.device_memory_bytes,
+    )
+    with closing(target.bench(limits)) as bench:
+        marking = MarkingOutside(store, workload, lambda: bench.in_process)
+        marking.refuse_if_lost()
+        if bench.in_process:
+            _blame(beside, died)
+        try:
+            for config in configs:
+                if config.id not in beside.failures:
+                    _look(beside, bench, marking, config, settings.run_limit_s)
+            _take_rounds(beside, bench, marking, configs, policy, settings.run_limit_s)
+        except DeviceLostError as lost:
+            beside.lost = lost
     return beside
+
+
+def _blame(beside: Beside, died: Aftermath) -> None:
+    for mark in died.open:
+        for id in died.suspects.intersection(config.id for config in mark.configs):
+            failure = ConfigFailure(Status.RUN_ERROR, how_it_ended(mark))
+            beside.failures.setdefault(id, failure)
 
 
 def _build(beside: Beside, target: Target, configs: Sequence[Config], settings: Settings) -> None:
@@ -84,13 +118,20 @@ def _build(beside: Beside, target: Target, configs: Sequence[Config], settings: 
                     beside.failures[id] = ConfigFailure(result.status, result.error, result.limit)
 
 
-def _look(beside: Beside, bench: Bench, config: Config, limit_s: float) -> None:
+def _look(
+    beside: Beside, bench: Bench, marking: MarkingOutside, config: Config, limit_s: float
+) -> None:
     artifact = beside.artifacts[config.id]
     try:
-        look = bench.first(config, artifact, FIRST_SAMPLES, limit_s=limit_s)
+        with marking.around([config], first=True):
+            look = bench.first(config, artifact, FIRST_SAMPLES, limit_s=limit_s)
     except ConfigFailure as failure:
         beside.failures[config.id] = failure
         return
+    except DeviceLostError as lost:
+        if isinstance(lost.__cause__, ConfigFailure):
+            beside.failures[config.id] = lost.__cause__
+        raise
     beside.spend(config, look.seconds)
     known = beside.facts.get(config.id, FrozenMap())
     beside.facts[config.id] = FrozenMap({**known, **look.facts})
@@ -99,6 +140,7 @@ def _look(beside: Beside, bench: Bench, config: Config, limit_s: float) -> None:
 def _take_rounds(
     beside: Beside,
     bench: Bench,
+    marking: MarkingOutside,
     configs: Sequence[Config],
     policy: DuelPolicy,
     limit_s: float,
@@ -111,7 +153,8 @@ def _take_rounds(
         if not standing or (late and turn >= policy.first_check):
             return
         order = standing[::-1] if turn % 2 else standing
-        taken = bench.round([(c, beside.artifacts[c.id]) for c in order], limit_s=limit_s)
+        with marking.around(order, first=False):
+            taken = bench.round([(c, beside.artifacts[c.id]) for c in order], limit_s=limit_s)
         beside.failures.update(taken.failures)
         beside.rounds.append(taken.times)
         share = FrozenMap({name: s / len(order) for name, s in taken.seconds.items()})

@@ -81,7 +81,8 @@ def verify(
     95 %, and `undecided` where the samples allow for either; what changes from one occasion to the
     next for all kernels alike is what `fail_over` has to allow for. Where this very workload is
     not stored, its latest result on this device for the same key is verified, such as that of an
-    older toolchain; None where there is none. Nothing is written, unless `record` asks for it.
+    older toolchain; None where there is none. Nothing is written, unless `record` asks for it, but
+    the mark that precedes a config's first launch in this process, and the workload it is of.
     """
     workload = target.workload()
     found = _stored(store, workload)
@@ -101,7 +102,11 @@ def verify(
         return replace(blank, verdict="cannot be built", reason=gone)
     configs = dict.fromkeys(c for c in (pick.config, blank.first) if c is not None)
     beside = measure_beside(
-        target, list(configs), settings or resolve_settings().settings, policy or DuelPolicy()
+        target,
+        list(configs),
+        store,
+        settings or resolve_settings().settings,
+        policy or DuelPolicy(),
     )
     done = _judged(blank, beside, fail_over, _level(store, blank))
     if record:
@@ -145,6 +150,8 @@ def _judged(
             reason=f"{failure.status}: {failure.message}",
             trials=(_failed(blank, pick, failure),),
         )
+    if beside.lost is not None:
+        return replace(blank, verdict="fails", reason=str(beside.lost))
     assert now is not None
     first_now = None if first is None or first == pick else beside.timings.get(first.id)
     done = replace(blank, now=now, first_now=first_now, speedup=_speedup(beside, pick, first))

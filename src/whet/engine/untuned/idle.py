@@ -28,6 +28,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.log import log_event, logger
+from whet.engine.mishaps.aftermath import noticed
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
 from whet.engine.untuned.allowance import Allowance
@@ -170,21 +171,35 @@ class Refinement:
 
     def _work(self) -> Generator[Step]:
         yield "plan"
-        race = IdleRace(self._target, self.choice.config, self._rivals(), self._settings)
+        rivals = self._rivals()
+        race = IdleRace(self._target, self.choice.config, rivals, self._store, self._settings)
         self._stack.callback(race.close)
         yield from race.steps()
         yield "write"
         self._settle(race)
 
     def _rivals(self) -> list[Config]:
-        """What may be inherited, the author's first config, and for want of these any other."""
+        """What may be inherited, the author's first config, and for want of these any other; not
+        what is known to fail, or ran when a process died: a tuning has the means to find out."""
+        workload_id = self._target.workload().id
+        left_out = {self.choice.config.id, *noticed(self._store, workload_id).suspects}
         wanted = self._candidates
         if wanted is None:
             space, rng = self._target.space, np.random.default_rng(self._settings.seed)
-            known = inheritance_candidates(self._target, self._store, CANDIDATES + 1)
+            enough = CANDIDATES + len(left_out)
+            known = inheritance_candidates(self._target, self._store, enough)
             first = [] if space.first is None else [space.first]
-            wanted = list(dict.fromkeys([*known, *first, *space.sample(rng, CANDIDATES + 1)]))
-        return [config for config in wanted if config != self.choice.config][:CANDIDATES]
+            wanted = list(dict.fromkeys([*known, *first, *space.sample(rng, enough)]))
+        rivals = [
+            config
+            for config in wanted
+            if config.id not in left_out and not self._has_failed(workload_id, config)
+        ]
+        return rivals[:CANDIDATES]
+
+    def _has_failed(self, workload_id: str, config: Config) -> bool:
+        trial = self._store.latest(workload_id, config.id)
+        return trial is not None and trial.status.failed
 
     def _settle(self, race: IdleRace) -> None:
         best, workload = race.champion.config, self._target.workload()

@@ -17,11 +17,13 @@ from whet.core.status import Status
 from whet.core.timing import Timing, median
 from whet.core.trial import Limit
 from whet.engine.host import memory_info
+from whet.engine.mishaps.marking import MarkingOutside
 from whet.engine.recorder import Candidate
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench, Duel, DuelOutcome, DuelPolicy, Hopeless, RacePolicy
 from whet.measure.stats import percent_text
+from whet.store import Store
 
 RaceStep = Literal["open", "build", "poll", "look", "pair"]
 
@@ -50,16 +52,23 @@ class IdleRace:
     and run a few times, or one sample of two configs taken, back to back.
 
     At the end `champion` is `incumbent`, or what was shown to be faster; `equals` are those that
-    could not be told from it. Raises `TuningFailedError` where the incumbent itself fails.
+    could not be told from it. Raises `TuningFailedError` where the incumbent itself fails, and
+    `DeviceLostError` where one of them has taken the device from this process.
     """
 
     def __init__(
-        self, target: Target, incumbent: Config, rivals: Sequence[Config], settings: Settings
+        self,
+        target: Target,
+        incumbent: Config,
+        rivals: Sequence[Config],
+        store: Store,
+        settings: Settings,
     ) -> None:
         self.incumbent = self.champion = Entrant(incumbent, 0)
         self.rivals = [Entrant(config, order) for order, config in enumerate(rivals, 1)]
         self.equals: list[Entrant] = []
         self._target = target
+        self._store = store
         self._settings = settings
         self._builder: Builder | None = None
         self._stack = ExitStack()
@@ -75,6 +84,10 @@ class IdleRace:
         yield "open"
         memory = self._settings.memory_bytes or memory_info("MemAvailable")
         bench = self._stack.enter_context(closing(self._target.bench(BenchLimits(memory))))
+        self._marking = MarkingOutside(
+            self._store, self._target.workload(), lambda: bench.in_process
+        )
+        self._marking.refuse_if_lost()
         yield from self._enter(bench, self.champion, None)
         if self.champion.status is not None:
             raise TuningFailedError(f"the config in use fails: {self.champion.reason}")
@@ -136,13 +149,15 @@ class IdleRace:
             ns = best.timing.median_ns
             hopeless = Hopeless(ns, policy.hopeless_warm_up, policy.warm_up_slack_ns)
         start = time.perf_counter()
-        look = bench.first(
-            one.config,
-            one.artifact,
-            policy.first_samples,
-            limit_s=self._limit_s(best),
-            hopeless=hopeless,
-        )
+        # The config in use has run: its calls are what pays for this.
+        with self._marking.around([one.config], first=one is not self.incumbent):
+            look = bench.first(
+                one.config,
+                one.artifact,
+                policy.first_samples,
+                limit_s=self._limit_s(best),
+                hopeless=hopeless,
+            )
         one.look_s = time.perf_counter() - start
         one.cost += Cost(look.seconds)
         one.facts = FrozenMap({**one.facts, **look.facts})
@@ -173,9 +188,10 @@ class IdleRace:
         while (ids := duel.next_round()) is not None:
             yield "pair"
             pair = [by_id[id] for id in ids]
-            taken = bench.round(
-                [(one.config, one.artifact) for one in pair], limit_s=self._limit_s(champion)
-            )
+            with self._marking.around([one.config for one in pair], first=False):
+                taken = bench.round(
+                    [(one.config, one.artifact) for one in pair], limit_s=self._limit_s(champion)
+                )
             for one in pair:
                 one.cost += Cost(FrozenMap({name: s / 2 for name, s in taken.seconds.items()}))
             if champion.id in taken.failures:

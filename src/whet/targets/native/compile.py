@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from whet.build import Built
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.workers.stages import stage
@@ -119,6 +119,9 @@ def _run(command: list[str]) -> None:
     if done.returncode == 0:
         return
     text = (done.stderr or done.stdout).strip()
+    short = host_failure(command[0], text)
+    if short is not None:
+        raise short
     if done.returncode < 0:
         text = f"{command[0]} was killed by signal {-done.returncode}\n{text}"
     status = Status.RESOURCES if _OUT_OF_MEMORY.search(text) else Status.BUILD_ERROR

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, host_failure
 from whet.core.status import Status
 from whet.measure import Verdict, compare
 from whet.targets.native.arguments import as_ctypes
@@ -47,7 +47,10 @@ class NativeLoader:
     def load(self, config: Config, artifact: bytes) -> LoadedKernel:
         self.home.mkdir(exist_ok=True)  # a kernel may have removed it
         path = self.home / f"{config.id}.so"
-        path.write_bytes(artifact)
+        try:
+            path.write_bytes(artifact)
+        except OSError as error:
+            raise host_failure(f"[{config}] could not be loaded", str(error)) or error from None
         try:
             library = ctypes.CDLL(str(path))
         except OSError as error:

@@ -37,6 +37,21 @@ def seconds(monkeypatch):
     return clock
 
 
+@pytest.fixture(autouse=True)
+def _no_refinement_outlives_its_test(monkeypatch):
+    """Each may hold a builder, whose processes would be there until all tests have ended."""
+    begun, begin = [], idle.IdleAutotuner._begin
+
+    def remembered(*arguments):
+        begun.append(begin(*arguments))
+        return begun[-1]
+
+    monkeypatch.setattr(idle.IdleAutotuner, "_begin", remembered)
+    yield
+    for refinement, _ in begun:
+        refinement.close()
+
+
 @pytest.fixture
 def driver():
     with fake_driver() as fake:
