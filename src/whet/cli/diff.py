@@ -55,9 +55,11 @@ def diff(
     is none of the same, and that is said.
     """
     from whet.cli.output import print_json, print_lines
+    from whet.cli.reading import check_there
     from whet.engine.review.difference import compare_stores
     from whet.store import open_store
 
+    check_there(store_a, store_b)
     with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:
         _check_kernel(kernel, a, b)
         found = compare_stores(a, b, kernel)

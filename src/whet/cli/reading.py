@@ -30,6 +30,13 @@ def store_place(where: str | None) -> str:
     return ":memory:" if path is None else str(path.absolute())
 
 
+def check_there(*stores: str) -> None:
+    """Raises `UsageError` for the first that was named and is not there."""
+    for place in map(store_place, stores):
+        if place != ":memory:" and not os.path.exists(place):
+            raise UsageError(f"there is no store at {place}")
+
+
 def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
     """The store under this flag, over the bundle in use unless `bundle` is false.
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from whet.cli.options import JobsOption, L2BytesOption, L2Option, StoreOption, resolved
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, no_triton
 
 EXAMPLES = """\b
 Examples:
@@ -99,6 +99,4 @@ def _install() -> None:
 
         install()
     except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        why = "is not installed" if missing == "triton" else f"cannot be imported ({error})"
-        raise UsageError(f"Triton {why}; install it with pip install 'whet[triton]'") from None
+        raise UsageError(no_triton(error) or f"Triton cannot be imported ({error})") from None
