@@ -35,6 +35,9 @@ class Script:
     def run(self) -> None:
         """As `__main__`; whatever it raises, an exit included, is the script's own affair."""
         if self.is_module:
+            if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
+                print(f"whet: there is no module {self.name}", file=sys.stderr)
+                raise SystemExit(UsageError.exit_code)
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(self.name, run_name="__main__")

@@ -442,6 +442,14 @@ def test_a_run_that_cannot_begin_is_one_line(
     assert message in one_line(whet("run", *arguments))
 
 
+def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
+    done = run("-m", "json.nowhere")
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "whet: there is no module json.nowhere"
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
