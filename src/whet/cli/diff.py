@@ -147,7 +147,7 @@ def _part(part: str, workload: Workload) -> str:
 
     if part == "device":
         return device_text(workload.device)
-    return toolchain_text(workload) if part == "toolchain" else workload.fingerprint[:8]
+    return toolchain_text(workload.toolchain) if part == "toolchain" else workload.fingerprint[:8]
 
 
 def _workload(one: Difference) -> Workload:
