@@ -115,7 +115,8 @@ def _tuned_in(
         target.call.let_go()
     found = result.trials if result is not None and not result.known else None
     trials = {t.config.id: t for t in found or store.trials(workload_id)}
-    if failure is not None and not _launch_says(trials.get(target.menu.plain(best).id)):
+    heard = tuner.whet_events is not None or _launch_says(trials.get(target.menu.plain(best).id))
+    if failure is not None and not heard:
         say_once(f"{failure}; it is used all the same")
     return best, measured, run_id, trials
 
