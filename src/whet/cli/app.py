@@ -37,7 +37,7 @@ from whet.cli import (
 from whet.cli.help import OrderedGroup, PlainCommand
 from whet.cli.output import printable
 from whet.cli.tables import TransferCommand
-from whet.core.errors import WhetError
+from whet.core.errors import UsageError, WhetError, no_triton
 
 _ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.
 
@@ -193,6 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WhetError as error:
         return _say(str(error), error.exit_code, error)
     except Exception as error:
+        if (missing := no_triton(error)) is not None:
+            return _say(missing, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}".rstrip(": ")
         hint = "" if _debugging() else " (a bug; run with WHET_DEBUG=1 for the traceback)"
         return _say(f"{text}{hint}", _OUR_FAULT, error)

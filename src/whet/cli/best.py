@@ -97,7 +97,7 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
         "from": _origin(run),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
-        "built by": toolchain_text(one.workload) or "unknown tools",
+        "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
         "tried": count_text(one.configs, "config"),
         "id": one.workload.id,
     }

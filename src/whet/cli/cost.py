@@ -89,10 +89,12 @@ def _chosen_tunings(
     store: Store, name: str | None, run_id: str | None
 ) -> tuple[list[Tuning], list[WorkloadSummary]]:
     """What to account for, the longest run first, and the workloads of the same name that are
-    left out because they are of another version, device or toolchain."""
+    left out because they are of another version, device or toolchain. What was imported cost
+    nothing here."""
     from whet.cli.reading import NothingKnownError, chosen
+    from whet.interop.findings import is_foreign
 
-    known = chosen(store, name)
+    known = [one for one in chosen(store, name) if not is_foreign(one.workload)]
     if run_id is not None:
         return [_tuning(store, _run_named(store, known, run_id))], []
     runs = {one.workload.id: found for one in known if (found := _latest_run(store, one))}

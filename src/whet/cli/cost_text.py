@@ -13,6 +13,7 @@ from whet.cli.output import (
     seconds_text,
     table,
     times_text,
+    told_by_values,
     wrap,
 )
 from whet.cli.reading import SHORT_ID, moment_text
@@ -198,12 +199,8 @@ def _configs(account: Account, shown: int, width: int) -> list[str]:
 
 def _config_names(configs: Sequence[Config], width: int) -> tuple[str, list[str]]:
     """Long configs that have the same parameters are told by their values alone."""
-    title, names = "most expensive configs", [str(config) for config in configs]
-    parameters = tuple(configs[0])
-    if max(map(len, names)) <= width - 42 or any(tuple(c) != parameters for c in configs):
-        return title, names
-    values = [" ".join(str(value) for value in config.values()) for config in configs]
-    return f"{title}, by {', '.join(parameters)}", values
+    title, (by, names) = "most expensive configs", told_by_values(configs, width - 42)
+    return f"{title}, {by}" if by else title, names
 
 
 def _saved(account: Account) -> dict[str, str | Sequence[str]]:

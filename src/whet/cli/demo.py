@@ -333,6 +333,7 @@ def _closing(
         first_text,
         interruption,
         ledger,
+        program,
         timing_text,
         trials_text,
         whereabouts,
@@ -350,9 +351,9 @@ def _closing(
     lines += fields(parts, width)
     lines += failures(result.trials, width)
     lines += ["", *ledger(result, width)]
-    more = ["whet tune FILE.py:NAME      a kernel of yours; see the README"]
+    more = [f"{program()} tune FILE.py:NAME      a kernel of yours; see the README"]
     if result.source == "stored":
-        more.append("whet demo --store :memory:  to see it tuned afresh")
+        more.append(f"{program()} demo --store :memory:  to see it tuned afresh")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 

@@ -55,9 +55,11 @@ def diff(
     is none of the same, and that is said.
     """
     from whet.cli.output import print_json, print_lines
+    from whet.cli.reading import check_there
     from whet.engine.review.difference import compare_stores
     from whet.store import open_store
 
+    check_there(store_a, store_b)
     with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:
         _check_kernel(kernel, a, b)
         found = compare_stores(a, b, kernel)
@@ -145,7 +147,7 @@ def _part(part: str, workload: Workload) -> str:
 
     if part == "device":
         return device_text(workload.device)
-    return toolchain_text(workload) if part == "toolchain" else workload.fingerprint[:8]
+    return toolchain_text(workload.toolchain) if part == "toolchain" else workload.fingerprint[:8]
 
 
 def _workload(one: Difference) -> Workload:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
 from whet.engine.target import Target
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def guarded(path: Path, step: Callable[[], Any]) -> Any:
     except WhetError as error:
         raise UsageError(f"{_place(path, error)}: {error}") from error
     except BaseException as error:
-        text = traceback.format_exception_only(error)[-1].strip()
+        text = no_triton(error) or traceback.format_exception_only(error)[-1].strip()
         raise UsageError(f"{_place(path, error)}: {text}") from error
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from whet.core.config import Config
+
 PAGE = 80
 NARROWEST = 40
 
@@ -93,6 +95,21 @@ def wrap(text: str, width: int, indent: int = 0) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_on_hyphens=False) or [
         ""
     ]
+
+
+def told_by_values(configs: Sequence[Config], width: int) -> tuple[str, list[str]]:
+    """`BM=64 BN=32` and `BM=16 BN=32` are `64` and `16`, "by BM, all with BN=32", where the whole
+    would not fit; nothing is said where it does, or where they have other parameters."""
+    names = [str(config) for config in configs]
+    alike = len({tuple(config) for config in configs}) == 1
+    if not alike or max(map(len, names)) <= width:
+        return "", names
+    varied = [name for name in configs[0] if len({config[name] for config in configs}) > 1]
+    shared = Config({name: configs[0][name] for name in configs[0] if name not in varied})
+    said = f"by {', '.join(varied)}" + (f"; all with {shared}" if shared else "")
+    if not varied:
+        return "", names
+    return said, [" ".join(str(one[name]) or "''" for name in varied) for one in configs]
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
 
 def _listing(bundle: Bundle) -> list[str]:
     from whet.cli.output import Column, bytes_text, columns, count_text, fields, page, table
+    from whet.cli.reading import toolchain_text
     from whet.store.bundles.format import printable
 
     manifest, counts = bundle.manifest, _counts(bundle.manifest)
@@ -184,11 +185,7 @@ def _listing(bundle: Bundle) -> list[str]:
         + (", only what was chosen" if manifest.best_only else ""),
         "devices": ["; ".join(value for value in one.values() if value) for one in manifest.devices]
         or "none",
-        "tools": [
-            printable(", ".join(f"{name} {version}" for name, version in one.items()))
-            for one in manifest.toolchains
-        ]
-        or "none",
+        "tools": [printable(toolchain_text(one)) for one in manifest.toolchains] or "none",
     }
     layout = [
         Column("kernel", flexible=True),

@@ -178,25 +178,33 @@ def _row_json(one: Made) -> dict[str, Any]:
 
 
 def made_table(made: Sequence[Made], width: int) -> list[str]:
-    """One line a binary."""
-    from whet.cli.output import Column, bytes_text, seconds_text, table
+    """One line a binary, below what all of them share."""
+    from whet.cli.output import Column, bytes_text, seconds_text, table, told_by_values, wrap
 
+    shown = [one for one in made if one.resources is not None]
+    if not shown:
+        return []
+    keys = [_keys_text(one.order.keys) for one in shown]
+    one_key = len(set(keys)) == 1
+    by, configs = told_by_values([one.order.config for one in shown], width - 50)
+    title = ", ".join([*([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
     layout = [
         Column("arch"),
-        Column("key", flexible=True),
+        *([] if one_key else [Column("key", flexible=True)]),
         Column("config", flexible=True),
         *(Column(title, align="right") for title in ("shared", "regs", "spills", "occ.", "built")),
     ]
     rows = []
-    for one in made:
+    for one, key, config in zip(shown, keys, configs, strict=True):
         used = one.resources
-        if used is not None:
-            share = "–" if used.occupancy is None else f"{used.occupancy:.0%}"
-            counts = ("–" if n is None else str(n) for n in (used.registers, used.spills))
-            where = one.order.architecture.name, _keys_text(one.order.keys), str(one.order.config)
-            spent = "there" if one.was_there else seconds_text(one.seconds)
-            rows.append((*where, bytes_text(used.shared_bytes), *counts, share, spent))
-    return table(layout, rows, width) if rows else []
+        assert used is not None
+        share = "–" if used.occupancy is None else f"{used.occupancy:.0%}"
+        counts = ("–" if n is None else str(n) for n in (used.registers, used.spills))
+        where = one.order.architecture.name, *([] if one_key else [key]), config
+        spent = "there" if one.was_there else seconds_text(one.seconds)
+        rows.append((*where, bytes_text(used.shared_bytes), *counts, share, spent))
+    above = [*wrap(title, width, indent=2), ""] if title else []
+    return [*above, *table(layout, rows, width)]
 
 
 def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:

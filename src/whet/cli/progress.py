@@ -141,6 +141,7 @@ class PlainProgress:
         self._lock = threading.Lock()
         self._counted_at = 0.0
         self._counted = 0
+        self._count_said = ""
         self._left: int | None = None
 
     def __call__(self, event: Event) -> None:
@@ -190,7 +191,10 @@ class PlainProgress:
             count = f"{tally.done}/{tally.goal} trials"
         built = f", {tally.built} built" if tally.built else ""
         detail = f": {tally.counts}" if tally.counts else ""
-        self._say(f"{count}{built}{detail}")
+        text = f"{count}{built}{detail}"
+        if text != self._count_said:
+            self._count_said = text
+            self._say(text)
 
     def _say(self, *lines: str) -> None:
         clock = f"{self._tally.elapsed:.1f}s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import datetime
 
 from whet.cli.options import resolved
@@ -28,6 +29,13 @@ def store_place(where: str | None) -> str:
     """What `open_store` would open, without opening it: an absolute path, or `:memory:`."""
     path = store_path(where)
     return ":memory:" if path is None else str(path.absolute())
+
+
+def check_there(*stores: str) -> None:
+    """Raises `UsageError` for the first that was named and is not there."""
+    for place in map(store_place, stores):
+        if place != ":memory:" and not os.path.exists(place):
+            raise UsageError(f"there is no store at {place}")
 
 
 def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
@@ -81,11 +89,11 @@ def device_text(device: Device) -> str:
     return f"{device.name} ({', '.join(part for part in more if part)})"
 
 
-def toolchain_text(workload: Workload) -> str:
+def toolchain_text(toolchain: Mapping[str, str]) -> str:
     """`triton 3.6.0`; the tool is left out where its version names it: `gcc (Debian) 12.2.0`."""
     return ", ".join(
         version if version.startswith(tool) or not version[:1].isdigit() else f"{tool} {version}"
-        for tool, version in workload.toolchain.items()
+        for tool, version in toolchain.items()
     )
 
 
@@ -108,7 +116,7 @@ def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
             one.workload.id[:SHORT_ID],
             problem_text(one.workload),
             *([devices[one.workload.id]] if devices else []),
-            *([toolchain_text(one.workload)] if tools else []),
+            *([toolchain_text(one.workload.toolchain)] if tools else []),
             ns_text(one.median_ns),
             "nothing works yet" if one.best is None else str(one.best.config),
         )
@@ -128,12 +136,12 @@ def _devices(workloads: list[Workload]) -> dict[str, str]:
         drivers = len({device.driver for device in several}) > 1
         for device in several:
             part = f"driver {device.driver or 'unknown'}" if drivers else device.architecture
-            said[device] = f"{part}, {device.name}"
+            said[device] = f"{part}, {device.name}" if part else device.name
     return {workload.id: said[identity(workload.device)] for workload in workloads}
 
 
 def _several_toolchains(workloads: list[Workload]) -> bool:
     by_kernel: dict[str, set[str]] = {}
     for workload in workloads:
-        by_kernel.setdefault(workload.kernel, set()).add(toolchain_text(workload))
+        by_kernel.setdefault(workload.kernel, set()).add(toolchain_text(workload.toolchain))
     return any(len(several) > 1 for several in by_kernel.values())

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from whet.cli.options import JobsOption, L2BytesOption, L2Option, StoreOption, resolved
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, no_triton
 
 EXAMPLES = """\b
 Examples:
@@ -35,6 +35,9 @@ class Script:
     def run(self) -> None:
         """As `__main__`; whatever it raises, an exit included, is the script's own affair."""
         if self.is_module:
+            if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
+                print(f"whet: there is no module {self.name}", file=sys.stderr)
+                raise SystemExit(UsageError.exit_code)
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(self.name, run_name="__main__")
@@ -99,6 +102,4 @@ def _install() -> None:
 
         install()
     except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        why = "is not installed" if missing == "triton" else f"cannot be imported ({error})"
-        raise UsageError(f"Triton {why}; install it with pip install 'whet[triton]'") from None
+        raise UsageError(no_triton(error) or f"Triton cannot be imported ({error})") from None

@@ -13,12 +13,36 @@ Examples:
   echo 'jobs = 4' >> ~/.config/whet/config.toml
 
 \b
+What they mean:
+  store          where results are kept: a path or sqlite:///path
+  bundle         a file of 'whet pack', asked where the store knows nothing
+  budget         when a tuning stops: 30s, 5m, 200trials or 1h,500trials
+  seed           the same seed asks for the same configs
+  jobs           how many builds at once
+  search         the strategy: auto, grid, random, coordinate, anneal,
+                 genetic, evolution, gp, tpe, forest or evolve-model
+  build_limit    how long one build may take
+  run_limit      how long one config may run
+  memory         how much of the machine's memory a config may take
+  device_memory  how much of a GPU's memory tuning may take for itself
+  l2             a GPU's L2 cache before each timed launch: cold or warm
+  l2_bytes       how much is read to clear it: 64M; 0 is none
+  cuda_graph     time launches as CUDA graphs, for a slow host
+  samples        no race: so many samples of every config
+  race           which race: default or halving
+  learn          whether a search starts from the kernel's other results
+  agree_wait     how long to wait for another process that tunes the same
+  binaries       a folder of 'whet precompile', used where it fits
+  idle_share     how much of the calls' time idle=True may take
+  isolate        run a GPU's configs in a process that may crash or hang
+  wedge          how long nothing may happen before that is said; 0 never
+  mode           what a call may do: tune, cached, require, off or record
+
+\b
 A flag wins over a variable, a variable over the file, the file over defaults.
-Variables: WHET_STORE, WHET_BUNDLE, WHET_BUDGET, WHET_SEED, WHET_JOBS,
-WHET_SEARCH, WHET_BUILD_LIMIT, WHET_RUN_LIMIT, WHET_MEMORY, WHET_L2,
-WHET_L2_BYTES, WHET_CUDA_GRAPH, WHET_SAMPLES, WHET_RACE, WHET_LEARN,
-WHET_AGREE_WAIT, WHET_BINARIES.
-The file: what WHET_CONFIG names, else ~/.config/whet/config.toml.
+The variable of build_limit is WHET_BUILD_LIMIT, and so on. With
+WHET_LOG=info each choice is printed, with WHET_DEBUG=1 tracebacks.
+The file is what WHET_CONFIG names, else ~/.config/whet/config.toml.
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Annotated
 
@@ -172,18 +171,15 @@ def merge(
     Results of another device stay that device's, and are never taken for those of this one.
     """
     from whet.cli.output import print_lines
-    from whet.cli.reading import store_place
+    from whet.cli.reading import check_there, store_place
     from whet.cli.store_text import by_device, counts_text, namesakes
     from whet.store import open_store
     from whet.store.merging import arriving
 
     where = resolved(store=store).settings.store
-    for other in others:
-        place = store_place(other)
-        if not os.path.exists(place):
-            raise UsageError(f"there is no store at {place}")
-        if place == store_place(where):
-            raise UsageError(f"{place} cannot be merged into itself")
+    check_there(*others)
+    if store_place(where) in map(store_place, others):
+        raise UsageError(f"{store_place(where)} cannot be merged into itself")
     with open_store(where) as opened:
         for other in others:
             with open_store(other, read_only=True) as source:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
@@ -131,6 +134,14 @@ def ledger(result: Result, width: int) -> list[str]:
     return lines
 
 
+def program() -> str:
+    """`whet` where a shell finds that, else as it was started: `.venv/bin/whet`."""
+    started = sys.argv[0]
+    if os.path.basename(started) == "whet" and shutil.which("whet") is None:
+        return shlex.quote(started)
+    return "whet"
+
+
 def whereabouts(
     result: Result, location: str, store: str | None, more: Sequence[str] = ()
 ) -> list[str]:
@@ -145,6 +156,7 @@ def whereabouts(
         lines, commands = ["kept in  nowhere, as asked (:memory:)"], [*more]
     else:
         lines = [f"kept in  {location}", f"         as workload {workload.id}"]
-        commands = [f"whet best {name}{again}", f"whet trials {name}{again}", *more]
+        whet = program()
+        commands = [f"{whet} best {name}{again}", f"{whet} trials {name}{again}", *more]
     starts = ["next", *[""] * len(commands)]
     return lines + [f"{start:<9}{text}" for start, text in zip(starts, commands, strict=False)]

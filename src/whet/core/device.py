@@ -35,10 +35,6 @@ class Device:
     driver: str = ""
     limits: Limits = field(default_factory=Limits)
 
-    @property
-    def is_cpu(self) -> bool:
-        return self.vendor == "cpu"
-
     def to_json(self) -> dict[str, Any]:
         return {"v": 1, **asdict(self)}
 

@@ -100,3 +100,10 @@ def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{close[0]}'?" if close else ";"
     return f"{hint} valid: {', '.join(names) if names else '(none)'}"
+
+
+def no_triton(error: BaseException) -> str | None:
+    """What to do about an import that failed for want of Triton; None of any other error."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == "triton":
+        return "Triton is not installed; install it with pip install triton"
+    return None

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -161,19 +160,6 @@ class Features:
         given = [self._extra(self._book.config(row)) for row in codes]
         rows = [[float(one.get(name, 0.0)) for name in names] for one in given]
         return np.array(rows).reshape(len(codes), len(names))
-
-
-def fact_columns(
-    facts: Iterable[Mapping[str, Any]], names: Sequence[str]
-) -> npt.NDArray[np.float64]:
-    """Facts of artifacts (registers, spills, shared memory…) as log2(1 + n); NaN where unknown."""
-    rows = [[_logged(one.get(name)) for name in names] for one in facts]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-
-
-def _logged(value: Any) -> float:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    return math.log2(1 + value) if numeric else math.nan
 
 
 def _stacked(columns: Sequence[Column], codes: Codes) -> npt.NDArray[np.float64]:

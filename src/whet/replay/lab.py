@@ -82,9 +82,8 @@ class Case(Source):
         return replace(self, sources=fit)
 
     def strategy(self, search: str, seed: int) -> Strategy:
-        if self.prior is None:
-            return make_strategy(search, self.space, seed)
-        return make_strategy(search, self.space, seed, transfer=self.prior)
+        """As within a budget, however small the space: what counts is what few evaluations find."""
+        return make_strategy(search, self.space, seed, transfer=self.prior, whole=False)
 
 
 @dataclass(frozen=True)

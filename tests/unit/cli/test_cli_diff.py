@@ -114,9 +114,9 @@ def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet) -> None:
 
 
 def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
-    ran = whet("diff", "a.db", "none.db")
+    ran = whet("diff", "a.db", "none.db", "--exit-code")
 
-    assert ran.code == 1
+    assert ran.code == 2
     assert "there is no store at" in ran.err
     assert not Path("none.db").exists()
 

@@ -20,7 +20,9 @@ from whet.cli.output import (
     table,
     three_digits,
     times_text,
+    told_by_values,
 )
+from whet.core.config import Config
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,16 @@ def test_json_is_one_value_that_keeps_its_letters(capsys: pytest.CaptureFixture[
 def test_json_refuses_what_json_does_not_have() -> None:
     with pytest.raises(ValueError, match="JSON"):
         print_json({"x": float("nan")})
+
+
+def test_long_configs_are_told_by_the_values_that_differ() -> None:
+    configs = [Config(BM=64, BN=32, flag=""), Config(BM=16, BN=32, flag="-O3")]
+
+    assert told_by_values(configs, 12) == ("by BM, flag; all with BN=32", ["64 ''", "16 -O3"])
+    assert told_by_values(configs, 80) == ("", [str(config) for config in configs])
+
+
+def test_configs_with_other_parameters_are_told_in_full() -> None:
+    configs = [Config(BM=64), Config(BN=32)]
+
+    assert told_by_values(configs, 3) == ("", ["BM=64", "BN=32"])

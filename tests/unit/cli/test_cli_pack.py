@@ -90,7 +90,7 @@ def test_the_list_shows_what_is_in_a_bundle(whet: Whet, packed: str) -> None:
         ran.out.split()
     )
     assert "Test CPU; cpu; x86_64; 6.1" in ran.out
-    assert "cc gcc 12.2.0" in ran.out
+    assert "tools    gcc 12.2.0" in ran.out
     assert "softmax" in ran.out
     assert max(map(len, ran.out.splitlines()[1:])) <= 80
     assert not Path("new.db").exists()

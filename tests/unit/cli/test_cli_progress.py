@@ -158,6 +158,17 @@ def test_the_end_is_a_count(clock: Clock) -> None:
     )
 
 
+def test_the_same_count_is_not_said_twice(clock: Clock) -> None:
+    stream = io.StringIO()
+    told = PlainProgress(stream, FIRST, clock)
+    told(started())
+    clock.now += 10
+    for event in (finished(2), Noted("a note"), RunFinished(result())):
+        told(event)
+
+    assert stream.getvalue().count("1/20 trials: 1 ok") == 1
+
+
 def test_an_answer_from_the_store_is_called_that(clock: Clock) -> None:
     lines = plain(clock, started(planned=0), RunFinished(result(source="stored")))
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from whet.engine.settings import SETTINGS
+from whet.search import STRATEGIES
+
 Whet = Callable[..., Any]
 
 
@@ -62,3 +65,14 @@ def test_a_bad_file_is_one_line_and_code_2(
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "did you mean 'jobs'" in ran.err
+
+
+def test_the_help_says_what_each_setting_means(whet: Whet) -> None:
+    ran = whet("settings", "--help")
+    meanings = ran.out.partition("What they mean:\n")[2]
+
+    for name in SETTINGS:
+        assert f"\n    {name} " in f"\n{meanings}"
+    for name in STRATEGIES:
+        assert name in meanings
+    assert ran.widest <= 80

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from whet.cli.summary import summary
 from whet.core.config import Config
 from whet.core.cost import Cost
@@ -120,6 +122,13 @@ def test_it_ends_with_where_it_is_kept_and_what_to_type_next() -> None:
         "next     whet best matmul --store 'my store.db'",
         "         whet trials matmul --store 'my store.db'",
     ]
+
+
+def test_what_to_type_next_is_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("sys.argv", [".venv/bin/whet", "demo"])
+
+    assert "next     .venv/bin/whet best matmul" in lines(a_result())
 
 
 def test_what_is_not_kept_is_said_not_to_be() -> None:

@@ -364,14 +364,18 @@ def test_the_help_of_run_says_what_goes_where_on_a_page(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
     return subprocess.run(
-        [sys.executable, "-m", "whet", "run", *arguments],
+        [sys.executable, "-m", "whet", *arguments],
         env={**os.environ, "PYTHONPATH": path, **environ},
         capture_output=True,
         text=True,
     )
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return command("run", *arguments, **environ)
 
 
 def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> None:
@@ -438,14 +442,32 @@ def test_a_run_that_cannot_begin_is_one_line(
     assert message in one_line(whet("run", *arguments))
 
 
-def test_without_triton_the_extra_is_named() -> None:
+def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
+    done = run("-m", "json.nowhere")
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "whet: there is no module json.nowhere"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "script.py"],
+        ["tune", "kernel.py:k"],
+        ["precompile", "kernel.py:k", "--arch", "sm_90"],
+        ["export", "triton", "kernel.py:k"],
+    ],
+)
+def test_without_triton_one_line_says_how_to_install_it(arguments: list[str]) -> None:
     Path("hidden").mkdir()
     Path("hidden/sitecustomize.py").write_text("import sys\nsys.modules['triton'] = None\n")
     Path("script.py").write_text("print('ran')\n")
+    Path("kernel.py").write_text("import whet\n\nk = whet.autotune([], [])\n")
     path = os.pathsep.join([str(Path("hidden").absolute()), *filter(None, sys.path)])
 
-    done = run("script.py", PYTHONPATH=path)
+    done = command(*arguments, PYTHONPATH=path)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "pip install 'whet[triton]'" in done.stderr
+    assert "Triton is not installed; install it with pip install triton" in done.stderr

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from whet.core.config import Config
 from whet.core.space import Categorical, Ordered, Permutation, Space
-from whet.learn.features import Codebook, Features, Points, fact_columns, related
+from whet.learn.features import Codebook, Features, Points, related
 
 
 def features(space: Space, *, products: bool = True) -> tuple[Features, Points]:
@@ -82,11 +80,3 @@ def test_names_are_related_by_how_they_begin_or_end() -> None:
     assert related("BM", "BK")
     assert not related("block_size_x", "tile_size_y")
     assert not related("num_warps", "num_stages")
-
-
-def test_facts_are_taken_on_a_log_scale_and_missing_ones_are_nan() -> None:
-    columns = fact_columns([{"registers": 31}, {"spills": 0}], ["registers", "spills"])
-    assert columns[0, 0] == 5.0
-    assert columns[1, 1] == 0.0
-    assert math.isnan(columns[0, 1])
-    assert math.isnan(columns[1, 0])

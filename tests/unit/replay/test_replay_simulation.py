@@ -216,6 +216,13 @@ def test_the_trials_of_a_source_have_every_known_outcome() -> None:
     assert [one.median_ns for one in trials] == [100.0, None, 50.0]
 
 
+def test_auto_searches_a_small_table_too_as_it_would_within_a_budget() -> None:
+    (case,) = cases_of("t", a_large_table(200, 1, 1, 3))
+    searching = case.strategy("auto", 3)
+    assert searching.ask(8) == make_strategy("auto", case.space, 3, whole=False).ask(8)
+    assert case.strategy("auto", 3).ask(8) != make_strategy("random", case.space, 3).ask(8)
+
+
 def test_a_space_without_configs_ends_at_once() -> None:
     table = three()
     course = simulate(table, table.workloads[0], make_strategy("grid", Space([])), 5, seed=0)

@@ -30,7 +30,7 @@ from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
 from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
-from whet.targets.triton.keys import cache_key, refuse_conflicts, workload_key
+from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.stored_rows import stored_rows
 from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
@@ -207,10 +207,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if mode != "off" and full_key in self.cache:
             return self.cache[full_key], True
         pruned = self.prune_configs(kwargs)
+        if len(pruned) > 1:
+            refuse_conflicts(kwargs, pruned)
+            refuse_incomplete(self.fn, passed, pruned)
         if len(pruned) == 1 or knobs.runtime.interpret:
             self.cache[full_key] = pruned[0]
             return pruned[0], True
-        refuse_conflicts(kwargs, pruned)
         if mode != "tune":
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if capturing():

@@ -7,7 +7,11 @@ from typing import Any
 
 from triton.runtime import autotuner as stock
 
+from whet.core.budget import Budget
+from whet.core.errors import UsageError
 from whet.core.mode import Mode
+from whet.core.space import Space
+from whet.search import check_search
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
 from whet.targets.triton.idle import IdleAutotuner
@@ -51,9 +55,12 @@ def autotune(
     With `isolate` configs run in another process, with copies of the arguments: one that crashes,
     never ends or spoils its CUDA context costs that process only. None is what the settings say.
     """
+    _refuse_wrong(configs, space, search, budget, check, inputs)
     listed = configs if space is None else configs_of(space)
 
     def decorator(fn: Any) -> Autotuner:
+        if not hasattr(fn, "arg_names"):
+            raise UsageError(f"{fn!r} is not a Triton kernel; put @triton.jit below @whet.autotune")
         kind = IdleAutotuner if idle else Autotuner
         return kind(
             fn,
@@ -82,11 +89,34 @@ def autotune(
     return decorator
 
 
+def _refuse_wrong(
+    configs: Any, space: Any, search: Any, budget: Any, check: Any, inputs: Any
+) -> None:
+    """Where it is written, and not at the first call."""
+    if hasattr(configs, "arg_names"):
+        raise UsageError("@whet.autotune takes arguments: write (configs=[…], key=[…]) after it")
+    if configs and space is not None:
+        raise UsageError("configs= and space= are two ways to say the same; give one of them")
+    for config in configs if isinstance(configs, list | tuple) else ():
+        if isinstance(config, Mapping):
+            raise UsageError(f"{config!r} is not a config; write triton.Config({config!r})")
+    if search is not None:
+        check_search(search)
+    if not isinstance(budget, str | Budget | None):
+        raise UsageError(f"budget is {budget!r}; write it as text, such as '30s'")
+    Budget.parse(budget)
+    if check not in (None, "agree") and not callable(check):
+        raise UsageError(f'check is {check!r}; give "agree" or a reference function')
+    if inputs is not None and not callable(inputs):
+        raise UsageError(f"inputs is {inputs!r}; give a function from a key to arguments")
+
+
 _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
 def configs_of(space: Any) -> list[Any]:
-    """Every valid config of a `whet.Space` as a `triton.Config`."""
+    """Every valid config of a `whet.Space`, or of what makes one, as a `triton.Config`."""
+    space = space if isinstance(space, Space) else Space(space)
     return [
         stock.Config(
             {name: value for name, value in config.items() if name not in _TRITONS_OWN},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from whet.core.buckets import Buckets
@@ -38,6 +38,24 @@ def refuse_conflicts(kwargs: Mapping[str, Any], configs: Sequence[Any]) -> None:
             raise ValueError(
                 f"Conflicting meta-parameters: {', '.join(conflicts)}."
                 " Make sure that you don't re-define auto-tuned symbols."
+            )
+
+
+def refuse_incomplete(fn: Any, passed: Collection[str], configs: Sequence[Any]) -> None:
+    """`TypeError` for a parameter of the kernel that neither the call nor a config sets: Triton's
+    own names neither the kernel nor the config."""
+    given = set(passed)
+    while not inspect.isfunction(fn):
+        given.update(getattr(fn, "values", ()))  # what a heuristic computes
+        fn = fn.fn
+    parameters = inspect.signature(fn).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty and one.name not in given]
+    for config in configs:
+        missing = [name for name in needed if name not in config.kwargs]
+        if missing:
+            raise TypeError(
+                f"{fn.__name__}() gets no {', '.join(map(repr, missing))}, neither from the call "
+                f"nor from the config [{config}]"
             )
 
 

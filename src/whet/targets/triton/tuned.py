@@ -84,6 +84,7 @@ def _tuned_in(
     """The best config, whether anything was measured, in which run, and all that is known."""
     workload_id = target.workload().id
     result: Result | None = None
+    failure: TuningFailedError | None = None
     try:
         result = tune(
             target,
@@ -99,8 +100,9 @@ def _tuned_in(
         tuner.whet_result = result
         best, measured = target.menu.triton(result.config), result.source == "tuned"
         run_id = result.run.id
-    except TuningFailedError:
+    except TuningFailedError as error:
         # Triton's own way to fail: the first config's launch says what is wrong.
+        failure = error
         first = target.space.first
         assert first is not None
         best, measured = target.menu.triton(first), True
@@ -113,7 +115,15 @@ def _tuned_in(
         target.call.let_go()
     found = result.trials if result is not None and not result.known else None
     trials = {t.config.id: t for t in found or store.trials(workload_id)}
+    heard = tuner.whet_events is not None or _launch_says(trials.get(target.menu.plain(best).id))
+    if failure is not None and not heard:
+        say_once(f"{failure}; it is used all the same")
     return best, measured, run_id, trials
+
+
+def _launch_says(trial: Trial | None) -> bool:
+    """Whether a launch of the config would fail, and with more to read than we have here."""
+    return trial is not None and trial.status in (Status.BUILD_ERROR, Status.RESOURCES)
 
 
 def _tell(call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
