@@ -172,7 +172,7 @@ def _lines(
         Column("over time", align="right"),
         Column("worst table", flexible=True),
         Column("", align="right"),
-        Column("ms/eval", align="right"),
+        Column("ms", align="right"),
     ]
     pairs = {one.search: one for one in scores if one.axis == "time"}
     rows = []
@@ -185,11 +185,14 @@ def _lines(
                 _band(pairs[one.search]),
                 case_text(baselines[worst].case),
                 f"{one.tables[worst]:.2f}",
-                f"{_own_ms(found, one.search):.2f}",
+                f"{_own_ms(found, one.search):.1f}",
             )
         )
-    head = "score: 0 is random search, 1 the optimum; in brackets 95 % confidence"
-    return [head, "", *table(layout, rows, width), "", *plot(figure, width)]
+    head = [
+        "score: 0 is random search, 1 the optimum; in brackets 95 % confidence",
+        "ms: the strategy's own time an evaluation",
+    ]
+    return [*head, "", *table(layout, rows, width), "", *plot(figure, width)]
 
 
 def _band(one: Score) -> str:

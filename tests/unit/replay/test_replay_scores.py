@@ -139,3 +139,11 @@ def test_random_search_scores_about_zero_and_its_band_says_so() -> None:
     assert got.low < got.mean < got.high
     assert abs(got.mean) < 0.25
     assert len(got.tables) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
+    cases = (case(count),)
+    found = replay(Experiment(cases, ("random",), 10, repeats=3))
+    for axis in ("evaluations", "time"):
+        assert np.isfinite(score_curves(found[0], Baseline(cases[0], 10), axis)).all()
