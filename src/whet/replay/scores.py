@@ -58,13 +58,17 @@ class Baseline:
         return np.array(sorted(known, key=lambda at: table.configs[at] != first))
 
     @cached_property
-    def values(self) -> Array:
-        """What each is worth as the best one known, by place in `tried`."""
+    def medians(self) -> Array:
+        """Of each of `tried`, NaN where it fails or was timed less cleanly than the optimum."""
         workload = self.case.workload
-        medians = workload.medians[self.tried]
         quality = workload.quality(self.optimum.index)
         clean = [workload.quality(int(at)) == quality for at in self.tried]
-        return self.worth(np.where(clean & ~np.isnan(medians), medians, np.inf))
+        return np.where(clean, workload.medians[self.tried], np.nan)
+
+    @cached_property
+    def values(self) -> Array:
+        """What each of `tried` is worth as the best one known."""
+        return self.worth(np.nan_to_num(self.medians, nan=np.inf))
 
     def worth(self, best_ns: Array) -> Array:
         return np.asarray(np.minimum(best_ns, self.start_ns))
@@ -72,7 +76,7 @@ class Baseline:
     @cached_property
     def start_ns(self) -> float:
         """Until something faster is known: the median of the configs that work."""
-        return float(np.nanmedian(self.case.workload.medians))
+        return float(np.nanmedian(self.medians))
 
     @property
     def optimum(self) -> Optimum:

@@ -147,3 +147,11 @@ def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
     found = replay(Experiment(cases, ("random",), 10, repeats=3))
     for axis in ("evaluations", "time"):
         assert np.isfinite(score_curves(found[0], Baseline(cases[0], 10), axis)).all()
+
+
+def test_what_was_timed_less_cleanly_than_the_optimum_is_nothing_to_start_from() -> None:
+    unclean = [Outcome(Status.OK, ((ns,) * 3,), quality="contaminated") for ns in (50, 60)]
+    outcomes = [*unclean, Outcome(Status.OK, ((200,) * 3,))]
+    builds = (Build(Status.OK, 1.0),) * 3
+    table = a_table(builds=builds, workloads=(TableWorkload.of({}, outcomes),))
+    assert Baseline(cases_of("t", table)[0], 10).start_ns == 200
