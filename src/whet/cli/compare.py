@@ -65,8 +65,9 @@ def compare_searches(
 
     The score is the share of the way from random search (0) to the optimum (1), averaged from the
     first evaluation to where random search itself has come 95 % of the way from the median config.
-    That random search draws only configs that work, so 'random', which meets the others too, is
-    below 0 where there are any. With --json, files are written only where --out says so.
+    Random search is calculated as the strategy 'random' goes, failing configs included; until
+    something faster is found, every strategy counts as having the median config. With --json,
+    files are written only where --out says so.
     """
     from whet.cli.output import page, print_json, print_lines
     from whet.cli.tables import counter, make_cases, processes, searches_named
@@ -105,7 +106,7 @@ def _as_json(
                 "workload": dict(one.case.workload.key),
                 "evals": one.evals,
                 "seconds": round(one.evals * one.eval_s, 6),
-                "optimum": one.optimum_ns,
+                "optimum": one.optimum.ns,
             }
             for one in baselines
         ],
@@ -171,7 +172,7 @@ def _lines(
         Column("over time", align="right"),
         Column("worst table", flexible=True),
         Column("", align="right"),
-        Column("ms/eval", align="right"),
+        Column("ms", align="right"),
     ]
     pairs = {one.search: one for one in scores if one.axis == "time"}
     rows = []
@@ -184,11 +185,14 @@ def _lines(
                 _band(pairs[one.search]),
                 case_text(baselines[worst].case),
                 f"{one.tables[worst]:.2f}",
-                f"{_own_ms(found, one.search):.2f}",
+                f"{_own_ms(found, one.search):.1f}",
             )
         )
-    head = "score: 0 is random search, 1 the optimum; in brackets 95 % confidence"
-    return [head, "", *table(layout, rows, width), "", *plot(figure, width)]
+    head = [
+        "score: 0 is random search, 1 the optimum; in brackets 95 % confidence",
+        "ms: the strategy's own time an evaluation",
+    ]
+    return [*head, "", *table(layout, rows, width), "", *plot(figure, width)]
 
 
 def _band(one: Score) -> str:

@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from whet.cli.compare import _figure, _lines
 from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.replay import Build, Outcome, Table, TableWorkload, read_table, write_table
+from whet.replay import Build, Course, Outcome, Table, TableWorkload, read_table, write_table
+from whet.replay.lab import Replayed, cases_of
+from whet.replay.scores import Axis, Baseline, Score
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
 
@@ -165,6 +169,20 @@ def test_strategies_are_compared_by_score_and_drawn(
     }
     assert len(data["scores"][0]["by_table"]) == len(data["tables"]) == 6
     assert (tmp_path / "searches-time.svg").read_text().startswith("<svg")
+
+
+def test_the_comparison_is_cut_at_no_figure_where_scores_are_negative() -> None:
+    case = cases_of("a-rather-long-name-of-a-table", a_table())[0]
+    points = np.zeros(3)
+    axes: tuple[Axis, ...] = ("evaluations", "time")
+    scores = [
+        Score("evolve-model", axis, -0.79, -0.85, -0.72, points, points, points, (-0.79,))
+        for axis in axes
+    ]
+    found = [Replayed(case, "evolve-model", (Course((1.0,), (0,), 0.0123, (1.0,)),))]
+    lines = _lines(scores, [Baseline(case, 5)], found, _figure(scores, "evaluations", 1), 80)
+    row = next(line for line in lines if line.startswith("evolve-model"))
+    assert row.split()[-2:] == ["-0.79", "12.3"]
 
 
 def test_the_comparison_as_json_writes_no_files_unasked(

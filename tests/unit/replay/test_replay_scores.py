@@ -10,17 +10,17 @@ from whet.core.config import Config
 from whet.core.status import Status
 from whet.replay import Build, Course, Outcome, Table, TableWorkload
 from whet.replay.lab import Case, Experiment, Replayed, cases_of, replay
-from whet.replay.scores import Baseline, score, score_curves
+from whet.replay.scores import Array, Axis, Baseline, score, score_curves
 
 
 def ladder(count: int) -> Table:
-    """Config i takes 100 + i ns, and a second to build."""
+    """From the slowest config to the fastest, 1 ns apart and 100 ns at last; each takes a second
+    to build."""
+    times = range(100 + count - 1, 99, -1)
     return a_table(
         configs=tuple(Config(B=at) for at in range(count)),
         builds=tuple(Build(Status.OK, 1.0) for _ in range(count)),
-        workloads=(
-            TableWorkload.of({}, [Outcome(Status.OK, ((100 + at,) * 3,)) for at in range(count)]),
-        ),
+        workloads=(TableWorkload.of({}, [Outcome(Status.OK, ((ns,) * 3,)) for ns in times]),),
     )
 
 
@@ -28,19 +28,52 @@ def case(count: int = 99) -> Case:
     return cases_of("t", ladder(count))[0]
 
 
+def half_fail(count: int = 200, first_s: float = 1.0) -> Case:
+    """Every second config fails, the others take from 100 ns to 10,000 times as much, the better
+    ones late; all build in a second, but for the first."""
+    outcomes = [
+        Outcome(Status.OK, ((round(1e6 * 1e-4 ** (at / (count - 2))),) * 3,))
+        if at % 2 == 0
+        else Outcome(Status.RUN_ERROR)
+        for at in range(count)
+    ]
+    table = a_table(
+        configs=tuple(Config(B=at) for at in range(count)),
+        builds=tuple(Build(Status.OK, 1.0 if at else first_s) for at in range(count)),
+        workloads=(TableWorkload.of({}, outcomes),),
+    )
+    return cases_of("t", table)[0]
+
+
+def random_scores(case: Case, axis: Axis, evals: int = 60) -> Array:
+    found = replay(Experiment((case,), ("random",), evals, repeats=300))
+    return np.asarray(score_curves(found[0], Baseline(case, evals), axis).mean(axis=1))
+
+
 def course(best: float, length: int = 50) -> Course:
     evals = range(length)
     return Course((best,) * length, tuple(evals), 0.0, tuple(1.0 + at for at in evals))
 
 
-def test_the_best_of_n_random_configs_has_the_expected_rank() -> None:
-    random = Baseline(case(99), 1000)
-    assert random.ns(np.array([1.0, 9.0, 99.0])).tolist() == [149.0, 109.0, 100.0]
+def test_random_search_draws_among_the_others_after_the_first_config() -> None:
+    """The second config is 102, 101 or 100 ns, and the fourth the one that was left."""
+    slow = (103, 102, 101, 100)
+    table = a_table(
+        configs=tuple(Config(B=ns) for ns in slow),
+        builds=(Build(Status.OK, 1.0),) * 4,
+        workloads=(TableWorkload.of({}, [Outcome(Status.OK, ((ns,) * 3,)) for ns in slow]),),
+    )
+    random = Baseline(cases_of("t", table)[0], 1000)
+    # Nothing counts for more than the median, 101.5.
+    assert random.expected_ns.tolist() == pytest.approx(
+        [101.5, (100 + 101 + 101.5) / 3, (100 + 100 + 101) / 3, 100]
+    )
 
 
 def test_it_ends_where_random_search_is_expected_to_be_near_the_optimum() -> None:
-    """Within 5 % of the way to the median, 149 ns, there are three of the 99 configs."""
-    assert Baseline(case(99), 1000).evals == 33
+    """5 % of the way from 100 ns to the median, 149 ns, is at 102.45 ns; n of the 98 configs after
+    the first have 99 / (n + 1) as their best rank, which is 3.45 after 27.7."""
+    assert Baseline(case(99), 1000).evals == 1 + 28
 
 
 def test_it_ends_earlier_where_one_may_not_simulate_as_far() -> None:
@@ -59,18 +92,29 @@ def test_finding_the_optimum_at_once_scores_one() -> None:
 
 def test_doing_as_random_search_does_scores_zero() -> None:
     random = Baseline(case(), 30)
-    expected = tuple(random.ns(np.arange(1.0, 31)).tolist())
+    expected = tuple(random.expected_ns.tolist())
     found = Replayed(
         random.case, "x", (Course(expected, tuple(range(30)), 0.0, tuple(range(1, 31))),)
     )
     assert np.abs(score_curves(found, random, "evaluations")).max() < 1e-9
 
 
-def test_finding_nothing_counts_as_the_slowest_config() -> None:
-    random = Baseline(case(), 30)
+def test_finding_nothing_counts_as_the_median_config() -> None:
+    random = Baseline(half_fail(), 30)
     never = score_curves(Replayed(random.case, "x", (course(np.inf),)), random, "evaluations")
-    slowest = score_curves(Replayed(random.case, "x", (course(198.0),)), random, "evaluations")
-    assert (never == slowest).all()
+    median = float(np.nanmedian(random.case.workload.medians))
+    middle = score_curves(Replayed(random.case, "x", (course(median),)), random, "evaluations")
+    assert (never == middle).all()
+
+
+@pytest.mark.parametrize("axis", ["evaluations", "time"])
+@pytest.mark.parametrize("first_s", [1.0, 20.0])
+def test_random_scores_zero_where_half_of_the_configs_fail(axis: Axis, first_s: float) -> None:
+    """However slow the slowest config, and however long the first one takes to build."""
+    scores = random_scores(half_fail(first_s=first_s), axis)
+    error = float(scores.std() / np.sqrt(len(scores)))
+    assert error < 0.1
+    assert abs(float(scores.mean())) < 3 * error + 0.02
 
 
 def test_slow_thinking_costs_score_over_time_only() -> None:
@@ -95,3 +139,19 @@ def test_random_search_scores_about_zero_and_its_band_says_so() -> None:
     assert got.low < got.mean < got.high
     assert abs(got.mean) < 0.25
     assert len(got.tables) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
+    cases = (case(count),)
+    found = replay(Experiment(cases, ("random",), 10, repeats=3))
+    for axis in ("evaluations", "time"):
+        assert np.isfinite(score_curves(found[0], Baseline(cases[0], 10), axis)).all()
+
+
+def test_what_was_timed_less_cleanly_than_the_optimum_is_nothing_to_start_from() -> None:
+    unclean = [Outcome(Status.OK, ((ns,) * 3,), quality="contaminated") for ns in (50, 60)]
+    outcomes = [*unclean, Outcome(Status.OK, ((200,) * 3,))]
+    builds = (Build(Status.OK, 1.0),) * 3
+    table = a_table(builds=builds, workloads=(TableWorkload.of({}, outcomes),))
+    assert Baseline(cases_of("t", table)[0], 10).start_ns == 200
