@@ -88,7 +88,8 @@ def start_time(pid: int) -> int | None:
 
 
 def descendants(pid: int) -> set[int]:
-    """The living processes below `pid`."""
+    """The processes below `pid`, with those that have ended and that nobody has awaited yet: such a
+    one may have left another behind while this looked."""
     return _with_descendants({pid}, dict(_processes())) - {pid}
 
 
@@ -101,11 +102,11 @@ def _members(trees: Collection[Tree]) -> set[int]:
         for pid, process in table.items()
         if not leaders.isdisjoint((pid, process.group, process.session)) or _marked(pid, marks)
     }
-    return _with_descendants(found, table) - {os.getpid()}
+    whole = _with_descendants(found, table)
+    return {pid for pid in whole if table[pid].state not in "ZX"} - {os.getpid()}
 
 
 def _with_descendants(pids: set[int], table: Mapping[int, _Process]) -> set[int]:
-    """Those that live, of `pids` and of all that are below them."""
     children: dict[int, list[int]] = {}
     for pid, process in table.items():
         children.setdefault(process.parent, []).append(pid)
@@ -114,7 +115,7 @@ def _with_descendants(pids: set[int], table: Mapping[int, _Process]) -> set[int]
         below = [pid for pid in children.get(pending.pop(), ()) if pid not in found]
         found.update(below)
         pending.extend(below)
-    return {pid for pid in found if pid in table and table[pid].state not in "ZX"}
+    return found
 
 
 def _still(tree: Tree, process: _Process | None) -> bool:
