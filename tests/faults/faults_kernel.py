@@ -49,6 +49,8 @@ class Poison(IntEnum):
     GOES_ELSEWHERE = 30
     SENDS_ITSELF_SIGTERM = 31
     SETS_AN_ALARM = 32
+    LEAVES_THREADS_SPINNING = 33
+    LEAVES_A_PROCESS_SPINNING = 34
 
 
 _NAMES = "\n".join(f"#define {poison.name} {poison.value}" for poison in Poison)
@@ -59,6 +61,7 @@ SOURCE = (
     + r"""
 #include <assert.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +71,8 @@ SOURCE = (
 #include <unistd.h>
 
 static void go_on(int number) { (void)number; }
+
+static void *spin(void *ignored) { for (volatile int i = 0;; i++) ; return ignored; }
 
 static void misbehave(const float *x, float *y, int n)
 {
@@ -109,6 +114,11 @@ static void misbehave(const float *x, float *y, int n)
     if (POISON == GOES_ELSEWHERE && !before && chdir("/proc")) {}
     if (POISON == SENDS_ITSELF_SIGTERM) kill(getpid(), SIGTERM);
     if (POISON == SETS_AN_ALARM && !before) ualarm(50000, 0);
+    if (POISON == LEAVES_THREADS_SPINNING && !before) {
+        pthread_t thread;
+        for (int k = 0; k < 4; k++) pthread_create(&thread, NULL, spin, NULL);
+    }
+    if (POISON == LEAVES_A_PROCESS_SPINNING && !before && !fork()) spin(NULL);
     before = 1;
 }
 
@@ -196,7 +206,7 @@ def kernel(configs: list[dict[str, int]], forked: bool = False) -> SharedBuilds:
         SOURCE,
         configs,
         function="square",
-        options=("-O1",),
+        options=("-O1", "-pthread"),
         args={"x": x, "y": np.zeros_like(x), "n": x.size},
         outputs=["y"],
         reference=x * x,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import whet
 from whet.core.config import Config
 from whet.core.run import Result
 from whet.core.status import Status
+from whet.engine import Settings
 from whet.store.memory import MemoryStore
 
 RUNS = count(30, 200)
@@ -21,12 +23,20 @@ BLOCKS = count(10, 50)
 SPAWNED_EVERY = count(30, 3)
 
 
-def tune_shuffled(configs: list[dict[str, int]], seed: int, forked: bool) -> Result:
+LEFT_SPINNING = {
+    Poison.LEAVES_THREADS_SPINNING: "leaves 4 threads running after it returned",
+    Poison.LEAVES_A_PROCESS_SPINNING: "leaves 1 process running after it returned",
+}
+
+
+def tune_shuffled(
+    configs: list[dict[str, int]], seed: int, forked: bool, limits: Settings = LIMITS
+) -> Result:
     """The author's first config, the order of the list and that of the search are all random."""
     shuffled = list(configs)
     random.Random(seed).shuffle(shuffled)
     target = kernel(shuffled, forked)
-    return whet.tune(target, store=MemoryStore(), settings=LIMITS, search="random", seed=seed)
+    return whet.tune(target, store=MemoryStore(), settings=limits, search="random", seed=seed)
 
 
 def statuses(result: Result) -> dict[Poison, Status]:
@@ -62,6 +72,20 @@ def test_whatever_a_config_does_to_its_process_the_others_are_measured(
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
         assert children() == before
         assert descriptors() == open_before
+
+
+@pytest.mark.parametrize("poison", LEFT_SPINNING)
+def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
+    poison: Poison, scratch: Path
+) -> None:
+    patient = replace(LIMITS, run_limit_s=10.0)
+    for seed in range(count(2, 10)):
+        configs = healthy(5) + poisoned([poison])
+        result = tune_shuffled(configs, seed, forked=seed % 2 == 0, limits=patient)
+        assert (result.config, statuses(result)) == (BEST, {poison: Status.RUN_ERROR})
+        (blamed,) = (trial for trial in result.trials if trial.config["POISON"])
+        assert LEFT_SPINNING[poison] in blamed.error
+        assert eventually(lambda: not left_of(scratch)), left_of(scratch)
 
 
 def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.core.errors import StoreError, TuningFailedError, UsageError, WhetError
+from whet.core.errors import HostFailure, StoreError, TuningFailedError, UsageError, WhetError
 
 if TYPE_CHECKING:
     from whet.core.run import Result
@@ -66,12 +66,12 @@ def _keys_from_file(path: Path) -> list[Key]:
 @dataclass(frozen=True)
 class Tuned:
     """One key and what its tuning found; without a result, `why` says why there is none. `lost`
-    says why a result is not kept."""
+    says why a result is not kept, or is only the best so far."""
 
     key: Key
     result: Result | None
     why: str = ""
-    lost: StoreError | None = None
+    lost: StoreError | HostFailure | None = None
 
 
 @contextmanager
@@ -143,6 +143,8 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
             return Tuned(key, result, lost=kernel.tuner.whet_lost)
         except (TuningFailedError, NothingToTuneError) as error:
             return Tuned(key, None, str(error))
+        except HostFailure as error:
+            return Tuned(key, error.result, str(error), lost=error)
 
 
 def as_json(kernel: Kernel, done: Sequence[Tuned]) -> dict[str, Any]:
@@ -178,7 +180,7 @@ def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
 
 def raise_for_failures(done: Sequence[Tuned]) -> None:
     """For keys without a result: one line that names the first of them, and exit code 1. For keys
-    whose result could not be kept: why, likewise."""
+    whose result could not be kept or is not the last word: why, likewise."""
     from whet.targets.triton.offline import key_text
 
     failed = [one for one in done if one.result is None]

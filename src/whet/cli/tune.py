@@ -27,7 +27,7 @@ from whet.cli.options import (
 )
 from whet.cli.tables import TransferOption
 from whet.cli.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
-from whet.core.errors import StoreError, UsageError
+from whet.core.errors import HostFailure, UsageError
 
 if TYPE_CHECKING:
     from whet.engine.settings import Settings
@@ -131,10 +131,10 @@ def tune(
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
-    lost: StoreError | None = None
+    lost: StoreLostError | HostFailure | None = None
     try:
         result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
-    except StoreLostError as error:
+    except (StoreLostError, HostFailure) as error:
         result, interrupted, lost = error.result, False, error
     if result is not None and not interrupted and lost is None:
         teach([result], settings)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from whet.core.run import Result
     from whet.core.status import Status
     from whet.core.trial import Limit
 
@@ -49,7 +50,12 @@ class BundleError(UsageError, StoreError):
 
 
 class HostFailure(WhetError):
-    """The machine has run out of something that every config needs, so none is to blame."""
+    """The machine has run out of something that every config needs, so none is to blame.
+
+    Where that ends a tuning, `result` is the best so far, None where nothing worked yet.
+    """
+
+    result: Result | None = None
 
 
 _RUN_OUT = {

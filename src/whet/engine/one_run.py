@@ -12,7 +12,7 @@ from whet.build import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
@@ -106,28 +106,27 @@ class OneRun:
         try:
             winner = self._tune()
         except KeyboardInterrupt:
-            with self.shield.held():
-                result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
-            raise Interrupted(result) from None
+            raise Interrupted(self._ended_early(self._best_so_far())) from None
+        except HostFailure as failure:
+            failure.result = self._ended_early(self._best_so_far())
+            raise
         except DeviceLostError:
-            with self.shield.held():
-                self._finish(None, Outcome.INTERRUPTED)
+            self._ended_early(None)
             raise
         except Spoilt as spoilt:
             with self.shield.held():
                 lost = self._device_lost(spoilt)
             raise lost from spoilt.failure
         except StoreError as error:
-            raise self._lost(error, self._best_so_far()) from error
+            raise StoreLostError(str(error), self._ended_early(self._best_so_far())) from error
         except Exception:
-            with self.shield.held():
-                self._finish(None, Outcome.INTERRUPTED)
+            self._ended_early(None)
             raise
         try:
             with self.shield.held():
                 result = self._finish(winner, Outcome.FINISHED)
         except StoreError as error:
-            raise self._lost(error, winner) from error
+            raise StoreLostError(str(error), self._ended_early(winner)) from error
         if result is None:
             raise TuningFailedError(self._why_nothing_works())
         return result
@@ -248,9 +247,9 @@ class OneRun:
         best = self.recorder.best
         return None if best is None else Winner(self._bench.candidates[best.config.id])
 
-    def _lost(self, error: StoreError, best: Winner | None) -> StoreLostError:
+    def _ended_early(self, best: Winner | None) -> Result | None:
         with self.shield.held():
-            return StoreLostError(str(error), self._finish(best, Outcome.INTERRUPTED))
+            return self._finish(best, Outcome.INTERRUPTED)
 
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:

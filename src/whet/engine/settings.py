@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -97,10 +98,10 @@ def _text(value: Any) -> str:
     return value.strip()
 
 
-def _whole(least: int) -> Callable[[Any], int]:
+def _whole(least: int, most: float = math.inf) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
             raise ValueError
         return number
 
@@ -200,7 +201,7 @@ _TABLE: dict[str, _Setting] = {
     "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
     "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
-    "samples": _Setting("samples", _whole(1), "a whole number from 1 up"),
+    "samples": _Setting("samples", _whole(1, 1_000_000), "a whole number from 1 to 1,000,000"),
     "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),

@@ -14,7 +14,9 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import median
 from whet.measure.bench import Built, FirstLook, Hopeless, Loaded, Loader, Round
+from whet.measure.cpu import CpuTimer
 from whet.measure.failures import from_exception
+from whet.measure.leftovers import nothing_left_running
 from whet.measure.timer import Reading, Timer, Warm, joined, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
@@ -49,15 +51,25 @@ class _Phases:
 
 
 class Station:
-    """At most `capacity` configs are loaded at once; the least recently used is closed first."""
+    """At most `capacity` configs are loaded at once; the least recently used is closed first.
+
+    `alone`: nothing else goes on in this process, so a config that leaves something running in it
+    has failed.
+    """
 
     def __init__(
-        self, loader: Loader, timer: Timer, check_each: bool = True, capacity: int = CAPACITY
+        self,
+        loader: Loader,
+        timer: Timer,
+        check_each: bool = True,
+        capacity: int = CAPACITY,
+        alone: bool = False,
     ) -> None:
         self._loader = loader
         self._timer = timer
         self._check_each = check_each
         self._capacity = capacity
+        self._alone = alone
         self._primed_below_ns: float = getattr(timer, "primed_below_ns", PRIMED_BELOW_NS)
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
@@ -66,7 +78,8 @@ class Station:
         self, config: Config, artifact: Any, samples: int, hopeless: Hopeless | None = None
     ) -> FirstLook:
         phases = _Phases()
-        with self._failing(config):
+        watched = nothing_left_running() if self._alone else contextlib.nullcontext()
+        with watched, self._failing(config):
             loaded = self._checked(config, artifact, phases)
             warm = self._warm(config, loaded, phases)
             lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
@@ -322,7 +335,10 @@ class MakeStation:
     capacity: int
 
     def __call__(self) -> Station:
-        return Station(self.make_loader(), self.make_timer(), self.check_each, self.capacity)
+        loader, timer = self.make_loader(), self.make_timer()
+        # A GPU's libraries have threads of their own, which do not slow its kernels down.
+        alone = isinstance(timer, CpuTimer)
+        return Station(loader, timer, self.check_each, self.capacity, alone)
 
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 MARKER = "_WHET_WORKER"
@@ -87,6 +87,12 @@ def start_time(pid: int) -> int | None:
     return None if process is None else process.born
 
 
+def descendants(pid: int) -> set[int]:
+    """The processes below `pid`, with those that have ended and that nobody has awaited yet: such a
+    one may have left another behind while this looked."""
+    return _with_descendants({pid}, dict(_processes())) - {pid}
+
+
 def _members(trees: Collection[Tree]) -> set[int]:
     table = dict(_processes())
     leaders = {tree.pid for tree in trees if tree.pid and _still(tree, table.get(tree.pid))}
@@ -96,15 +102,20 @@ def _members(trees: Collection[Tree]) -> set[int]:
         for pid, process in table.items()
         if not leaders.isdisjoint((pid, process.group, process.session)) or _marked(pid, marks)
     }
+    whole = _with_descendants(found, table)
+    return {pid for pid in whole if table[pid].state not in "ZX"} - {os.getpid()}
+
+
+def _with_descendants(pids: set[int], table: Mapping[int, _Process]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, process in table.items():
         children.setdefault(process.parent, []).append(pid)
-    pending = list(found)
+    found, pending = set(pids), list(pids)
     while pending:
         below = [pid for pid in children.get(pending.pop(), ()) if pid not in found]
         found.update(below)
         pending.extend(below)
-    return {pid for pid in found if table[pid].state not in "ZX"} - {os.getpid()}
+    return found
 
 
 def _still(tree: Tree, process: _Process | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import select
 import signal
 import subprocess
@@ -25,12 +26,13 @@ Mode = Literal["spawn", "fork"]
 
 START_LIMIT_S = 60.0
 TICK_S = 0.25
-"""How often a running worker's output is kept within bounds."""
+"""How often a running worker's output and memory are kept within bounds."""
 
 _OUTPUT_LIMIT = 4 << 20
 _TAIL_BYTES = 4096
 _EXIT_LIMIT_S = 1.0
 _LOST_IN_FORK = 70
+_SHARED = re.compile(rb"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 _FORK_WARNS = sys.version_info >= (3, 12)
 
 
@@ -77,6 +79,13 @@ class Worker:
 
     def forget_output(self) -> None:
         self._dropped = b""
+
+    def shared_bytes(self) -> int:
+        """The memory it uses that it can share with others and that no file on a disk backs."""
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/status", "rb") as file:
+            if found := _SHARED.search(file.read()):
+                return int(found[1]) << 10
+        return 0
 
     def exited(self) -> bool:
         """Whether the process has ended. Where that can be seen, it stays a zombie until `end`."""

@@ -27,15 +27,29 @@ from whet.workers.spares import SPARE_FRAMES, Spares
 
 
 class _Limit:
-    """Seconds that count from now."""
+    """Seconds and bytes that count from now. Of memory that is not shared, the child itself has
+    been told its limit; shared memory the system does not count for it."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, memory_bytes: int | None, worker: Worker) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
+        self._memory_bytes = memory_bytes
+        self._worker = worker
+        self._shared = 0 if memory_bytes is None else worker.shared_bytes()
 
     @property
     def left(self) -> float:
         return self._end - time.monotonic()
+
+    def check_memory(self) -> None:
+        if self._memory_bytes is None:
+            return
+        taken = self._worker.shared_bytes() - self._shared
+        if taken > self._memory_bytes:
+            raise MemoryError(
+                f"took {taken >> 20} MiB of shared memory, and may take "
+                f"{self._memory_bytes >> 20} MiB"
+            )
 
 
 @dataclass
@@ -136,7 +150,8 @@ class Session:
         """`object.method(*args)`, in the child.
 
         Raises `WorkerDied`, `WorkerTimeout`, or what the method raised: `ConfigFailure`, other
-        errors of ours and Python's built-in ones as themselves, the rest as `RemoteError`.
+        errors of ours and Python's built-in ones as themselves, the rest as `RemoteError`. A child
+        that takes more shared memory than `memory_bytes` is killed for a `MemoryError`.
         """
         payload = process.pack((method, args), f"an argument of '{method}'", remedy="")
         with self._lock:
@@ -144,8 +159,9 @@ class Session:
             try:
                 if not self._seat.made:
                     self._make(worker)
-                limit = math.inf if limit_s is None else limit_s
-                report = self._exchange(worker, payload, memory_bytes, _Limit(limit))
+                seconds = math.inf if limit_s is None else limit_s
+                limit = _Limit(seconds, memory_bytes, worker)
+                report = self._exchange(worker, payload, memory_bytes, limit)
             except BaseException:
                 self._discard()
                 raise
@@ -198,7 +214,7 @@ class Session:
             self._send(worker, self._make_request, None)
 
     def _make(self, worker: Worker) -> None:
-        limit = _Limit(self._start_limit_s)
+        limit = _Limit(self._start_limit_s, None, worker)
         self._order(worker)
         while self._seat.owed:
             self._await_frame(worker, limit)
@@ -248,10 +264,11 @@ class Session:
             if gone:
                 worker.await_exit()
                 raise self._died(worker)
-            if limit.left <= 0:
-                raise WorkerTimeout(limit.seconds)
             if not heard:
                 worker.bound_output()
+                limit.check_memory()
+            if limit.left <= 0:
+                raise WorkerTimeout(limit.seconds)
 
     def _died(self, worker: Worker) -> WorkerDied:
         self._discard()

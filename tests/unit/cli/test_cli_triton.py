@@ -296,6 +296,29 @@ def refuse(named, reset_only=False):
     assert "not this number" in ran.err
 
 
+@pytest.mark.usefixtures("_gpu")
+def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(whet: Whet) -> None:
+    write(
+        """
+from whet.core.errors import HostFailure
+
+def fill(named, reset_only=False):
+    if named["n"] == 65 and not reset_only:
+        raise HostFailure("there is no space; free some")
+"""
+        + TUNED.replace("inputs=", "pre_hook=fill, inputs=")
+    )
+
+    ran = whet(
+        *("tune", "kernel.py:tuned", "--key", "n=64", "--key", "n=65", "--store", ":memory:"),
+        *("--json", "-q"),
+    )
+
+    assert ran.code == 1
+    assert len(json.loads(ran.out)["keys"]) == 1
+    assert "n=65: there is no space; free some" in ran.err
+
+
 @no_gpu
 @needs_torch
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:

@@ -148,6 +148,8 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
         ("WHET_L2", "tepid", "cold or warm"),
         ("WHET_L2_BYTES", "-1", "0 for none"),
         ("WHET_CUDA_GRAPH", "perhaps", "yes or no"),
+        ("WHET_SAMPLES", "0", "from 1 to 1,000,000"),
+        ("WHET_SAMPLES", "99999999999", "from 1 to 1,000,000"),
     ],
 )
 def test_a_bad_value_is_named_with_its_source_and_what_would_be_valid(

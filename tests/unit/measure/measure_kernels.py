@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -137,6 +138,13 @@ def _abort() -> None:
     os.abort()
 
 
+def _share_memory() -> None:
+    shared = mmap.mmap(-1, 300 << 20)
+    for _ in range(300):
+        shared.write(b"x" * (1 << 20))
+    time.sleep(3600)
+
+
 ACTS = {
     "raise": _raise,
     "refuse": _refuse,
@@ -148,5 +156,6 @@ ACTS = {
     "be killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "bad_alloc": _abort,
     "hang": lambda: time.sleep(3600),
+    "share memory": _share_memory,
     "allocate": lambda: bytearray(1 << 30),
 }

@@ -291,6 +291,14 @@ class TestRemote:
             assert failure.limit == Limit("memory_bytes", 200 << 20)
             assert len(bench.first(GOOD, None, 1).reading.samples) == 1
 
+    def test_a_memory_limit_holds_for_shared_memory_too(self) -> None:
+        with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
+            failure = failure_of(bench, Config(does="share memory"))
+            assert failure.status is Status.RESOURCES
+            assert failure.message.startswith("out of memory: MemoryError: took ")
+            assert failure.limit == Limit("memory_bytes", 200 << 20)
+            assert len(bench.first(GOOD, None, 1).reading.samples) == 1
+
     def test_closures_work_in_a_fork(self) -> None:
         loader = KernelLoader()
         with RemoteBench(lambda: loader, lambda: quick_timer(), mode="fork") as bench:

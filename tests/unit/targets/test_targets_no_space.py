@@ -15,6 +15,7 @@ from whet.build import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.errors import HostFailure
 from whet.core.run import Outcome
+from whet.engine import Settings
 from whet.measure import CpuTimer, LocalBench
 from whet.store import MemoryStore
 from whet.targets.native.loader import NativeLoader
@@ -70,6 +71,21 @@ def test_a_tuning_ends_and_the_next_one_finds_the_best(target: NativeTarget, ful
     assert [run.outcome for run in store.runs(workload)] == [Outcome.INTERRUPTED]
     full.unlink()
     assert whet.tune(target, store=store).config == Config(WORK=1)
+
+
+def test_a_tuning_that_ends_has_its_best_so_far() -> None:
+    def kernel(n: int) -> int:
+        if n == 1:
+            raise HostFailure("no space")
+        return sum(range(1000 * n))
+
+    target = whet.function(kernel, {"n": [9, 5, 1]}, isolate=False)
+    with pytest.raises(HostFailure) as caught:
+        whet.tune(target, store=MemoryStore(), search="grid", settings=Settings(jobs=1))
+    result = caught.value.result
+    assert result is not None
+    assert result.interrupted
+    assert result.config in (Config(n=9), Config(n=5))
 
 
 def test_builds_that_had_found_space_are_still_handed_out() -> None:

@@ -98,6 +98,23 @@ def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Sess
     assert session.generation == 1
 
 
+def test_shared_memory_beyond_the_limit_is_a_memory_error_and_ends_the_child(
+    session: Session,
+) -> None:
+    within = session.call("run", tasks.share_memory, 20 << 20, 0.6, memory_bytes=100 << 20)
+    assert within.value == 20 << 20
+    with pytest.raises(MemoryError, match=r"took \d+ MiB of shared memory, and may take 100"):
+        session.call("run", tasks.share_memory, 300 << 20, 600, limit_s=60, memory_bytes=100 << 20)
+    assert session.call("add").value == 1
+    assert session.generation == 2
+
+
+def test_shared_memory_that_was_there_before_a_call_does_not_count(session: Session) -> None:
+    session.call("run", tasks.keep_shared_memory, 200 << 20)
+    more = session.call("run", tasks.share_memory, 50 << 20, 0.6, memory_bytes=100 << 20)
+    assert more.value == 50 << 20
+
+
 def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     with pytest.raises(ConfigFailure) as failure:
         session.call("run", tasks.refuse_config)

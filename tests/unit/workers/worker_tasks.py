@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import stat
 import subprocess
@@ -209,6 +210,23 @@ def litter() -> None:
 
 def allocate(size: int) -> int:
     return len(bytearray(size))
+
+
+kept: list[mmap.mmap] = []
+
+
+def keep_shared_memory(size: int) -> None:
+    kept.append(mmap.mmap(-1, size))
+    kept[-1].write(b"x" * size)
+
+
+def share_memory(size: int, then_sleep_s: float) -> int:
+    """Memory that a limit on what a process allocates does not count."""
+    with mmap.mmap(-1, size) as shared:
+        for _ in range(size >> 20):
+            shared.write(b"x" * (1 << 20))
+        time.sleep(then_sleep_s)
+        return len(shared)
 
 
 def work_in_stages() -> None:
