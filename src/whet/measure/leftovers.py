@@ -20,6 +20,12 @@ _FIRST_WAIT_S = 0.01
 _BUSY_SHARE = 0.1
 
 
+def spinning_is_wanted() -> bool:
+    """Whether OpenMP's threads were told never to rest, which is no config's fault."""
+    policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
+    return policy == "active" or os.environ.get("KMP_BLOCKTIME", "").strip().lower() == "infinite"
+
+
 @contextmanager
 def nothing_left_running() -> Iterator[None]:
     """For the first run of one config, in a process where nothing else is going on: threads and

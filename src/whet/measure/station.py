@@ -16,7 +16,7 @@ from whet.core.timing import median
 from whet.measure.bench import Built, FirstLook, Hopeless, Loaded, Loader, Round
 from whet.measure.cpu import CpuTimer
 from whet.measure.failures import from_exception
-from whet.measure.leftovers import nothing_left_running
+from whet.measure.leftovers import nothing_left_running, spinning_is_wanted
 from whet.measure.timer import Reading, Timer, Warm, joined, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
@@ -337,7 +337,7 @@ class MakeStation:
     def __call__(self) -> Station:
         loader, timer = self.make_loader(), self.make_timer()
         # A GPU's libraries have threads of their own, which do not slow its kernels down.
-        alone = isinstance(timer, CpuTimer)
+        alone = isinstance(timer, CpuTimer) and not spinning_is_wanted()
         return Station(loader, timer, self.check_each, self.capacity, alone)
 
 

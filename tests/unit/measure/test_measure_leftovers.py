@@ -118,6 +118,18 @@ def test_what_comes_to_rest_is_no_failure(bench: RemoteBench, leaves: str) -> No
     assert look(bench, "nothing").facts["pid"] == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("KMP_BLOCKTIME", "infinite")]
+)
+def test_threads_that_were_told_never_to_rest_are_no_failure(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with RemoteBench(LeavingLoader, quick_timer, mode="fork") as bench:
+        before = look(bench, "three threads").facts["pid"]
+        assert look(bench, "nothing").facts["pid"] == before
+
+
 def test_of_several_only_the_one_that_leaves_something_running_fails(bench: RemoteBench) -> None:
     configs = [
         Config(leaves=leaves) for leaves in ("nothing", "three threads", "a sleeping thread")
