@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cold import Notes
+from launching import Repeated
 from problems import PAPER_SIZES, Size, problem
 from sides import clear_as
 
@@ -108,17 +109,6 @@ def _kind(name: str) -> str:
     return "clearing" if clears else "other"
 
 
-class _Repeated:
-    """A launch as whet's timer takes it."""
-
-    def __init__(self, launch: Callable[[], Any]) -> None:
-        self._launch = launch
-
-    def repeat(self, n: int) -> None:
-        for _ in range(n):
-            self._launch()
-
-
 def estimate(configs: list[int], end: float, notes: Notes) -> None:
     """How much repetition time `do_bench` gives when it is asked for 100 ms, and whet's timer
     when it is asked for as many samples as make up 20 ms by its own estimate."""
@@ -133,7 +123,7 @@ def estimate(configs: list[int], end: float, notes: Notes) -> None:
             times = triton.testing.do_bench(launch, rep=STOCK_MS, return_mode="all")
             stock = _repetition(times, start)
             start = time.perf_counter()
-            run = _Repeated(launch)
+            run = Repeated(launch)
             warm = timer.warm(run)
             samples = max(1, round(1e6 * WHET_MS / warm.estimate_ns))
             reading = timer.measure(run, samples, warm)

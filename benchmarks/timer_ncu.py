@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from cold import Notes, Record, byte_compile, child
+from launching import Repeated
 
 WANTED_MEDIAN, WANTED_WORST, WANTED_WORST_US = 0.03, 0.10, 1.0
 RANGE_US = (3.0, 1000.0)
@@ -109,18 +110,7 @@ def kernels() -> dict[str, tuple[str, Callable[[], Any]]]:
     return found
 
 
-class _Repeated:
-    """A launch as whet's timer takes it."""
-
-    def __init__(self, launch: Callable[[], Any]) -> None:
-        self._launch = launch
-
-    def repeat(self, n: int) -> None:
-        for _ in range(n):
-            self._launch()
-
-
-def _rested(timer: Any, run: _Repeated, samples: int, pause_s: float) -> Iterator[Any]:
+def _rested(timer: Any, run: Repeated, samples: int, pause_s: float) -> Iterator[Any]:
     """Readings of a few samples each, with a rest before every one."""
     warm = timer.warm(run)
     for start in range(0, samples, SAMPLES_A_VISIT):
@@ -145,7 +135,7 @@ def measure(samples: int, pause_s: float, notes: Notes) -> None:
     for name, (_, launch) in listed.items():
         row: dict[str, Any] = {}
         for state, timer in timers.items():
-            run = _Repeated(launch)
+            run = Repeated(launch)
             readings = list(_rested(timer, run, samples, pause_s))
             taken = [ns for reading in readings for ns in reading.samples]
             qualities = {reading.quality for reading in readings}
