@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.mishaps.interrupt import DeviceLostError, Interrupted, StoreLostError
+    from whet.engine.mishaps.interrupt import (
+        DeviceLostError,
+        HostLostError,
+        Interrupted,
+        StoreLostError,
+    )
     from whet.engine.tuning import tune
     from whet.engine.untuned.idle import Refinement, refine
     from whet.engine.untuned.mode import mode
@@ -63,6 +68,7 @@ _HOMES = {
     "SpaceError": "whet.core.errors",
     "Status": "whet.core.status",
     "StoreError": "whet.core.errors",
+    "HostLostError": "whet.engine.mishaps.interrupt",
     "StoreLostError": "whet.engine.mishaps.interrupt",
     "Trial": "whet.core.trial",
     "TuningFailedError": "whet.core.errors",
@@ -87,6 +93,7 @@ __all__ = [
     "Choice",
     "Config",
     "DeviceLostError",
+    "HostLostError",
     "Interrupted",
     "NotTunedError",
     "Ordered",

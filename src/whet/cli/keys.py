@@ -133,6 +133,7 @@ def tune_keys(
 def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
     from whet.cli.locate import guarded
     from whet.cli.progress import progress
+    from whet.engine import HostLostError
     from whet.targets.triton.configs import plain_config
     from whet.targets.triton.offline import NothingToTuneError, make_inputs, tune_call
 
@@ -143,7 +144,7 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
             return Tuned(key, result, lost=kernel.tuner.whet_lost)
         except (TuningFailedError, NothingToTuneError) as error:
             return Tuned(key, None, str(error))
-        except HostFailure as error:
+        except HostLostError as error:
             return Tuned(key, error.result, str(error), lost=error)
 
 

@@ -27,7 +27,7 @@ from whet.cli.options import (
 )
 from whet.cli.tables import TransferOption
 from whet.cli.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
-from whet.core.errors import HostFailure, UsageError
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.engine.settings import Settings
@@ -98,7 +98,7 @@ def tune(
     from whet.cli.reading import store_place
     from whet.cli.summary import summary
     from whet.cli.tables import from_tables
-    from whet.engine import StoreLostError
+    from whet.engine import HostLostError, StoreLostError
     from whet.engine.target import Target
 
     flags = {
@@ -131,10 +131,10 @@ def tune(
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
-    lost: StoreLostError | HostFailure | None = None
+    lost: StoreLostError | HostLostError | None = None
     try:
         result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
-    except (StoreLostError, HostFailure) as error:
+    except (StoreLostError, HostLostError) as error:
         result, interrupted, lost = error.result, False, error
     if result is not None and not interrupted and lost is None:
         teach([result], settings)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whet.core.run import Result
     from whet.core.status import Status
     from whet.core.trial import Limit
 
@@ -50,12 +49,7 @@ class BundleError(UsageError, StoreError):
 
 
 class HostFailure(WhetError):
-    """The machine has run out of something that every config needs, so none is to blame.
-
-    Where that ends a tuning, `result` is the best so far, None where nothing worked yet.
-    """
-
-    result: Result | None = None
+    """The machine has run out of something that every config needs, so none is to blame."""
 
 
 _RUN_OUT = {

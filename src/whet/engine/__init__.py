@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.engine.mishaps.interrupt import Interrupted, StoreLostError
+    from whet.engine.mishaps.interrupt import HostLostError, Interrupted, StoreLostError
     from whet.engine.plan import Plan
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BenchLimits": "target",
+    "HostLostError": "mishaps.interrupt",
     "Interrupted": "mishaps.interrupt",
     "Plan": "plan",
     "ResolvedSettings": "settings",
@@ -29,6 +30,7 @@ _HOMES = {
 
 __all__ = [
     "BenchLimits",
+    "HostLostError",
     "Interrupted",
     "Plan",
     "ResolvedSettings",

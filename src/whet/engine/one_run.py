@@ -26,7 +26,13 @@ from whet.engine.host import memory_info
 from whet.engine.known import Knowledge, relatives
 from whet.engine.log import warn
 from whet.engine.mishaps import aftermath
-from whet.engine.mishaps.interrupt import DeviceLostError, Interrupted, Shield, StoreLostError
+from whet.engine.mishaps.interrupt import (
+    DeviceLostError,
+    HostLostError,
+    Interrupted,
+    Shield,
+    StoreLostError,
+)
 from whet.engine.mishaps.marking import Marking, Spoilt
 from whet.engine.mishaps.wedge import Watch
 from whet.engine.moment import start_after
@@ -108,8 +114,8 @@ class OneRun:
         except KeyboardInterrupt:
             raise Interrupted(self._ended_early(self._best_so_far())) from None
         except HostFailure as failure:
-            failure.result = self._ended_early(self._best_so_far())
-            raise
+            best = self._ended_early(self._best_so_far())
+            raise HostLostError(str(failure), best) from failure
         except DeviceLostError:
             self._ended_early(None)
             raise

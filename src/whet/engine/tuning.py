@@ -65,8 +65,8 @@ def tune(
     same kernel. What is not given comes from the settings (environment, file, defaults).
     `store=":memory:"` leaves nothing behind. Raises `TuningFailedError` where nothing works, and
     `Interrupted`, which is a KeyboardInterrupt with the best so far, on Ctrl-C; `StoreLostError`
-    has it as well, where the store cannot be written any more, and `HostFailure`, where the machine
-    has no more space or processes.
+    has it as well, where the store cannot be written any more, and `HostLostError`, where the
+    machine has no more space or processes.
 
     In a mode that does not tune (`mode`, else the target's, the context's or the settings') it
     returns the stored result of this very workload, or raises `NotTunedError`.

@@ -1,3 +1,4 @@
+import ast
 import functools
 
 import pytest
@@ -258,3 +259,14 @@ class TestIdentity:
         )
         assert one.id == same.id
         assert one.id != other.id
+
+
+def test_what_is_not_in_the_grammar_is_refused_before_it_is_written_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unparse(node: ast.AST) -> str:
+        raise AssertionError("an f-string is written with codecs that are imported for it")
+
+    monkeypatch.setattr(ast, "unparse", unparse)
+    with pytest.raises(SpaceError, match="constraint"):
+        Space({"a": [1, 2]}, constraints=["f'\\x0b' == a"])

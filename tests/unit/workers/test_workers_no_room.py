@@ -14,7 +14,7 @@ import worker_tasks as tasks
 from whet.build import Builder, Built, Job
 from whet.core.config import Config
 from whet.core.run import Outcome as RunOutcome
-from whet.engine import tune
+from whet.engine import HostLostError, tune
 from whet.store import MemoryStore
 from whet.targets.function import function
 from whet.workers import (
@@ -106,7 +106,7 @@ def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
         return sum(range(1000 * n))
 
     store, target = MemoryStore(), function(kernel, {"n": [9, 1]})
-    with pytest.raises(WorkerNotStarted):
+    with pytest.raises(HostLostError, match="ulimit -u"):
         tune(target, store=store)
     workload = target.workload().id
     assert store.trials(workload) == []

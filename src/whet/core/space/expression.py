@@ -75,7 +75,9 @@ def parse(text: str, names: Iterable[str]) -> tuple[Clause, ...]:
         raise SpaceError(f"constraint '{source[:60]}' cannot be read; is it one line?") from None
     _refuse_depth(source, tree)
     reader = _Reader(source, tuple(names))
-    return tuple(Clause(ast.unparse(node), reader.term(node)) for node in _conjuncts(tree))
+    # Read first: only what is in the grammar is written down again.
+    terms = [(reader.term(node), node) for node in _conjuncts(tree)]
+    return tuple(Clause(ast.unparse(node), term) for term, node in terms)
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:

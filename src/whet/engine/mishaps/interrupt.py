@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from whet.core.errors import StoreError, WhetError
+from whet.core.errors import HostFailure, StoreError, WhetError
 from whet.core.run import Result
 
 
@@ -30,6 +30,15 @@ class StoreLostError(StoreError):
 
     def __init__(self, reason: str, result: Result | None) -> None:
         super().__init__(f"{reason}; what was stored is kept, and the next run goes on from there")
+        self.result = result
+
+
+class HostLostError(HostFailure):
+    """The machine ran out of what every config needs, and that ended a tuning. `result` is the best
+    so far, None where nothing worked yet."""
+
+    def __init__(self, reason: str, result: Result | None) -> None:
+        super().__init__(reason)
         self.result = result
 
 

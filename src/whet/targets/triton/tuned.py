@@ -12,7 +12,7 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.engine.mishaps.interrupt import DeviceLostError, StoreLostError
+from whet.engine.mishaps.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.plan import Plan
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
@@ -107,6 +107,11 @@ def _tuned_in(
         assert first is not None
         best, measured = target.menu.triton(first), True
         run_id = store.runs(workload_id)[0].id
+    except HostLostError as lost:
+        if tuner.whet_events is not None:  # who asks for a tuning wants to know
+            raise
+        result = lost.result
+        best, measured, run_id = _best_so_far(target, lost), True, store.runs(workload_id)[0].id
     except DeviceLostError:
         target.call.let_go()  # no copy can be put back any more
         raise
@@ -119,6 +124,15 @@ def _tuned_in(
     if failure is not None and not heard:
         say_once(f"{failure}; it is used all the same")
     return best, measured, run_id, trials
+
+
+def _best_so_far(target: TritonTarget, lost: HostLostError) -> Any:
+    """For as long as this process lives: asking the machine again at every call would slow them."""
+    config = target.space.first if lost.result is None else lost.result.config
+    assert config is not None
+    what = "the author's first config" if lost.result is None else "the best so far"
+    say_once(f"{target.name} is not tuned: {lost}. [{config}] is used, {what}")
+    return target.menu.triton(config)
 
 
 def _launch_says(trial: Trial | None) -> bool:
