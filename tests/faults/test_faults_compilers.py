@@ -11,8 +11,8 @@ from faults_processes import alive, eventually, left_of
 
 import whet
 from whet.core.config import Config
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.engine import Settings
 from whet.store.memory import MemoryStore
 

@@ -14,8 +14,8 @@ import triton.language as tl
 
 import whet
 from whet.build import Builder, Job
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request
 from whet.targets.triton.compile import compile_kernel

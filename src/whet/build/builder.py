@@ -14,8 +14,8 @@ from whet.build.memory import MEMORY, BuildMemory
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit, LimitKind
 from whet.core.status import Status
-from whet.core.trial import Limit, LimitKind
 from whet.workers import Kind, Mode, Outcome, Pool, Task, WorkerNotStarted, open_pool
 
 

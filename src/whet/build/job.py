@@ -8,8 +8,8 @@ from typing import Any
 
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from whet.cli.output import PAGE, colour_wanted, ns_text, seconds_text, shorten, times_text
-from whet.cli.progress import Tally
+from whet.cli.tally import Tally
 from whet.core import event as happened
 from whet.core.config import Config
 

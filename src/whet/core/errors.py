@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from whet.core.limit import Limit
     from whet.core.status import Status
-    from whet.core.trial import Limit
 
 
 class WhetError(Exception):

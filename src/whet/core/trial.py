@@ -5,32 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from whet.core.config import Config, Value, frozen_values
 from whet.core.cost import Cost
-from whet.core.decoding import number, one_of, text
+from whet.core.decoding import number, text
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.core.timing import Timing
-
-LimitKind = Literal["build_s", "run_s", "memory_bytes"]
-_LIMIT_KINDS: tuple[str, ...] = get_args(LimitKind)
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The limit a failure ran into. Under a higher one the config deserves another try."""
-
-    kind: LimitKind
-    value: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "value": self.value}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Limit:
-        return cls(one_of(data, "kind", _LIMIT_KINDS), number(data, "value"))
 
 
 def new_id() -> str:

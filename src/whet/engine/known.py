@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from whet.build import outgrown
 from whet.core.budget import Budget
+from whet.core.limit import LimitKind
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
 from whet.core.timing import Method
-from whet.core.trial import LimitKind, Trial
+from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import Store
 

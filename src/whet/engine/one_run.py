@@ -15,9 +15,10 @@ from whet.core.cost import Cost
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
+from whet.core.limit import LimitKind
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
-from whet.core.trial import LimitKind, Trial
+from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import TimelineKeeper
 from whet.engine.exploration import Exploration

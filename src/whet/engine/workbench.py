@@ -13,8 +13,8 @@ from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished, Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.mishaps.marking import Marking
 from whet.engine.mishaps.wedge import Watch

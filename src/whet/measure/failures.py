@@ -7,8 +7,8 @@ import re
 import signal
 
 from whet.core.errors import ConfigFailure
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out of memory|cannot allocate memory|memory exhausted|MemoryError", re.IGNORECASE

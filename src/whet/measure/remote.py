@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, WhetError
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, MakeStation

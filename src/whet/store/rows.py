@@ -12,13 +12,14 @@ from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.timing import Timing
-from whet.core.trial import Limit, Trial
+from whet.core.trial import Trial
 from whet.core.workload import Workload
 
 Row = tuple[Any, ...]

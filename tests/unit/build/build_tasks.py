@@ -12,8 +12,8 @@ from pathlib import Path
 from whet.build import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.workers import stage
 
 _ALLOWED = Limit("memory_bytes", 65536)

@@ -11,8 +11,8 @@ import pytest
 
 from whet.build import Builder, BuildResult, Built, Job
 from whet.core.config import Config
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 
 MEMORY = 256 << 20
 

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from whet.cli.live import frame, sparkline
-from whet.cli.progress import PlainProgress, Tally, progress
+from whet.cli.progress import PlainProgress, progress
+from whet.cli.tally import Tally
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.event import (

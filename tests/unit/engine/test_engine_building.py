@@ -15,9 +15,9 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.run import Result
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.core.workload import Workload
 from whet.engine import Plan, tune
 from whet.engine.settings import Settings

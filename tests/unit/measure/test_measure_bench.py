@@ -20,8 +20,8 @@ from measure_kernels import (
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.measure import Bench, CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict, failures
 from whet.testing.fakes import FakeDevice, FakeKernel
 

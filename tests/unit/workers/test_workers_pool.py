@@ -12,8 +12,8 @@ import pytest
 import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.workers import Kind, Outcome, Pool, Task, open_pool
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import ConfigFailure
+from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.core.trial import Limit
 from whet.workers import Outcome, Pool, Task, stage
 
 FOREVER = 600

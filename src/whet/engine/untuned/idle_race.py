@@ -13,9 +13,9 @@ from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.core.timing import Timing, median
-from whet.core.trial import Limit
 from whet.engine.host import memory_info
 from whet.engine.mishaps.marking import MarkingOutside
 from whet.engine.recorder import Candidate
