@@ -190,7 +190,7 @@ _TABLE: dict[str, _Setting] = {
     "bundle": _Setting("bundle", _text, "the path of a file that 'whet pack' wrote"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number from 0 up"),
-    "jobs": _Setting("jobs", _whole(1), "a whole number from 1 up"),
+    "jobs": _Setting("jobs", _whole(1, 100_000), "a whole number from 1 to 100,000"),
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),

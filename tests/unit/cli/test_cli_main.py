@@ -134,7 +134,7 @@ def test_a_mistake_in_typing_is_one_line_and_code_2(
     [
         ("--budget", "soon", "30s"),
         ("--seed", "x", "a whole number from 0 up"),
-        ("--jobs", "0", "a whole number from 1 up"),
+        ("--jobs", "0", "a whole number from 1 to 100,000"),
     ],
 )
 def test_a_bad_value_of_a_flag_names_the_flag_and_what_would_be_valid(

@@ -138,8 +138,9 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
     [
         ("WHET_BUDGET", "soon", "such as 30s, 5m or 200trials"),
         ("WHET_SEED", "-1", "a whole number from 0 up"),
-        ("WHET_JOBS", "0", "a whole number from 1 up"),
-        ("WHET_JOBS", "two", "a whole number from 1 up"),
+        ("WHET_JOBS", "0", "a whole number from 1 to 100,000"),
+        ("WHET_JOBS", "two", "a whole number from 1 to 100,000"),
+        ("WHET_JOBS", "9" * 400, "a whole number from 1 to 100,000"),
         ("WHET_BUILD_LIMIT", "200trials", "such as 30s or 2m"),
         ("WHET_RUN_LIMIT", "0", "such as 30s or 2m"),
         ("WHET_RUN_LIMIT", "nan", "such as 30s or 2m"),
