@@ -1,12 +1,12 @@
 """Whet's CUDA timer and stock's `do_bench` against what the profiler `ncu` says.
 
-    python benchmarks/timer_ncu.py [--launches 12] [--samples 30] [--pause 0.05] [--json FILE]
+    python benchmarks/timer_ncu.py [--launches 12] [--samples 30] [--pause 0] [--json FILE]
 
 Like with like: a warm L2 against `--cache-control none`, a cold one against ncu's invalidation;
 `do_bench` clears the cache, so it is compared with the cold one. The clock is left alone
 (`--clock-control none`), and a GPU without a rest lowers it by a tenth under a large matrix
-product: ncu rests between launches, so whet's timer rests between visits of four samples here; with
-`--pause 0` it does not. All kernels are of Triton; the timer's own calibration uses none of them.
+product, while ncu rests between launches; with `--pause 0.05` whet's timer rests between visits of
+four samples, too. All kernels are of Triton; the timer's own calibration uses none of them.
 Exit code 1: the median difference is above 3 %, or one is above 10 % and 1 µs.
 """
 
@@ -32,7 +32,7 @@ RANGE_US = (3.0, 1000.0)
 LEAST = 12
 SKIPPED_LAUNCHES = 2
 SAMPLES_A_VISIT = 4
-PAUSE_S = 0.05
+PAUSE_S = 0.0
 CHILD_LIMIT_S = 120.0
 PLACES = (
     "/usr/local/cuda*/bin/ncu",
