@@ -1,12 +1,14 @@
 """Whet's CUDA timer and stock's `do_bench` against what the profiler `ncu` says.
 
-    python benchmarks/timer_ncu.py [--launches 12] [--samples 30] [--pause 0] [--json FILE]
+    python benchmarks/timer_ncu.py [--launches 12] [--samples 30] [--json FILE]
 
 Like with like: a warm L2 against `--cache-control none`, a cold one against ncu's invalidation;
 `do_bench` clears the cache, so it is compared with the cold one. The clock is left alone
-(`--clock-control none`), and a GPU without a rest lowers it by a tenth under a large matrix
-product, while ncu rests between launches; with `--pause 0.05` whet's timer rests between visits of
-four samples, too. All kernels are of Triton; the timer's own calibration uses none of them.
+(`--clock-control none`). Where a buffer lies moves a kernel by 8 % with a warm L2, so whet times
+the very launches that ncu profiles afterwards, in the same process. The lines "apart" are a process
+without ncu; there `do_bench` comes last, since 150 ms of a large product lower the clock of an H200
+by a fifth, and that would be in whatever is timed in the next tenth of a second.
+All kernels are of Triton; the timer's own calibration uses none of them.
 Exit code 1: the median difference is above 3 %, or one is above 10 % and 1 µs.
 """
 
@@ -18,21 +20,21 @@ import glob
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cold import Notes, Record, byte_compile, child
 from launching import Repeated
+from whet.core.timing import L2
 
 WANTED_MEDIAN, WANTED_WORST, WANTED_WORST_US = 0.03, 0.10, 1.0
 RANGE_US = (3.0, 1000.0)
 LEAST = 12
+STATES: dict[L2, str] = {"warm": "none", "cold": "all"}
+KINDS = ("warm", "cold", "warm, apart", "cold, apart", "do_bench")
 SKIPPED_LAUNCHES = 2
-SAMPLES_A_VISIT = 4
-PAUSE_S = 0.0
 CHILD_LIMIT_S = 120.0
 PLACES = (
     "/usr/local/cuda*/bin/ncu",
@@ -110,51 +112,57 @@ def kernels() -> dict[str, tuple[str, Callable[[], Any]]]:
     return found
 
 
-def _rested(timer: Any, run: Repeated, samples: int, pause_s: float) -> Iterator[Any]:
-    """Readings of a few samples each, with a rest before every one."""
-    warm = timer.warm(run)
-    for start in range(0, samples, SAMPLES_A_VISIT):
-        time.sleep(pause_s)
-        yield timer.measure(run, min(SAMPLES_A_VISIT, samples - start), warm)
+def _launched_once() -> dict[str, tuple[str, Callable[[], Any]]]:
+    import torch
+
+    listed = kernels()
+    for _, launch in listed.values():
+        launch()
+    torch.cuda.synchronize()
+    return listed
 
 
-def measure(samples: int, pause_s: float, notes: Notes) -> None:
-    """Whet's timer in both states of the L2, and stock's, in microseconds."""
+def _timed(
+    listed: Mapping[str, tuple[str, Callable[[], Any]]], state: L2, samples: int
+) -> dict[str, dict[str, Any]]:
+    """What whet's timer says of every kernel, in microseconds."""
+    from whet.measure.gpu.timer import CudaTimer
+
+    timer = CudaTimer(l2=state)
+    found = {}
+    for name, (_, launch) in listed.items():
+        run = Repeated(launch)
+        reading = timer.measure(run, samples, timer.warm(run))
+        found[name] = {
+            "us": statistics.median(reading.samples) / 1000,
+            "quality": reading.quality,
+            "discarded": reading.discarded,
+            "remarks": reading.remarks,
+        }
+    return found
+
+
+def apart(samples: int, notes: Notes) -> None:
+    """Whet's timer in both states of the L2 and then stock's, without a profiler."""
     import torch
     import triton
 
-    from whet.measure.gpu.timer import CudaTimer
-
-    listed = kernels()
-    for _, launch in listed.values():
-        launch()
-    torch.cuda.synchronize()
-    timers: dict[str, Any] = {"warm": CudaTimer(l2="warm"), "cold": CudaTimer(l2="cold")}
-    device = f"{torch.cuda.get_device_name()}, Triton {triton.__version__}"
-    answer: dict[str, Any] = {"device": device, "kernels": {}}
-    for name, (_, launch) in listed.items():
-        row: dict[str, Any] = {}
-        for state, timer in timers.items():
-            run = Repeated(launch)
-            readings = list(_rested(timer, run, samples, pause_s))
-            taken = [ns for reading in readings for ns in reading.samples]
-            qualities = {reading.quality for reading in readings}
-            row[state] = statistics.median(taken) / 1000
-            row[f"{state}_quality"] = "clean" if qualities == {"clean"} else "host_bound"
-            row[f"{state}_discarded"] = sum(reading.discarded for reading in readings)
-        row["do_bench"] = 1000 * triton.testing.do_bench(launch, return_mode="median")
-        answer["kernels"][name] = row
-        notes.write(answer)
+    listed = _launched_once()
+    answer: dict[str, Any] = {state: _timed(listed, state, samples) for state in STATES}
+    answer["device"] = f"{torch.cuda.get_device_name()}, Triton {triton.__version__}"
+    answer["do_bench"] = {
+        name: 1000 * triton.testing.do_bench(launch, return_mode="median")
+        for name, (_, launch) in listed.items()
+    }
+    notes.write(answer)
 
 
-def launches(count: int, notes: Notes) -> None:
-    """Every kernel `count` times in a row, between the marks that tell ncu where to look."""
+def together(state: L2, samples: int, count: int, notes: Notes) -> None:
+    """Whet's timer, then every kernel `count` times between the marks that ncu looks between."""
     import torch
 
-    listed = kernels()
-    for _, launch in listed.values():
-        launch()
-    torch.cuda.synchronize()
+    listed = _launched_once()
+    timed = _timed(listed, state, samples)
     profiler: Any = torch.cuda.profiler
     profiler.start()
     for _, launch in listed.values():
@@ -162,7 +170,8 @@ def launches(count: int, notes: Notes) -> None:
             launch()
     torch.cuda.synchronize()
     profiler.stop()
-    notes.write({"order": [[name, kernel] for name, (kernel, _) in listed.items()]})
+    order = [[name, kernel] for name, (kernel, _) in listed.items()]
+    notes.write({"timed": timed, "order": order})
 
 
 def profiled(lines: Iterable[str]) -> list[tuple[str, float]]:
@@ -200,19 +209,21 @@ def by_kernel(
     return medians
 
 
-def profile(ncu: str, control: str, count: int, folder: Path) -> dict[str, float]:
-    """Microseconds by kernel as ncu has them, with the caches left alone or invalidated."""
+def profile(ncu: str, state: L2, samples: int, count: int, folder: Path) -> dict[str, Any]:
+    """By kernel: what whet's timer said, and ncu's microseconds of the same launches."""
+    control = STATES[state]
     log = folder / f"ncu-{control}.csv"
     before = [ncu, "--clock-control", "none", "--cache-control", control, "--csv"]
     before += ["--metrics", "gpu__time_duration.sum", "--profile-from-start", "off"]
     before += ["--log-file", str(log)]
-    arguments = ["--part", "launches", "--launches", str(count)]
+    arguments = ["--part", state, "--samples", str(samples), "--launches", str(count)]
     answer = child("timer_ncu.py", arguments, folder, CHILD_LIMIT_S, before=before)
     text = log.read_text() if log.exists() else ""
     rows = profiled(text.splitlines())
     if answer["exit_code"] != 0 or not rows:
         raise SystemExit(f"ncu failed (exit code {answer['exit_code']}):\n{text[-2000:]}")
-    return by_kernel(answer["order"], rows, count)
+    truth = by_kernel(answer["order"], rows, count)
+    return {name: {**row, "ncu_us": truth[name]} for name, row in answer["timed"].items()}
 
 
 def find_ncu(given: str | None) -> str:
@@ -226,19 +237,22 @@ def find_ncu(given: str | None) -> str:
 
 
 def compared(
-    measured: Mapping[str, Any], warm: Mapping[str, float], cold: Mapping[str, float]
+    profiles: Mapping[str, Mapping[str, Any]], without: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     rows = []
-    for name, row in measured.items():
+    for name in profiles["warm"]:
         found: dict[str, Any] = {"name": name}
+        warm, cold = (profiles[state][name] for state in STATES)
         for kind, ours, truth in (
-            ("warm", row["warm"], warm[name]),
-            ("cold", row["cold"], cold[name]),
-            ("do_bench", row["do_bench"], cold[name]),
+            ("warm", warm["us"], warm["ncu_us"]),
+            ("cold", cold["us"], cold["ncu_us"]),
+            ("warm, apart", without["warm"][name]["us"], warm["ncu_us"]),
+            ("cold, apart", without["cold"][name]["us"], cold["ncu_us"]),
+            ("do_bench", without["do_bench"][name], cold["ncu_us"]),
         ):
             found[kind] = {"ncu_us": truth, "us": ours, "off": ours / truth - 1}
             found[kind]["in_range"] = RANGE_US[0] <= truth <= RANGE_US[1]
-        found["quality"] = [row["warm_quality"], row["cold_quality"]]
+        found["quality"] = [warm["quality"], cold["quality"]]
         rows.append(found)
     return rows
 
@@ -286,7 +300,7 @@ def print_table(
             continue
         name, off = found["worst"]
         print(
-            f"{kind:9} {found['kernels']} kernels: median {100 * found['median']:.1f} %, worst "
+            f"{kind:11} {found['kernels']} kernels: median {100 * found['median']:.1f} %, worst "
             f"{100 * off:.1f} % ({name}); beyond 10 % and 1 µs: {len(found['beyond'])}"
         )
 
@@ -297,37 +311,35 @@ def main() -> None:
     )
     parser.add_argument("--launches", type=int, default=12)
     parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--pause", type=float, default=PAUSE_S, help="seconds between visits")
     parser.add_argument("--ncu", metavar="PATH")
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--part", choices=("launches", "measure"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("apart", *STATES), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.part == "launches":
-        launches(options.launches, Notes(options.out))
+    if options.part == "apart":
+        apart(options.samples, Notes(options.out))
         return
-    if options.part == "measure":
-        measure(options.samples, options.pause, Notes(options.out))
+    if options.part:
+        together(options.part, options.samples, options.launches, Notes(options.out))
         return
     ncu, record = find_ncu(options.ncu), Record(options.json)
     byte_compile()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        arguments = ["--part", "measure", "--samples", str(options.samples)]
-        arguments += ["--pause", str(options.pause)]
-        measured = child("timer_ncu.py", arguments, folder, CHILD_LIMIT_S)
-        record.put("measured", measured)
-        if measured["exit_code"] != 0:
-            raise SystemExit(f"measuring failed with exit code {measured['exit_code']}")
-        truth = {}
-        for state, control in (("warm", "none"), ("cold", "all")):
-            truth[state] = profile(ncu, control, options.launches, folder)
-            record.put(f"ncu {state}", truth[state])
-    rows = compared(measured["kernels"], truth["warm"], truth["cold"])
-    verdicts = {kind: verdict(rows, kind) for kind in ("warm", "cold", "do_bench")}
+        arguments = ["--part", "apart", "--samples", str(options.samples)]
+        without = child("timer_ncu.py", arguments, folder, CHILD_LIMIT_S)
+        record.put("apart", without)
+        if without["exit_code"] != 0:
+            raise SystemExit(f"measuring failed with exit code {without['exit_code']}")
+        profiles = {}
+        for state in STATES:
+            profiles[state] = profile(ncu, state, options.samples, options.launches, folder)
+            record.put(f"with ncu, {state}", profiles[state])
+    rows = compared(profiles, without)
+    verdicts = {kind: verdict(rows, kind) for kind in KINDS}
     record.put("rows", rows)
     record.put("verdicts", verdicts)
-    print_table(measured["device"], rows, verdicts)
+    print_table(without["device"], rows, verdicts)
     raise SystemExit(0 if verdicts["warm"]["good"] and verdicts["cold"]["good"] else 1)
 
 
