@@ -145,12 +145,9 @@ class Baseline:
         for _ in range(_COURSES):
             chosen = rng.choice(others, min(others, self.most_evals - 1), replace=False)
             drawn = np.append(0, 1 + chosen)
-            best, counted = (
-                np.minimum.accumulate(self.values[drawn]),
-                np.arange(1.0, len(drawn) + 1),
-            )
+            best = np.minimum.accumulate(self.values[drawn])
             total += _known(best, np.cumsum(self.costs[drawn]), seconds, self.start_ns)
-            total -= _known(best, counted, evals, self.start_ns)
+            total -= _known(best, np.arange(1.0, len(drawn) + 1), evals, self.start_ns)
         return self.along("evaluations") + total / _COURSES
 
 

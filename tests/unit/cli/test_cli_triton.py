@@ -274,21 +274,21 @@ def test_a_tunable_that_is_no_triton_kernel_takes_no_key(whet: Whet) -> None:
     assert "takes no --key" in one_line(whet("tune", "kernel.py:f", "--key", "n=64"))
 
 
+def tune_with_trouble_at_65(whet: Whet, trouble: str, *keys: str) -> Any:
+    hook = f"""
+def refuse(named, reset_only=False):
+    from whet.core.errors import HostFailure
+    if named["n"] == 65 and not reset_only:
+        raise {trouble}
+"""
+    write(hook + TUNED.replace("inputs=", "pre_hook=refuse, inputs="))
+    asked = [part for key in keys for part in ("--key", key)]
+    return whet("tune", "kernel.py:tuned", *asked, "--store", ":memory:", "--json", "-q")
+
+
 @pytest.mark.usefixtures("_gpu")
 def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whet: Whet) -> None:
-    write(
-        """
-def refuse(named, reset_only=False):
-    if named["n"] == 65 and not reset_only:
-        raise RuntimeError("not this number")
-"""
-        + TUNED.replace("inputs=", "pre_hook=refuse, inputs=")
-    )
-
-    ran = whet(
-        *("tune", "kernel.py:tuned", "--key", "n=65", "--key", "n=64", "--store", ":memory:"),
-        *("--json", "-q"),
-    )
+    ran = tune_with_trouble_at_65(whet, 'RuntimeError("not this number")', "n=65", "n=64")
 
     assert ran.code == 1
     assert len(json.loads(ran.out)["keys"]) == 1
@@ -298,21 +298,8 @@ def refuse(named, reset_only=False):
 
 @pytest.mark.usefixtures("_gpu")
 def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(whet: Whet) -> None:
-    write(
-        """
-from whet.core.errors import HostFailure
-
-def fill(named, reset_only=False):
-    if named["n"] == 65 and not reset_only:
-        raise HostFailure("there is no space; free some")
-"""
-        + TUNED.replace("inputs=", "pre_hook=fill, inputs=")
-    )
-
-    ran = whet(
-        *("tune", "kernel.py:tuned", "--key", "n=64", "--key", "n=65", "--store", ":memory:"),
-        *("--json", "-q"),
-    )
+    full = 'HostFailure("there is no space; free some")'
+    ran = tune_with_trouble_at_65(whet, full, "n=64", "n=65")
 
     assert ran.code == 1
     assert len(json.loads(ran.out)["keys"]) == 1
