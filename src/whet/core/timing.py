@@ -89,12 +89,17 @@ class Method:
     l2: L2 = "none"
 
     @classmethod
-    def on_gpu(cls, cleared: int, l2_bytes: int, *, graph: bool = False) -> Method:
+    def on_gpu(
+        cls, cleared: int, l2_bytes: int, *, code: bool = False, graph: bool = False
+    ) -> Method:
         """With so many bytes cleared before each launch. Fewer than the L2 holds leave some of it
-        warm, so then the timer's name has them: `cuda-4194304`."""
-        kind = "cuda-graph" if graph else "cuda"
-        name = f"{kind}-{cleared}" if 0 < cleared < l2_bytes else kind
-        return cls(name, "cold" if cleared else "warm")
+        warm, so then the timer's name has them: `cuda-4194304`; and where the caches of kernels'
+        code are cleared as well, it says so: `cuda+code`."""
+        name = "cuda-graph" if graph else "cuda"
+        if not cleared:
+            return cls(name, "warm")
+        name += f"-{cleared}" if cleared < l2_bytes else ""
+        return cls(f"{name}+code" if code else name, "cold")
 
 
 @dataclass(frozen=True)

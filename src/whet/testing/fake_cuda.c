@@ -131,6 +131,13 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
   return spoilt;
 }
 
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
+                            CUjit_option *options, void **values) {
+  if (count != 1 || options[0] != CU_JIT_OPTIMIZATION_LEVEL || values[0])
+    return CUDA_ERROR_INVALID_VALUE;
+  return told_to("cuModuleLoadDataEx") ? CUDA_ERROR_INVALID_IMAGE : cuModuleLoadData(module, image);
+}
+
 CUresult cuModuleUnload(CUmodule module) {
   free(module);
   say("cuModuleUnload");

@@ -20,6 +20,7 @@ class Stream:
     """A `CudaApi`: what is queued runs in order, and none before the host has queued it."""
 
     clock_khz = 2_000_000
+    clears_code = False
 
     def __init__(self, host_ns: float = 2 * US, flush_ns: float = 20 * US) -> None:
         self.l2_bytes = 1 << 20

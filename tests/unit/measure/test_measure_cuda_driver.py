@@ -1,15 +1,17 @@
 """The driver API by ctypes, on a library that is compiled against CUDA's own header."""
 
 import ctypes
+import struct
 import subprocess
 
 import pytest
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, failures
+from whet.measure.gpu.clearing import CODE_BYTES, CODE_WARPS
 from whet.measure.gpu.driver import CudaError, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
-from whet.measure.gpu.ptx import PTX
+from whet.measure.gpu.ptx import FLUSH_PTX, PTX, code_ptx
 from whet.testing import fake_cuda
 
 pytestmark = pytest.mark.skipif(
@@ -134,23 +136,62 @@ def test_the_timer_reads_launches_off_it(driver, log):
     run = Run(7)
     reading = timer.measure(run, 3, timer.warm(run))
     assert reading.samples == pytest.approx((7000.0,) * 3, rel=0.01)
-    assert (reading.timer, reading.l2, reading.quality) == ("cuda", "cold", "clean")
+    assert (reading.timer, reading.l2, reading.quality) == ("cuda+code", "cold", "clean")
     several = [Run(2), Run(3)]
     turn = timer.turn(several, timer.warm_all(several))
     assert [one.samples[0] for one in turn] == pytest.approx([2000.0, 3000.0], rel=0.01)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_the_timers_kernels_are_valid_for(architecture, tmp_path):
+def test_a_flush_clears_data_and_code(log):
+    api = DriverCuda(0)
+    api.flush(1 << 20)
+    start, end = api.event(), api.event()
+    start.record()
+    api.flush(1 << 20)
+    end.record()
+    api.synchronize()
+    kernels, event = 2, 0.5e-3
+    assert start.elapsed_ms(end) == pytest.approx(kernels * 1e-3 + event)
+    assert log().count("cuModuleLoadData ptx") == 3  # what sleeps and fills, what reads, the code
+
+
+@pytest.fixture
+def compiled(tmp_path):
     headers = fake_cuda.header_folder()
     ptxas = headers.parent / "bin" / "ptxas"
     if not ptxas.exists():
         pytest.skip("Triton has no ptxas here")
-    text = tmp_path / "timer.ptx"
-    text.write_bytes(PTX)
-    done = subprocess.run(
-        [ptxas, "-arch", architecture, text, "-o", tmp_path / "timer.cubin"],
-        capture_output=True,
-        text=True,
+
+    def compiled(ptx, architecture, *options):
+        text, binary = tmp_path / "kernels.ptx", tmp_path / "kernels.cubin"
+        text.write_bytes(ptx)
+        command = [ptxas, "-arch", architecture, *options, text, "-o", binary]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return binary.read_bytes()
+
+    return compiled
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("ptx", [PTX, FLUSH_PTX], ids=["waiting", "flush"])
+def test_the_timers_kernels_are_valid_for(ptx, architecture, compiled):
+    compiled(ptx, architecture)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_code_is_as_long_as_it_is_asked_for(architecture, compiled):
+    binary = compiled(code_ptx(CODE_BYTES, CODE_WARPS), architecture, "-O0")
+    text = code_size(binary)
+    assert CODE_BYTES <= text <= CODE_BYTES + 4096
+
+
+def code_size(binary):
+    """Bytes of the sections `.text…` of an ELF file of 64 bits."""
+    (sections,) = struct.unpack_from("<Q", binary, 40)
+    count, names = struct.unpack_from("<HH", binary, 60)
+    found = [struct.unpack_from("<IIQQQQ", binary, sections + 64 * i) for i in range(count)]
+    text = found[names][4]
+    return sum(
+        size for name, _, _, _, _, size in found if binary[text + name :].startswith(b".text")
     )
-    assert done.returncode == 0, done.stderr

@@ -33,6 +33,9 @@ REGISTERS = 4
 _DYNAMIC_SHARED_BYTES = 8
 _PREFER_SHARED = 1
 
+# Options of the compiler of PTX.
+_OPTIMISATION_LEVEL = 7
+
 # Beyond this a function has to ask for shared memory before it is launched with it.
 UNASKED_SHARED_BYTES = 48 << 10
 
@@ -53,6 +56,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuMemsetD8_v2": (c_uint64, ctypes.c_ubyte, c_size_t),
     "cuModuleLoadData": (_handle, c_void_p),
+    "cuModuleLoadDataEx": (_handle, c_void_p, c_uint, POINTER(c_int), _handle),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (_handle, c_void_p, c_char_p),
     "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
@@ -152,6 +156,13 @@ class CudaDriver:
         self.check("cuModuleLoadData", byref(module), image)
         return module
 
+    def module_as_written(self, ptx: bytes) -> c_void_p:
+        """Of PTX that is compiled line by line, which is quicker than to improve it."""
+        module = c_void_p()
+        level, zero = c_int(_OPTIMISATION_LEVEL), c_void_p(0)
+        self.check("cuModuleLoadDataEx", byref(module), ptx, 1, byref(level), byref(zero))
+        return module
+
     def unload(self, module: c_void_p) -> None:
         self.check("cuModuleUnload", module)
 
@@ -179,9 +190,10 @@ class CudaDriver:
         threads: int,
         shared_bytes: int,
         parameters: Parameters,
+        stream: int | None = None,
     ) -> None:
         code = self.launch_kernel(
-            function, *grid, threads, 1, 1, shared_bytes, None, parameters.address, None
+            function, *grid, threads, 1, 1, shared_bytes, stream, parameters.address, None
         )
         if code:
             raise self.error(code, "cuLaunchKernel")
@@ -212,5 +224,10 @@ def library() -> Any:
     return found
 
 
-def _padded(word: bytes) -> bytes:
-    return word.ljust(8, b"\0")
+def word(value: int) -> bytes:
+    """An address or a count, as a parameter."""
+    return value.to_bytes(8, "little")
+
+
+def _padded(text: bytes) -> bytes:
+    return text.ljust(8, b"\0")

@@ -9,17 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from whet.measure.gpu import driver as cuda_driver
-from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
+from whet.measure.gpu.clearing import Clearing
+from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on, word
 from whet.measure.gpu.nvml import Health, Nvml
 from whet.measure.gpu.ptx import PTX
 from whet.measure.gpu.torch_device import FASTEST_CLOCK_KHZ, CudaEvent
 from whet.measure.timer import Runnable
 from whet.workers.stages import stage
-
-# Threads that fill every multiprocessor: so many loads are under way that memory is at its limit.
-FLUSH_THREADS = 512
-FLUSH_BLOCKS_EACH = 4
-FLUSH_BYTES_A_LOAD = 16
 
 _FILLED_BYTES = 16
 
@@ -27,21 +23,23 @@ _FILLED_BYTES = 16
 class DriverCuda:
     """To the timer what `TorchCuda` is, by calls of the driver alone; it replays no graphs."""
 
+    clears_code = True
+
     def __init__(self, device: int) -> None:
         self._driver: CudaDriver = driver_on(device)
         driver = self._driver
         self.l2_bytes = driver.attribute(cuda_driver.L2_BYTES)
         self.clock_khz = driver.attribute(cuda_driver.CLOCK_KHZ) or FASTEST_CLOCK_KHZ
-        self._flush_blocks = FLUSH_BLOCKS_EACH * driver.attribute(cuda_driver.MULTIPROCESSORS)
         with stage("kernels"):
             module = driver.module(PTX)
             self._sleep = driver.function(module, "whet_sleep")
             self._fill = driver.function(module, "whet_fill")
-            self._flush = driver.function(module, "whet_flush")
         self._target = driver.allocate(_FILLED_BYTES)
         self._cycles = Parameters([b""])
-        self._filled = Parameters([_word(self._target)])
-        self._read: dict[int, tuple[int, Parameters]] = {}
+        self._filled = Parameters([word(self._target)])
+        self._clearing: Clearing | None = None
+        self._read: dict[int, int] = {}
+        self._readings: dict[int, Parameters] = {}
         with stage("nvml"):
             self._nvml = Nvml.find(driver.bus_id())
 
@@ -57,20 +55,24 @@ class DriverCuda:
         return _DriverEvent(self._driver)
 
     def sleep(self, cycles: int) -> None:
-        self._cycles.set(0, _word(cycles))
+        self._cycles.set(0, word(cycles))
         self._driver.launch(self._sleep, (1, 1, 1), 1, 0, self._cycles)
 
     def fill(self) -> None:
         self._driver.launch(self._fill, (1, 1, 1), 1, 0, self._filled)
 
     def flush(self, size: int) -> None:
-        self.reserve(size)
-        read = self._read[size][1]
-        self._driver.launch(self._flush, (self._flush_blocks, 1, 1), FLUSH_THREADS, 0, read)
+        if self._clearing is None:
+            self._clearing = Clearing(self._driver, self._target)
+        if size not in self._readings:
+            self.reserve(size)
+            self._readings[size] = self._clearing.reading(self._read[size], size)
+        self._clearing.clear(self._readings[size])
 
     def reserve(self, size: int) -> None:
         if size not in self._read:
-            self._read[size] = self._to_read(size)
+            self._read[size] = self._driver.allocate(size)
+            self._driver.clear(self._read[size], size)
 
     def captured(self, run: Runnable) -> Callable[[int], object]:
         raise NotImplementedError("graphs are captured and replayed by torch only")
@@ -82,15 +84,9 @@ class DriverCuda:
         return Health() if self._nvml is None else self._nvml.health()
 
     def release(self) -> None:
-        read, self._read = self._read, {}
-        for address, _ in read.values():
+        read, self._read, self._readings = self._read, {}, {}
+        for address in read.values():
             self._driver.free(address)
-
-    def _to_read(self, size: int) -> tuple[int, Parameters]:
-        loads = max(1, size // FLUSH_BYTES_A_LOAD)
-        address = self._driver.allocate(loads * FLUSH_BYTES_A_LOAD)
-        self._driver.clear(address, loads * FLUSH_BYTES_A_LOAD)
-        return address, Parameters([_word(address), _word(loads), _word(self._target)])
 
 
 class _DriverEvent:
@@ -117,7 +113,3 @@ class _DriverEvent:
 
     def __del__(self) -> None:
         self._driver.library.cuEventDestroy_v2(self._event)
-
-
-def _word(value: int) -> bytes:
-    return value.to_bytes(8, "little")

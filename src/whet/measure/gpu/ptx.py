@@ -1,12 +1,20 @@
 """What the timer runs beside a kernel, as text that the driver compiles for any GPU since Volta."""
 
-# `sleep` counts cycles of the same clock as torch's. `flush` reads sixteen bytes a thread and
-# turn, and stores what it found only where that is a value that zeros cannot give.
-PTX = b"""
+from __future__ import annotations
+
+_INSTRUCTION_BYTES = 16
+_WARP_THREADS = 32
+
+_TARGET = """
 .version 6.0
 .target sm_70
 .address_size 64
+"""
 
+# `sleep` counts cycles of the same clock as torch's.
+PTX = (
+    _TARGET
+    + """
 .visible .entry whet_sleep(.param .u64 cycles)
 {
     .reg .pred %again;
@@ -33,7 +41,14 @@ spin:
     st.global.u32 [%to], %zero;
     ret;
 }
+"""
+).encode()
 
+# Reads sixteen bytes a thread and turn, and stores what it found only where that is a value that
+# zeros cannot give.
+FLUSH_PTX = (
+    _TARGET
+    + """
 .visible .entry whet_flush(.param .u64 source, .param .u64 count, .param .u64 target)
 {
     .reg .pred %done;
@@ -70,6 +85,55 @@ keep:
     setp.eq.u32 %done, %total, 0;
     @%done bra end;
     st.global.u32 [%to], %total;
+end:
+    ret;
+}
+"""
+).encode()
+
+
+def code_ptx(code_bytes: int, warps: int) -> bytes:
+    """A kernel `whet_code` of so many bytes of instructions, every warp of a block with as many
+    of its own. Compiled without optimisation, each line of them is one instruction.
+
+    What they calculate depends on the number of threads, so that nothing can be left out; it is
+    stored only where it is a value that it hardly ever is.
+    """
+    each = code_bytes // _INSTRUCTION_BYTES // warps
+    parts = [_TARGET, _CODE_HEAD]
+    parts += [f"setp.eq.u32 %here, %warp, {warp};\n@%here bra part{warp};" for warp in range(warps)]
+    for warp in range(warps):
+        parts.append(f"part{warp}:")
+        first = warp * each
+        parts += [f"mad.lo.u32 %value, %value, %factor, {first + i};" for i in range(each)]
+        parts.append("bra keep;")
+    parts.append(_CODE_TAIL)
+    return "\n".join(parts).encode()
+
+
+def code_threads(warps: int) -> int:
+    return warps * _WARP_THREADS
+
+
+_CODE_HEAD = """
+.visible .entry whet_code(.param .u64 target)
+{
+    .reg .pred %here;
+    .reg .b32 %warp, %value, %factor;
+    .reg .b64 %to;
+
+    ld.param.u64 %to, [target];
+    cvta.to.global.u64 %to, %to;
+    mov.u32 %value, %tid.x;
+    shr.u32 %warp, %value, 5;
+    mov.u32 %factor, %ntid.x;
+"""
+
+_CODE_TAIL = """
+keep:
+    setp.ne.u32 %here, %value, 0x77686574;
+    @%here bra end;
+    st.global.u32 [%to], %value;
 end:
     ret;
 }

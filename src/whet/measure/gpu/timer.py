@@ -34,7 +34,7 @@ QUEUED_OPERATIONS = 20
 BATCH_NS = 20e6
 BATCH_SLEEP_NS = 10e6
 
-# What one execution queues at most: a hook a few fills or copies, a flush a fill first.
+# What one execution queues at most: a hook a few fills or copies, a flush two kernels.
 _HOOK_OPERATIONS = 4
 _FLUSH_OPERATIONS = 2
 _LAUNCH_OPERATIONS = 1
@@ -71,8 +71,9 @@ class CudaTimer:
 
     With a cold L2, what it holds is replaced before each launch by reading as many bytes as it
     has, or `l2_bytes`; 0 is the same as warm, and fewer than it has are in the timer's name, since
-    they leave some of it warm. `overhead_ns` is what a pair of events reads beyond
-    the kernel; None finds it out. With `graph` the launch is replayed from a CUDA graph.
+    they leave some of it warm. On NVIDIA's devices the kernel's code is then cold as well.
+    `overhead_ns` is what a pair of events reads beyond the kernel; None finds it out. With `graph`
+    the launch is replayed from a CUDA graph.
     """
 
     # The samples of a turn follow each other so closely that none needs a run to get used to.
@@ -105,8 +106,12 @@ class CudaTimer:
 
     @property
     def name(self) -> str:
-        graph = self._graphs is not None
-        return Method.on_gpu(self._flush_bytes, self._api.l2_bytes, graph=graph).timer
+        return Method.on_gpu(
+            self._flush_bytes,
+            self._api.l2_bytes,
+            code=self._api.clears_code,
+            graph=self._graphs is not None,
+        ).timer
 
     def prepare(self, room: DeviceRoom) -> None:
         """Takes the memory that a cold L2 needs. Where there is none, the L2 is warm from now on,

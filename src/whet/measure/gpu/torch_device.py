@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from whet.core.errors import UsageError
+from whet.measure.gpu.clearing import Clearing
+from whet.measure.gpu.driver import CudaError, Parameters, driver_on
 from whet.measure.gpu.nvml import Health, Nvml
 from whet.measure.timer import Runnable
 
@@ -35,6 +37,10 @@ class CudaApi(Protocol):
     @property
     def l2_bytes(self) -> int: ...
 
+    @property
+    def clears_code(self) -> bool:
+        """Whether `flush` replaces instructions as well."""
+
     def current(self) -> contextlib.AbstractContextManager[object]:
         """Makes this device the current one; events are recorded only inside."""
 
@@ -50,7 +56,8 @@ class CudaApi(Protocol):
         """Queues a kernel that writes a few bytes."""
 
     def flush(self, size: int) -> None:
-        """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean."""
+        """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean. Where
+        `clears_code`, what the multiprocessors hold of kernels' code is replaced, too."""
 
     def reserve(self, size: int) -> None:
         """Allocates what `flush` of that size reads, unless it is there."""
@@ -77,9 +84,13 @@ class TorchCuda:
         properties = self._cuda.get_device_properties(self._device)
         self.l2_bytes = int(getattr(properties, "L2_cache_size", 0))
         self.clock_khz = _sleep_clock_khz(properties)
-        self._nvml = None if self._torch.version.hip else Nvml.find(_bus_id(properties))
+        self.clears_code = not self._torch.version.hip
+        self._nvml = Nvml.find(_bus_id(properties)) if self.clears_code else None
         self._stream: Any = None
         self._buffers: dict[int, tuple[Any, Any]] = {}
+        self._clearing: Clearing | None = None
+        self._target: Any = None
+        self._readings: dict[int, Parameters] = {}
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -105,6 +116,11 @@ class TorchCuda:
         self._buffer(4)[1].zero_()
 
     def flush(self, size: int) -> None:
+        if self.clears_code and size not in self._readings:
+            self._prepare_clearing(size)
+        if self._clearing is not None:
+            self._clearing.clear(self._readings[size], self._stream.cuda_stream)
+            return
         read, total = self._buffer(size)
         self._torch.sum(read, dim=0, out=total)
 
@@ -129,7 +145,21 @@ class TorchCuda:
         return Health() if self._nvml is None else self._nvml.health()
 
     def release(self) -> None:
+        self._readings.clear()
         self._buffers.clear()
+
+    def _prepare_clearing(self, size: int) -> None:
+        """Not before the first flush: the driver compiles for a tenth of a second, which by then
+        passes while other configs are being built."""
+        read, total = self._buffer(size)
+        try:
+            if self._clearing is None:
+                self._target = total
+                self._clearing = Clearing(driver_on(self._device), total.data_ptr())
+        except CudaError:  # a driver without a compiler
+            self.clears_code = False
+            return
+        self._readings[size] = self._clearing.reading(read.data_ptr(), size)
 
     def _buffer(self, size: int) -> tuple[Any, Any]:
         if size not in self._buffers:

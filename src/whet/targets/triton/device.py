@@ -37,9 +37,10 @@ def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
 
 def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     """How `timer` would measure, without making one: that talks to the driver."""
-    whole = describe(index).limits.l2_bytes or 0
+    here = describe(index)
+    whole = here.limits.l2_bytes or 0
     cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
-    return Method.on_gpu(cleared, whole, graph=graph)
+    return Method.on_gpu(cleared, whole, code=here.vendor == "nvidia", graph=graph)
 
 
 def count() -> int:

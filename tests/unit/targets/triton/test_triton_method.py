@@ -7,25 +7,31 @@ from whet.core.timing import Method
 from whet.targets.triton import device
 
 
-@pytest.fixture(autouse=True)
-def a_device_of_one_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Device("Test GPU", "cuda", "90", "13.0", Limits(l2_bytes=1 << 20))
+def a_device_of_one_mebibyte(monkeypatch: pytest.MonkeyPatch, vendor: str) -> None:
+    found = Device("Test GPU", vendor, "90", "13.0", Limits(l2_bytes=1 << 20))
     monkeypatch.setattr(device, "describe", lambda index: found)
 
 
 @pytest.mark.parametrize(
     ("l2", "l2_bytes", "method"),
     [
-        ("cold", None, Method("cuda", "cold")),
-        ("cold", 1 << 21, Method("cuda", "cold")),
-        ("cold", 4096, Method("cuda-4096", "cold")),
+        ("cold", None, Method("cuda+code", "cold")),
+        ("cold", 1 << 21, Method("cuda+code", "cold")),
+        ("cold", 4096, Method("cuda-4096+code", "cold")),
         ("cold", 0, Method("cuda", "warm")),
         ("warm", 4096, Method("cuda", "warm")),
     ],
 )
 def test_what_is_cleared_decides_what_timings_are_compared_with(
-    l2: str, l2_bytes: int | None, method: Method
+    monkeypatch: pytest.MonkeyPatch, l2: str, l2_bytes: int | None, method: Method
 ) -> None:
+    a_device_of_one_mebibyte(monkeypatch, "nvidia")
     assert device.method(0, l2, l2_bytes, graph=False) == method  # type: ignore[arg-type]
     graph = device.method(0, l2, l2_bytes, graph=True)  # type: ignore[arg-type]
     assert (graph != method, graph.l2) == (True, method.l2)
+
+
+def test_where_torch_clears_kernels_keep_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_device_of_one_mebibyte(monkeypatch, "amd")
+    assert device.method(0, "cold", None, graph=False) == Method("cuda", "cold")
+    assert device.method(0, "cold", None, graph=True) == Method("cuda-graph", "cold")

@@ -1,0 +1,119 @@
+"""Torch's side of clearing: through the driver where it can, by torch where it cannot."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from whet.measure import CudaTimer
+from whet.measure.gpu import torch_device
+from whet.measure.gpu.torch_device import TorchCuda
+from whet.testing import fake_cuda
+
+pytestmark = pytest.mark.skipif(
+    fake_cuda.header_folder() is None, reason="needs Triton's cuda.h and a C compiler"
+)
+
+
+class Tensor:
+    def __init__(self, *shape, **place):
+        self.shape = shape
+
+    def data_ptr(self):
+        return 4096
+
+
+class Torch:
+    """What `TorchCuda` asks of torch, with a device that has nothing to say."""
+
+    float32 = "float32"
+
+    def __init__(self, hip=None):
+        self.version = SimpleNamespace(hip=hip)
+        self.sums = 0
+        stream = SimpleNamespace(cuda_stream=0)
+        properties = SimpleNamespace(L2_cache_size=1 << 20, clock_rate=1_000_000)
+        self.cuda = SimpleNamespace(
+            current_device=lambda: 0,
+            get_device_properties=lambda device: properties,
+            device=lambda device: contextlib.nullcontext(),
+            current_stream=lambda: stream,
+            Event=lambda enable_timing: SimpleNamespace(query=lambda: True),
+        )
+
+    def device(self, kind, index):
+        return kind, index
+
+    def inference_mode(self, on):
+        return contextlib.nullcontext()
+
+    def zeros(self, *shape, **place):
+        return Tensor(*shape, **place)
+
+    def sum(self, tensor, dim, out):
+        self.sums += 1
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return fake_cuda.built(tmp_path_factory.mktemp("fake-cuda"))
+
+
+@pytest.fixture
+def log(library, monkeypatch, tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
+    with fake_cuda.in_place(library):
+        yield lambda: [line.partition(" ")[2] for line in path.read_text().splitlines()]
+
+
+def flushed(monkeypatch, torch, times=2):
+    monkeypatch.setattr(torch_device, "_torch", lambda: torch)
+    api = TorchCuda()
+    name = CudaTimer(api).name
+    with api.current():
+        for _ in range(times):
+            api.flush(1 << 20)
+    return api, name
+
+
+def test_the_driver_clears_data_and_code_for_torch_as_well(monkeypatch, log):
+    torch = Torch()
+    api, name = flushed(monkeypatch, torch)
+    assert api.clears_code
+    assert name == CudaTimer(api).name == "cuda+code"
+    assert log().count("cuModuleLoadData ptx") == 2
+    assert torch.sums == 0
+
+
+def test_nothing_is_compiled_before_the_first_flush(monkeypatch, log):
+    flushed(monkeypatch, Torch(), times=0)
+    assert log() == []
+
+
+def test_a_driver_that_compiles_nothing_leaves_it_to_torch(monkeypatch, log):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuModuleLoadDataEx")
+    torch = Torch()
+    api, _ = flushed(monkeypatch, torch)
+    assert not api.clears_code
+    assert CudaTimer(api).name == "cuda"
+    assert torch.sums == 2
+
+
+def test_on_hip_it_is_torch_that_clears(monkeypatch, log):
+    torch = Torch(hip="6.4")
+    _, name = flushed(monkeypatch, torch)
+    assert name == "cuda"
+    assert torch.sums == 2
+    assert log() == []
+
+
+def test_released_memory_is_not_read_again(monkeypatch, log):
+    api, _ = flushed(monkeypatch, Torch())
+    api.release()
+    kept = set(api._readings)
+    with api.current():
+        api.flush(1 << 20)
+    assert kept == set()
+    assert set(api._readings) == {1 << 20}
