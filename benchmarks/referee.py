@@ -4,8 +4,10 @@
 
 A sleeping kernel holds the device while a batch is queued, and an event after it tells whether the
 device woke too early; such a batch is taken again with a longer sleep. Before each sample a buffer
-of twice the L2 is read, which leaves no dirty lines to write back. Every reading contains what two
-events cost, about 2 µs, the same for all: see `EVENTS_US`.
+of twice the L2 is read, which leaves no dirty lines to write back, and before that an operation has
+more blocks than fit at once, so that the sample's grid begins in any place of the device (see
+`places.py`). Every reading contains what two events cost, about 2 µs, the same for all: see
+`EVENTS_US`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ ATTEMPTS = 5
 SLEEP_FLOOR_US = 50.0
 SLEEP_MARGIN = 1.5
 FIRST_HOST_US = 150.0
+
+# An addition to so many bytes has more blocks than fit at once: 8 MB on an H200 had not, 16 had.
+MOVING_BYTES = 32 << 20
 
 # Some 40 ms of work before the first sample: an idle device has a slower clock.
 WAKING_READS = 1000
@@ -47,6 +52,7 @@ class Referee:
         self._cycles_per_us = (getattr(properties, "clock_rate", 0) or 2_000_000) / 1000
         self._read = torch.ones(2 * properties.L2_cache_size // 4, device="cuda")
         self._sum = torch.zeros((), device="cuda")
+        self._moving = torch.zeros(MOVING_BYTES // 4, device="cuda")
         self._gate = torch.cuda.Event()
         self._events: list[tuple[Any, Any]] = []
         self._host_us = FIRST_HOST_US
@@ -78,6 +84,7 @@ class Referee:
         began = time.perf_counter()
         for launch, (start, end) in zip(launches, pairs, strict=True):
             if cold:
+                self._moving.add_(1.0)
                 self._torch.sum(self._read, dim=0, out=self._sum)
             start.record(stream)
             launch()

@@ -90,16 +90,14 @@ class Method:
 
     @classmethod
     def on_gpu(
-        cls, cleared: int, l2_bytes: int, *, code: bool = False, graph: bool = False
+        cls, cleared: int, l2_bytes: int, *, fresh: bool = False, graph: bool = False
     ) -> Method:
         """With so many bytes cleared before each launch. Fewer than the L2 holds leave some of it
-        warm, so then the timer's name has them: `cuda-4194304`; and where the caches of kernels'
-        code are cleared as well, it says so: `cuda+code`."""
+        warm, so then the timer's name has them: `cuda-4194304`; and where launches find nothing of
+        kernels before them in the multiprocessors either, it says so: `cuda+fresh`."""
         name = "cuda-graph" if graph else "cuda"
-        if not cleared:
-            return cls(name, "warm")
-        name += f"-{cleared}" if cleared < l2_bytes else ""
-        return cls(f"{name}+code" if code else name, "cold")
+        name += f"-{cleared}" if 0 < cleared < l2_bytes else ""
+        return cls(f"{name}+fresh" if fresh else name, "cold" if cleared else "warm")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Stream:
     """A `CudaApi`: what is queued runs in order, and none before the host has queued it."""
 
     clock_khz = 2_000_000
-    clears_code = False
+    fresh = False
 
     def __init__(self, host_ns: float = 2 * US, flush_ns: float = 20 * US) -> None:
         self.l2_bytes = 1 << 20
@@ -71,8 +71,9 @@ class Stream:
         self.reserved = 0
 
     def flush(self, size: int) -> None:
-        self.flushes.append(size)
-        self.queue(self.flush_ns)
+        if size:
+            self.flushes.append(size)
+            self.queue(self.flush_ns)
 
     def synchronize(self) -> None:
         self._now = max([self._now, *self._ends[-1:]])

@@ -8,10 +8,17 @@ import pytest
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, failures
-from whet.measure.gpu.clearing import CODE_BYTES, CODE_WARPS
+from whet.measure.gpu.clearing import (
+    CODE_BYTES,
+    CODE_WARPS,
+    FLUSH_BLOCKS_EACH,
+    FLUSH_THREADS,
+    MOVE_BLOCKS_EACH,
+    MOVE_THREADS,
+)
 from whet.measure.gpu.driver import CudaError, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
-from whet.measure.gpu.ptx import FLUSH_PTX, PTX, code_ptx
+from whet.measure.gpu.ptx import CLEARING_PTX, PTX, code_ptx
 from whet.testing import fake_cuda
 
 pytestmark = pytest.mark.skipif(
@@ -136,23 +143,31 @@ def test_the_timer_reads_launches_off_it(driver, log):
     run = Run(7)
     reading = timer.measure(run, 3, timer.warm(run))
     assert reading.samples == pytest.approx((7000.0,) * 3, rel=0.01)
-    assert (reading.timer, reading.l2, reading.quality) == ("cuda+code", "cold", "clean")
+    assert (reading.timer, reading.l2, reading.quality) == ("cuda+fresh", "cold", "clean")
     several = [Run(2), Run(3)]
     turn = timer.turn(several, timer.warm_all(several))
     assert [one.samples[0] for one in turn] == pytest.approx([2000.0, 3000.0], rel=0.01)
 
 
-def test_a_flush_clears_data_and_code(log):
+@pytest.mark.parametrize(("size", "kernels", "modules"), [(1 << 20, 2, 3), (0, 1, 2)])
+def test_a_flush_clears_data_and_code_or_moves(size, kernels, modules, log):
     api = DriverCuda(0)
-    api.flush(1 << 20)
+    api.flush(size)
     start, end = api.event(), api.event()
     start.record()
-    api.flush(1 << 20)
+    api.flush(size)
     end.record()
     api.synchronize()
-    kernels, event = 2, 0.5e-3
+    event = 0.5e-3
     assert start.elapsed_ms(end) == pytest.approx(kernels * 1e-3 + event)
-    assert log().count("cuModuleLoadData ptx") == 3  # what sleeps and fills, what reads, the code
+    # What sleeps and fills, what reads and moves, the code.
+    assert log().count("cuModuleLoadData ptx") == modules
+
+
+def test_blocks_wait_wherever_the_place_has_to_move():
+    threads = 2048  # that a multiprocessor holds; on some GPUs fewer
+    assert threads < FLUSH_BLOCKS_EACH * FLUSH_THREADS
+    assert threads < MOVE_BLOCKS_EACH * MOVE_THREADS
 
 
 @pytest.fixture
@@ -174,7 +189,7 @@ def compiled(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("ptx", [PTX, FLUSH_PTX], ids=["waiting", "flush"])
+@pytest.mark.parametrize("ptx", [PTX, CLEARING_PTX], ids=["waiting", "clearing"])
 def test_the_timers_kernels_are_valid_for(ptx, architecture, compiled):
     compiled(ptx, architecture)
 

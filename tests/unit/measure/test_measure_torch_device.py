@@ -68,22 +68,31 @@ def log(library, monkeypatch, tmp_path):
         yield lambda: [line.partition(" ")[2] for line in path.read_text().splitlines()]
 
 
-def flushed(monkeypatch, torch, times=2):
+def flushed(monkeypatch, torch, times=2, size=1 << 20):
     monkeypatch.setattr(torch_device, "_torch", lambda: torch)
     api = TorchCuda()
     name = CudaTimer(api).name
     with api.current():
         for _ in range(times):
-            api.flush(1 << 20)
+            api.flush(size)
     return api, name
 
 
 def test_the_driver_clears_data_and_code_for_torch_as_well(monkeypatch, log):
     torch = Torch()
     api, name = flushed(monkeypatch, torch)
-    assert api.clears_code
-    assert name == CudaTimer(api).name == "cuda+code"
+    assert api.fresh
+    assert name == CudaTimer(api).name == "cuda+fresh"
     assert log().count("cuModuleLoadData ptx") == 2
+    assert torch.sums == 0
+
+
+def test_with_a_warm_l2_only_the_place_moves(monkeypatch, log):
+    torch = Torch()
+    api, _ = flushed(monkeypatch, torch, size=0)
+    assert api.fresh
+    assert CudaTimer(api, l2="warm").name == "cuda+fresh"
+    assert log().count("cuModuleLoadData ptx") == 1
     assert torch.sums == 0
 
 
@@ -96,15 +105,17 @@ def test_a_driver_that_compiles_nothing_leaves_it_to_torch(monkeypatch, log):
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuModuleLoadDataEx")
     torch = Torch()
     api, _ = flushed(monkeypatch, torch)
-    assert not api.clears_code
+    assert not api.fresh
     assert CudaTimer(api).name == "cuda"
     assert torch.sums == 2
 
 
 def test_on_hip_it_is_torch_that_clears(monkeypatch, log):
     torch = Torch(hip="6.4")
-    _, name = flushed(monkeypatch, torch)
+    api, name = flushed(monkeypatch, torch)
     assert name == "cuda"
+    assert torch.sums == 2
+    api.flush(0)
     assert torch.sums == 2
     assert log() == []
 

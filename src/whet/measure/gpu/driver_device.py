@@ -23,7 +23,7 @@ _FILLED_BYTES = 16
 class DriverCuda:
     """To the timer what `TorchCuda` is, by calls of the driver alone; it replays no graphs."""
 
-    clears_code = True
+    fresh = True
 
     def __init__(self, device: int) -> None:
         self._driver: CudaDriver = driver_on(device)
@@ -64,6 +64,9 @@ class DriverCuda:
     def flush(self, size: int) -> None:
         if self._clearing is None:
             self._clearing = Clearing(self._driver, self._target)
+        if not size:
+            self._clearing.move()
+            return
         if size not in self._readings:
             self.reserve(size)
             self._readings[size] = self._clearing.reading(self._read[size], size)

@@ -104,8 +104,7 @@ def _one_of_each(
     api.sleep(round(lead_ns * api.clock_khz / 1e6))
     api.fill()  # what comes first after a sleep reads a little too long
     for pattern, (start, end) in zip(patterns, pairs, strict=True):
-        if flush_bytes:
-            api.flush(flush_bytes)
+        api.flush(flush_bytes)
         start.record()
         for launch in pattern:
             launch()

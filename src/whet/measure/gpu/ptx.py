@@ -44,9 +44,10 @@ spin:
 """
 ).encode()
 
-# Reads sixteen bytes a thread and turn, and stores what it found only where that is a value that
-# zeros cannot give.
-FLUSH_PTX = (
+# `flush` reads sixteen bytes a thread and turn, and stores what it found only where that is a value
+# that zeros cannot give. `move` keeps every block for up to 512 cycles that nobody can foretell:
+# its first warp waits, the others end at once.
+CLEARING_PTX = (
     _TARGET
     + """
 .visible .entry whet_flush(.param .u64 source, .param .u64 count, .param .u64 target)
@@ -85,6 +86,31 @@ keep:
     setp.eq.u32 %done, %total, 0;
     @%done bra end;
     st.global.u32 [%to], %total;
+end:
+    ret;
+}
+
+.visible .entry whet_move(.param .u64 target)
+{
+    .reg .pred %again;
+    .reg .b32 %thread, %block, %mixed;
+    .reg .b64 %wanted, %start, %passed;
+
+    mov.u32 %thread, %tid.x;
+    setp.ge.u32 %again, %thread, 32;
+    @%again bra end;
+    mov.u64 %start, %clock64;
+    mov.u32 %block, %ctaid.x;
+    cvt.u32.u64 %mixed, %start;
+    add.u32 %mixed, %mixed, %block;
+    mul.lo.u32 %mixed, %mixed, 0x9e3779b1;
+    shr.u32 %mixed, %mixed, 23;
+    cvt.u64.u32 %wanted, %mixed;
+spin:
+    mov.u64 %passed, %clock64;
+    sub.s64 %passed, %passed, %start;
+    setp.lt.s64 %again, %passed, %wanted;
+    @%again bra spin;
 end:
     ret;
 }

@@ -71,9 +71,10 @@ class CudaTimer:
 
     With a cold L2, what it holds is replaced before each launch by reading as many bytes as it
     has, or `l2_bytes`; 0 is the same as warm, and fewer than it has are in the timer's name, since
-    they leave some of it warm. On NVIDIA's devices the kernel's code is then cold as well.
-    `overhead_ns` is what a pair of events reads beyond the kernel; None finds it out. With `graph`
-    the launch is replayed from a CUDA graph.
+    they leave some of it warm. On NVIDIA's devices every launch is fresh: its grid begins in
+    another place than the last, and with a cold L2 its code is cold as well. `overhead_ns` is what
+    a pair of events reads beyond the kernel; None finds it out. With `graph` the launch is replayed
+    from a CUDA graph.
     """
 
     # The samples of a turn follow each other so closely that none needs a run to get used to.
@@ -109,7 +110,7 @@ class CudaTimer:
         return Method.on_gpu(
             self._flush_bytes,
             self._api.l2_bytes,
-            code=self._api.clears_code,
+            fresh=self._api.fresh,
             graph=self._graphs is not None,
         ).timer
 
@@ -280,7 +281,7 @@ class CudaTimer:
 
     def _most(self, execution: _Execution, warm: CudaWarm) -> int:
         """How many samples one batch may hold."""
-        operations = execution.operations + (_FLUSH_OPERATIONS if self._flush_bytes else 0)
+        operations = execution.operations + _FLUSH_OPERATIONS
         by_time = BATCH_NS / max(1.0, warm.estimate_ns)
         by_sleep = BATCH_SLEEP_NS / max(1.0, SLEEP_MARGIN * warm.host_ns)
         return max(1, min(QUEUED_OPERATIONS // operations, int(by_time), int(by_sleep)))
@@ -315,8 +316,7 @@ class CudaTimer:
         began = api.clock()
         for execution, (start, end) in zip(executions, pairs, strict=True):
             execution.before()
-            if flush_bytes:
-                api.flush(flush_bytes)
+            api.flush(flush_bytes)
             start.record()
             execution.launch(1)
             end.record()

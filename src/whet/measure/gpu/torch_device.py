@@ -38,8 +38,8 @@ class CudaApi(Protocol):
     def l2_bytes(self) -> int: ...
 
     @property
-    def clears_code(self) -> bool:
-        """Whether `flush` replaces instructions as well."""
+    def fresh(self) -> bool:
+        """Whether what `flush` queues leaves nothing in the multiprocessors of kernels before."""
 
     def current(self) -> contextlib.AbstractContextManager[object]:
         """Makes this device the current one; events are recorded only inside."""
@@ -57,7 +57,8 @@ class CudaApi(Protocol):
 
     def flush(self, size: int) -> None:
         """Queues a read of `size` bytes: they replace what is in the L2 and leave it clean. Where
-        `clears_code`, what the multiprocessors hold of kernels' code is replaced, too."""
+        `fresh`, what the multiprocessors hold of kernels' code is replaced with it, and the next
+        grid begins in another place, which is all that happens with a size of 0."""
 
     def reserve(self, size: int) -> None:
         """Allocates what `flush` of that size reads, unless it is there."""
@@ -84,8 +85,8 @@ class TorchCuda:
         properties = self._cuda.get_device_properties(self._device)
         self.l2_bytes = int(getattr(properties, "L2_cache_size", 0))
         self.clock_khz = _sleep_clock_khz(properties)
-        self.clears_code = not self._torch.version.hip
-        self._nvml = Nvml.find(_bus_id(properties)) if self.clears_code else None
+        self.fresh = not self._torch.version.hip
+        self._nvml = Nvml.find(_bus_id(properties)) if self.fresh else None
         self._stream: Any = None
         self._buffers: dict[int, tuple[Any, Any]] = {}
         self._clearing: Clearing | None = None
@@ -116,13 +117,15 @@ class TorchCuda:
         self._buffer(4)[1].zero_()
 
     def flush(self, size: int) -> None:
-        if self.clears_code and size not in self._readings:
+        if self.fresh and (self._clearing is None or (size and size not in self._readings)):
             self._prepare_clearing(size)
-        if self._clearing is not None:
+        if self._clearing is not None and size:
             self._clearing.clear(self._readings[size], self._stream.cuda_stream)
-            return
-        read, total = self._buffer(size)
-        self._torch.sum(read, dim=0, out=total)
+        elif self._clearing is not None:
+            self._clearing.move(self._stream.cuda_stream)
+        elif size:
+            read, total = self._buffer(size)
+            self._torch.sum(read, dim=0, out=total)
 
     def reserve(self, size: int) -> None:
         self._buffer(size)
@@ -156,10 +159,10 @@ class TorchCuda:
             if self._clearing is None:
                 self._target = total
                 self._clearing = Clearing(driver_on(self._device), total.data_ptr())
+            if size:
+                self._readings[size] = self._clearing.reading(read.data_ptr(), size)
         except CudaError:  # a driver without a compiler
-            self.clears_code = False
-            return
-        self._readings[size] = self._clearing.reading(read.data_ptr(), size)
+            self._clearing, self.fresh = None, False
 
     def _buffer(self, size: int) -> tuple[Any, Any]:
         if size not in self._buffers:

@@ -40,7 +40,7 @@ def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     here = describe(index)
     whole = here.limits.l2_bytes or 0
     cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
-    return Method.on_gpu(cleared, whole, code=here.vendor == "nvidia", graph=graph)
+    return Method.on_gpu(cleared, whole, fresh=here.vendor == "nvidia", graph=graph)
 
 
 def count() -> int:

@@ -15,11 +15,11 @@ def a_device_of_one_mebibyte(monkeypatch: pytest.MonkeyPatch, vendor: str) -> No
 @pytest.mark.parametrize(
     ("l2", "l2_bytes", "method"),
     [
-        ("cold", None, Method("cuda+code", "cold")),
-        ("cold", 1 << 21, Method("cuda+code", "cold")),
-        ("cold", 4096, Method("cuda-4096+code", "cold")),
-        ("cold", 0, Method("cuda", "warm")),
-        ("warm", 4096, Method("cuda", "warm")),
+        ("cold", None, Method("cuda+fresh", "cold")),
+        ("cold", 1 << 21, Method("cuda+fresh", "cold")),
+        ("cold", 4096, Method("cuda-4096+fresh", "cold")),
+        ("cold", 0, Method("cuda+fresh", "warm")),
+        ("warm", 4096, Method("cuda+fresh", "warm")),
     ],
 )
 def test_what_is_cleared_decides_what_timings_are_compared_with(
@@ -31,7 +31,7 @@ def test_what_is_cleared_decides_what_timings_are_compared_with(
     assert (graph != method, graph.l2) == (True, method.l2)
 
 
-def test_where_torch_clears_kernels_keep_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_torch_clears_no_launch_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     a_device_of_one_mebibyte(monkeypatch, "amd")
     assert device.method(0, "cold", None, graph=False) == Method("cuda", "cold")
     assert device.method(0, "cold", None, graph=True) == Method("cuda-graph", "cold")
