@@ -245,7 +245,7 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
     """How near the picks come to the best of all, by size: best median / the pick's median.
 
     `net` has the events' own time taken off both. `rematch` compares the config that the
-    exhaustive samples call best with the pick by samples that chose neither.
+    exhaustive samples call best with the pick by the later samples, which chose neither.
     """
     rows = []
     for row in judged:
@@ -254,7 +254,8 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
         if pick is None or str(pick) not in medians:
             continue
         best = min(medians, key=medians.__getitem__)
-        again = row.get("rematch_us", {})
+        first, again = row["first_us"], row["rematch_us"]
+        foremost = min(first, key=first.__getitem__)
         rows.append(
             {
                 "size": row["size"],
@@ -262,13 +263,13 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
                 "pick": pick,
                 "share": medians[best] / medians[str(pick)],
                 "net": _net(medians[best]) / _net(medians[str(pick)]),
-                "rematch": again[best] / again[str(pick)] if str(pick) in again else None,
+                "rematch": again[foremost] / again[str(pick)],
             }
         )
     if not rows:
         return None
     worst = min(rows, key=lambda row: row["share"])
-    rematches = [row["rematch"] for row in rows if row["rematch"] is not None]
+    rematches = [row["rematch"] for row in rows]
     return {
         "sizes": len(rows),
         "geometric_mean": geometric_mean([row["share"] for row in rows]),
@@ -276,8 +277,8 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
         "worst_size": worst["size"],
         "net_geometric_mean": geometric_mean([row["net"] for row in rows]),
         "net_worst": min(row["net"] for row in rows),
-        "rematch_geometric_mean": geometric_mean(rematches) if rematches else None,
-        "rematch_worst": min(rematches, default=None),
+        "rematch_geometric_mean": geometric_mean(rematches),
+        "rematch_worst": min(rematches),
         **_against_itself(judged),
         "rows": rows,
     }

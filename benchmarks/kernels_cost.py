@@ -111,7 +111,7 @@ def _print_quality(asked: Problem, row: Mapping[str, Any]) -> bool:
             f"{judged['usable']}, worst {100 * found['worst']:.1f} % at "
             f"{size_text(asked.sizes[found['worst_size']])}; net of the events "
             f"{100 * found['net_geometric_mean']:.2f} %; rematch "
-            f"{100 * (found['rematch_geometric_mean'] or 0):.2f} %   ({found['sizes']} sizes)"
+            f"{100 * found['rematch_geometric_mean']:.2f} %   ({found['sizes']} sizes)"
         )
     if row.get("racing"):
         print(f"  kernel time: {100 * row['racing']['share']:.0f} % of 10 samples of everything")

@@ -5,8 +5,8 @@
 1. Where a grid begins: how often each place comes up after nothing, after torch's sum of a buffer
    of the L2's size, and after what whet queues before a launch with a warm and with a cold L2.
 2. The paper's products, the best few configs at some sizes: their times by place.
-3. The same configs with data cleared by torch's sum, a few in turn and all in turn, and a few in
-   turn as whet clears them. If nothing of the kernels before were left, all three would agree.
+3. The same configs in turn, with their data cleared by torch's sum, which leaves the place where
+   it is; then with their code cleared as well, and at last among all others.
 
 Times contain what two events cost, about 2 µs.
 """
@@ -49,6 +49,7 @@ class Bench:
     def __init__(self) -> None:
         import torch
 
+        from whet.measure.gpu.clearing import Clearing
         from whet.measure.gpu.driver import driver_on
         from whet.measure.gpu.torch_device import TorchCuda
         from whet.testing.places import Places
@@ -57,6 +58,8 @@ class Bench:
         self._api = TorchCuda(0)
         self._noting = Places(driver_on(0))
         self._l2_bytes = self._api.l2_bytes
+        self._target = torch.zeros(4, device="cuda")
+        self._clearing = Clearing(driver_on(0), self._target.data_ptr())
         self._read = torch.zeros(self._l2_bytes // 4, device="cuda")
         self._sum = torch.zeros((), device="cuda")
         self._found = torch.zeros(LAUNCHES, self._noting.blocks, dtype=torch.int32, device="cuda")
@@ -72,6 +75,10 @@ class Bench:
 
     def summed(self) -> None:
         self.torch.sum(self._read, dim=0, out=self._sum)
+
+    def summed_and_code(self) -> None:
+        self.summed()
+        self._clearing.forget_code(self.torch.cuda.current_stream().cuda_stream)
 
     def warm(self) -> None:
         with self._api.current():
@@ -163,9 +170,9 @@ def by_company(
         return {index: statistics.median(us for _, us in taken[index]) for index in few}
 
     return {
-        "few": medians(few, bench.summed, 40),
+        "few": medians(few, bench.summed, 60),
+        "code": medians(few, bench.summed_and_code, 60),
         "all": medians(every, bench.summed, 20),
-        "few, fresh": medians(few, bench.cold, 40),
     }
 
 
@@ -208,7 +215,7 @@ def main() -> None:
         print(f"{row['before']:16} {len(counts):6}  {often:28} {100 * row['again']:4.0f} %")
     found = sizes(bench)
     record.put("sizes", found)
-    print(f"\n{'µs':16} config  fastest place to slowest       few    all  few, fresh")
+    print(f"\n{'µs':16} config  fastest place to slowest       few   code cleared  among all")
     for row in found:
         company = row["by_company_us"]
         for index, medians in row["by_place_us"].items():
@@ -216,7 +223,7 @@ def main() -> None:
             print(
                 f"{'×'.join(map(str, row['size'])):16} {index:6}  {low:6.2f} to {high:6.2f}"
                 f" ({100 * (high / low - 1):4.1f} %)   "
-                + " ".join(f"{company[name][index]:6.2f}" for name in company)
+                + "       ".join(f"{company[name][index]:6.2f}" for name in company)
             )
 
 

@@ -14,20 +14,25 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cold import Notes
 from contest import CUT, USABLE, compile_cut, kinds_of
 from problems import Bound, Problem, problem, triton_config
-from referee import in_turns, time_many
+from referee import time_many
 
 Payload = dict[str, Any]
 
 # After the exhaustive comparison the best few and the picks meet again, with samples that chose
 # nobody: the fastest of many medians is partly luck.
-REMATCH_BEST = 3
+
+# A launch among others varies by 3 or 4 %, so that 30 samples leave a median off by 0.7 %, and the
+# best of sixty is too good by more. So many further ones halve that; and so many kernels in turn
+# have more code than a multiprocessor keeps.
+FINALISTS = 12
+MORE_SAMPLES = 120
 
 
 def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
@@ -307,45 +312,51 @@ def _judged(
 ) -> list[dict[str, Any]]:
     """In visits to every size, seconds apart: within one a config's median may be off by 3 %.
 
-    `halves_us` are the medians of the first and the last visits alone, which tell how well the
-    referee agrees with itself. The `rematch` is one more visit in as many rounds again.
+    First `samples` of every config (`first_us` are their medians), then as many of the best and of
+    the picks as tell them apart (`rematch_us`); `median_us` are of both together. `halves_us` are
+    of every other visit of those, which tell how well the referee agrees with itself.
     """
     visits, samples = payload.get("visits", 6), payload.get("samples", 30)
+    more = payload.get("more_samples", MORE_SAMPLES)
     launchers = {
         size: {str(index): call.launcher(asked.configs[index]) for index in launchable}
         for size, call in calls.items()
     }
-    taken = [
+    first = [
         {size: time_many(launchers[size], samples // visits) for size in calls}
         for _ in range(visits)
     ]
-
-    def medians(of: Sequence[Any], size: int) -> dict[str, float]:
-        names = launchers[size]
-        return {
-            name: statistics.median([us for visit in of for us in visit[size][name]])
-            for name in names
-        }
-
+    finalists = {}
+    for size, every in launchers.items():
+        found = medians_of([visit[size] for visit in first])
+        best = sorted(found, key=found.__getitem__)[:FINALISTS]
+        picked = [name for name in map(str, picks[size]) if name in found]
+        finalists[size] = {name: every[name] for name in dict.fromkeys([*best, *picked])}
+    last = [
+        {size: time_many(finalists[size], more // visits) for size in calls} for _ in range(visits)
+    ]
     rows = []
     for size in calls:
-        found = medians(taken, size)
-        best = sorted(found, key=found.__getitem__)[:REMATCH_BEST]
-        picked = [name for name in map(str, picks[size]) if name in found]
-        meeting = {name: launchers[size][name] for name in dict.fromkeys([*best, *picked])}
-        again = in_turns(meeting, payload.get("rematch_rounds", 60))
+        early, late = ([visit[size] for visit in phase] for phase in (first, last))
         rows.append(
             {
                 "size": size,
-                "median_us": found,
-                "halves_us": [
-                    medians(taken[: visits // 2], size),
-                    medians(taken[visits // 2 :], size),
-                ],
-                "rematch_us": {name: statistics.median(times) for name, times in again.items()},
+                "median_us": medians_of([*early, *late]),
+                "first_us": medians_of(early),
+                "rematch_us": medians_of(late),
+                "halves_us": [medians_of(late[i::2]) for i in (0, 1)],
             }
         )
     return rows
+
+
+def medians_of(visits: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """By config, over all visits that have it."""
+    times: dict[str, list[float]] = {}
+    for visit in visits:
+        for name, taken in visit.items():
+            times.setdefault(name, []).extend(taken)
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def _launchable(call: Bound, asked: Problem, configs: Sequence[int]) -> list[int]:

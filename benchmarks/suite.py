@@ -227,8 +227,8 @@ def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
             f"{100 * found['worst']:.1f} % at {size_text(PAPER_SIZES[found['worst_size']])}; net "
             f"of the events {100 * found['net_geometric_mean']:.2f} / "
             f"{100 * found['net_worst']:.1f} %; rematch "
-            f"{100 * (found['rematch_geometric_mean'] or 0):.2f} / "
-            f"{100 * (found['rematch_worst'] or 0):.1f} %   ({found['sizes']} sizes)\n"
+            f"{100 * found['rematch_geometric_mean']:.2f} / "
+            f"{100 * found['rematch_worst']:.1f} %   ({found['sizes']} sizes)\n"
             f"           the referee's own best by half of its visits, judged by the others: "
             f"{100 * found['itself_geometric_mean']:.2f} / {100 * found['itself_worst']:.1f} %"
         )

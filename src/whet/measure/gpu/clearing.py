@@ -50,23 +50,22 @@ class Clearing:
             module = driver.module(CLEARING_PTX)
             self._flush = driver.function(module, "whet_flush")
             self._move = driver.function(module, "whet_move")
-        self._code: c_void_p | None = None
+            module = driver.module_as_written(code_ptx(CODE_BYTES, CODE_WARPS))
+            self._code = driver.function(module, "whet_code")
         self._written = Parameters([word(target)])
 
     def reading(self, address: int, size: int) -> Parameters:
         """Of a flush that reads `size` bytes from there on."""
-        if self._code is None:
-            with stage("kernels"):
-                module = self._driver.module_as_written(code_ptx(CODE_BYTES, CODE_WARPS))
-                self._code = self._driver.function(module, "whet_code")
         loads = max(1, size // BYTES_A_LOAD)
         return Parameters([word(address), word(loads), word(self._target)])
 
     def clear(self, reading: Parameters, stream: int | None = None) -> None:
         """Data, code and place."""
-        assert self._code is not None, "there is no reading without it"
         self._launch(self._flush, FLUSH_BLOCKS_EACH, FLUSH_THREADS, reading, stream)
-        # One block each fits at once and leaves the place alone.
+        self.forget_code(stream)
+
+    def forget_code(self, stream: int | None = None) -> None:
+        """The code alone: one block each fits at once and leaves the place where it is."""
         self._launch(self._code, 1, code_threads(CODE_WARPS), self._written, stream)
 
     def move(self, stream: int | None = None) -> None:

@@ -248,7 +248,7 @@ class CudaTimer:
             self.prepare(DeviceRoom())
         self._conditions.settle()
         if not self._calibrated:
-            self.overhead_ns = event_pair_ns(self._api, self._flush_bytes)
+            self.overhead_ns = event_pair_ns(self._api)
             self._calibrated = True
 
     def _take(

@@ -159,10 +159,11 @@ class TorchCuda:
             if self._clearing is None:
                 self._target = total
                 self._clearing = Clearing(driver_on(self._device), total.data_ptr())
-            if size:
-                self._readings[size] = self._clearing.reading(read.data_ptr(), size)
         except CudaError:  # a driver without a compiler
-            self._clearing, self.fresh = None, False
+            self.fresh = False
+            return
+        if size:
+            self._readings[size] = self._clearing.reading(read.data_ptr(), size)
 
     def _buffer(self, size: int) -> tuple[Any, Any]:
         if size not in self._buffers:
