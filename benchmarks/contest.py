@@ -242,18 +242,18 @@ def judged_elsewhere(
 
 
 def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
-    """How near the picks come to the best of all, by size: best median / the pick's median.
+    """How near the picks come to the best of all, by size: the best's mean time / the pick's.
 
-    `net` has the events' own time taken off both. `rematch` compares the config that the
+    `by_medians` is the same of medians. `net` has the events' own time taken off both. `rematch` compares the config that the
     exhaustive samples call best with the pick by the later samples, which chose neither.
     """
     rows = []
     for row in judged:
         pick = picks.get(row["size"])
-        medians = row["median_us"]
-        if pick is None or str(pick) not in medians:
+        means, medians = row["mean_us"], row["median_us"]
+        if pick is None or str(pick) not in means:
             continue
-        best = min(medians, key=medians.__getitem__)
+        best = min(means, key=means.__getitem__)
         first, again = row["first_us"], row["rematch_us"]
         foremost = min(first, key=first.__getitem__)
         rows.append(
@@ -261,8 +261,9 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
                 "size": row["size"],
                 "best": int(best),
                 "pick": pick,
-                "share": medians[best] / medians[str(pick)],
-                "net": _net(medians[best]) / _net(medians[str(pick)]),
+                "share": means[best] / means[str(pick)],
+                "by_medians": min(medians.values()) / medians[str(pick)],
+                "net": _net(means[best]) / _net(means[str(pick)]),
                 "rematch": again[foremost] / again[str(pick)],
             }
         )
@@ -275,6 +276,8 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
         "geometric_mean": geometric_mean([row["share"] for row in rows]),
         "worst": worst["share"],
         "worst_size": worst["size"],
+        "medians_geometric_mean": geometric_mean([row["by_medians"] for row in rows]),
+        "medians_worst": min(row["by_medians"] for row in rows),
         "net_geometric_mean": geometric_mean([row["net"] for row in rows]),
         "net_worst": min(row["net"] for row in rows),
         "rematch_geometric_mean": geometric_mean(rematches),

@@ -1,6 +1,7 @@
 """A timer that shares nothing with whet's: it judges what tuners pick.
 
     times = time_many({"a": launch_a, "b": launch_b}, samples=30)     # microseconds, by name
+    means = {name: middle_mean(taken) for name, taken in times.items()}
 
 A sleeping kernel holds the device while a batch is queued, and an event after it tells whether the
 device woke too early; such a batch is taken again with a longer sleep. Before each sample a buffer
@@ -8,6 +9,9 @@ of twice the L2 is read, which leaves no dirty lines to write back, and before t
 more blocks than fit at once, so that the sample's grid begins in any place of the device (see
 `places.py`). Every reading contains what two events cost, about 2 µs, the same for all: see
 `EVENTS_US`.
+
+What counts is the mean: that is what a program waits for, and where a kernel has two speeds, by the
+place it begins in, a median is one or the other by a hair.
 """
 
 from __future__ import annotations
@@ -36,6 +40,10 @@ WAKING_READS = 1000
 # What a reading has too much, on an H200 against a profiler: 2.0 to 2.5 µs. It hides part of the
 # difference between two short kernels, so ratios are also given with this taken off.
 EVENTS_US = 2.0
+
+
+# Of readings that come in order of size, at either end: where the host or the device hiccuped.
+TRIMMED = 0.1
 
 
 class QueueRanDryError(RuntimeError):
@@ -136,6 +144,13 @@ def time_many(
             for name, time_us in zip(together, taken, strict=True):
                 times[name].append(time_us)
     return times
+
+
+def middle_mean(times: Sequence[float]) -> float:
+    """The mean without the tenth at either end."""
+    cut = int(TRIMMED * len(times))
+    kept = sorted(times)[cut : len(times) - cut]
+    return sum(kept) / len(kept)
 
 
 def in_turns(

@@ -21,14 +21,14 @@ from typing import Any
 from cold import Notes
 from contest import CUT, USABLE, compile_cut, kinds_of
 from problems import Bound, Problem, problem, triton_config
-from referee import time_many
+from referee import middle_mean, time_many
 
 Payload = dict[str, Any]
 
 # After the exhaustive comparison the best few and the picks meet again, with samples that chose
 # nobody: the fastest of many medians is partly luck.
 
-# A launch among others varies by 3 or 4 %, so that 30 samples leave a median off by 0.7 %, and the
+# A launch among others varies by 3 or 4 %, so that 30 samples leave a config off by 0.7 %, and the
 # best of sixty is too good by more. So many further ones halve that; and so many kernels in turn
 # have more code than a multiprocessor keeps.
 FINALISTS = 12
@@ -310,11 +310,11 @@ def _judged(
     picks: Mapping[int, Sequence[int]],
     payload: Payload,
 ) -> list[dict[str, Any]]:
-    """In visits to every size, seconds apart: within one a config's median may be off by 3 %.
+    """In visits to every size, seconds apart: within one a config may be off by 3 %.
 
-    First `samples` of every config (`first_us` are their medians), then as many of the best and of
-    the picks as tell them apart (`rematch_us`); `median_us` are of both together. `halves_us` are
-    of every other visit of those, which tell how well the referee agrees with itself.
+    First `samples` of every config (`first_us`), then as many of the best and of the picks as tell
+    them apart (`rematch_us`); `mean_us` and `median_us` are of both together, and `halves_us` of
+    every other visit of the second kind, which tell how well the referee agrees with itself.
     """
     visits, samples = payload.get("visits", 6), payload.get("samples", 30)
     more = payload.get("more_samples", MORE_SAMPLES)
@@ -328,7 +328,7 @@ def _judged(
     ]
     finalists = {}
     for size, every in launchers.items():
-        found = medians_of([visit[size] for visit in first])
+        found = centres_of([visit[size] for visit in first])
         best = sorted(found, key=found.__getitem__)[:FINALISTS]
         picked = [name for name in map(str, picks[size]) if name in found]
         finalists[size] = {name: every[name] for name in dict.fromkeys([*best, *picked])}
@@ -341,22 +341,27 @@ def _judged(
         rows.append(
             {
                 "size": size,
-                "median_us": medians_of([*early, *late]),
-                "first_us": medians_of(early),
-                "rematch_us": medians_of(late),
-                "halves_us": [medians_of(late[i::2]) for i in (0, 1)],
+                "mean_us": centres_of([*early, *late]),
+                "median_us": centres_of([*early, *late], statistics.median),
+                "first_us": centres_of(early),
+                "rematch_us": centres_of(late),
+                "halves_us": [centres_of(late[i::2]) for i in (0, 1)],
+                "late_us": centres_of(late, list),
             }
         )
     return rows
 
 
-def medians_of(visits: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+def centres_of(
+    visits: Iterable[Mapping[str, Sequence[float]]],
+    centre: Callable[[Sequence[float]], Any] = middle_mean,
+) -> dict[str, Any]:
     """By config, over all visits that have it."""
     times: dict[str, list[float]] = {}
     for visit in visits:
         for name, taken in visit.items():
             times.setdefault(name, []).extend(taken)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+    return {name: centre(taken) for name, taken in times.items()}
 
 
 def _launchable(call: Bound, asked: Problem, configs: Sequence[int]) -> list[int]:

@@ -212,6 +212,10 @@ def _print_stock(stock: Mapping[str, Any], wall_s: float) -> bool:
     return bool(ratio >= WANTED_RATIO)
 
 
+def _pair(found: Mapping[str, float], kind: str) -> str:
+    return f"{100 * found[f'{kind}_geometric_mean']:.2f} / {100 * found[f'{kind}_worst']:.1f} %"
+
+
 def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
     good = True
     print(
@@ -224,13 +228,12 @@ def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
             continue
         print(
             f"    {name:6} geometric mean {100 * found['geometric_mean']:.2f} %, worst "
-            f"{100 * found['worst']:.1f} % at {size_text(PAPER_SIZES[found['worst_size']])}; net "
-            f"of the events {100 * found['net_geometric_mean']:.2f} / "
-            f"{100 * found['net_worst']:.1f} %; rematch "
-            f"{100 * found['rematch_geometric_mean']:.2f} / "
-            f"{100 * found['rematch_worst']:.1f} %   ({found['sizes']} sizes)\n"
+            f"{100 * found['worst']:.1f} % at {size_text(PAPER_SIZES[found['worst_size']])}   "
+            f"({found['sizes']} sizes)\n"
+            f"           by medians {_pair(found, 'medians')}, net of the events "
+            f"{_pair(found, 'net')}, by the later samples {_pair(found, 'rematch')}\n"
             f"           the referee's own best by half of its visits, judged by the others: "
-            f"{100 * found['itself_geometric_mean']:.2f} / {100 * found['itself_worst']:.1f} %"
+            f"{_pair(found, 'itself')}"
         )
         if name == "whet":
             good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST
