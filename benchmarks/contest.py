@@ -244,8 +244,9 @@ def judged_elsewhere(
 def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
     """How near the picks come to the best of all, by size: the best's mean time / the pick's.
 
-    `by_medians` is the same of medians. `net` has the events' own time taken off both. `rematch` compares the config that the
-    exhaustive samples call best with the pick by the later samples, which chose neither.
+    `by_medians` is the same of medians. `net` has the events' own time taken off both. `rematch`
+    compares the config that the exhaustive samples call best with the pick by the later samples,
+    which chose neither.
     """
     rows = []
     for row in judged:
