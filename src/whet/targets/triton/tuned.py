@@ -17,7 +17,7 @@ from whet.engine.plan import Plan
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
-from whet.measure import RacePolicy
+from whet.measure import DuelPolicy, RacePolicy
 from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.foreign import keep
@@ -30,8 +30,12 @@ WAIT_S = 300.0
 
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
-# so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row.
-GPU_PLAN = Plan(race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15))
+# so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row,
+# and launches that find nothing of the one before differ by 3 or 4 %, so that a duel takes longer.
+GPU_PLAN = Plan(
+    race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15),
+    duel=DuelPolicy(max_rounds=45),
+)
 
 
 class BusyElsewhere(Exception):
