@@ -121,10 +121,12 @@ class Finals:
         rivals = [candidate for candidate in self._standing() if candidate.timing is not None]
         if len(rivals) < 2:
             return Winner((rivals or standing)[0])
+        ids = [rival.id for rival in rivals]
         duel = Duel(
-            [rival.id for rival in rivals],
+            ids,
             self._b.plan.duel,
             prefer={rival.id: _preference(rival) for rival in rivals},
+            earlier=self._b.race.passes(ids),
         )
         by_id = {rival.id: rival for rival in rivals}
         self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whet.core.frozen import FrozenMap
 from whet.measure.policy import DuelPolicy
-from whet.measure.stats import Ratio, paired_ratio, percent_text
+from whet.measure.stats import Ratio, middle_mean, paired_ratio, percent_text
+
+if TYPE_CHECKING:
+    from whet.measure.stats import Array
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Duel:
 
     `ids` come in the order they stand. Among those shown or presumed equal, whose estimates also
     lie within `equal_within` of the best, the smallest of `prefer` is chosen, then the first in
-    the author's `order`, then the best placed.
+    the author's `order`, then the best placed. `earlier` are rounds of the race that led here: they
+    prove nothing, since it was they who chose the contestants, but the estimates count them.
     """
 
     def __init__(
@@ -97,12 +101,14 @@ class Duel:
         *,
         prefer: Mapping[str, tuple[Any, ...]] | None = None,
         order: Mapping[str, int] | None = None,
+        earlier: Sequence[Mapping[str, float]] = (),
     ) -> None:
         self.policy = policy or DuelPolicy()
         self._all = {id: _Contestant(id, place) for place, id in enumerate(ids)}
         self._active = dict(self._all)
         self._prefer = prefer or {}
         self._order = order or {}
+        self._earlier = earlier
         self._pairs = max(1, len(self._all) * (len(self._all) - 1) // 2)
         self._rounds = 0
         self._seconds = 0.0
@@ -194,16 +200,29 @@ class Duel:
     def _leader(self) -> _Contestant | None:
         """The best location over the rounds that all who are left took part in."""
         active = list(self._active.values())
-        shared = [r for r in range(self._rounds) if all(r in c.times for c in active)]
-        if not active or not shared:
+        rounds = self._together(active)
+        if not rounds:
             return active[0] if active else None
-        logs = np.log(np.array([[c.times[r] for c in active] for r in shared]))
-        centres = np.median(logs - np.median(logs, axis=1, keepdims=True), axis=0)
-        return active[int(np.argmin(centres))]
+        return active[int(np.argmin(np.median(_levelled(rounds), axis=0)))]
+
+    def _together(self, active: Sequence[_Contestant]) -> list[list[float]]:
+        """The rounds that all of them took part in."""
+        shared = [r for r in range(self._rounds) if all(r in c.times for c in active)]
+        return [[c.times[r] for c in active] for r in shared]
 
     def _chosen(self, leader: _Contestant) -> _Contestant:
-        limit = 1 + self.policy.equal_within
-        tied = [c for c in self._active.values() if self._ratio(c, leader).mid <= limit]
+        active = list(self._active.values())
+        rounds = [
+            [times[c.id] for c in active]
+            for times in self._earlier
+            if all(c.id in times for c in active)
+        ]
+        rounds += self._together(active)
+        if not rounds:
+            return leader
+        centres = middle_mean(_levelled(rounds))
+        limit = centres.min() + math.log1p(self.policy.equal_within)
+        tied = [c for c, centre in zip(active, centres, strict=True) if centre <= limit]
 
         def key(c: _Contestant) -> tuple[Any, ...]:
             preferred = self._prefer.get(c.id)
@@ -231,6 +250,12 @@ class Duel:
     @staticmethod
     def _paired(one: _Contestant, other: _Contestant) -> list[tuple[float, float]]:
         return [(ns, other.times[r]) for r, ns in one.times.items() if r in other.times]
+
+
+def _levelled(rounds: Sequence[Sequence[float]]) -> Array:
+    """Logs, relative to the level of each round: what slows the device down slows them all."""
+    logs = np.log(np.array(rounds))
+    return np.asarray(logs - np.median(logs, axis=1, keepdims=True))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from whet.measure.policy import RacePolicy
 from whet.measure.race import Exit, Race, Request, _Entrant
+from whet.measure.rounds import shared_passes
 from whet.measure.stats import low_median, time_text
 
 
@@ -69,6 +70,9 @@ class Halving(Race):
     def incumbent(self) -> str | None:
         seen = [id for id, entrant in self._live.items() if entrant.samples]
         return min(seen, key=self._place, default=None)
+
+    def passes(self, ids: Sequence[str]) -> list[dict[str, float]]:
+        return shared_passes(self._passes, ids)
 
     @property
     def rounds(self) -> int:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from whet.measure.looks import Looks
 from whet.measure.policy import RacePolicy
-from whet.measure.rounds import Rounds
+from whet.measure.rounds import Rounds, shared_passes
 from whet.measure.stats import low_median
 
 Place = Literal["in", "out"]
@@ -120,6 +120,10 @@ class Race:
         if self._rounds is not None and self._rounds.rounds:
             return next(iter(self.live), None)
         return self._looks.incumbent
+
+    def passes(self, ids: Sequence[str]) -> list[dict[str, float]]:
+        """Nanoseconds of these in every pass that sampled them all, side by side."""
+        return [] if self._rounds is None else shared_passes(self._rounds.passes, ids)
 
     @property
     def rounds(self) -> int:

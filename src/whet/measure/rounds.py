@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 _PASSES_TO_JUDGE_ONE = 8
 
 
+def shared_passes(
+    passes: Sequence[Mapping[str, float]], ids: Sequence[str]
+) -> list[dict[str, float]]:
+    """Nanoseconds of `ids`, from logs, in the passes that have them all."""
+    whole = [one for one in passes if all(id in one for id in ids)]
+    return [{id: math.exp(one[id]) for id in ids} for one in whole]
+
+
 class Rounds:
     """`out` collects who cannot win any more, with the reason; whoever reads it empties it.
 
@@ -43,7 +51,7 @@ class Rounds:
         self.done = False
         self._policy = policy
         self._live = dict.fromkeys(ids)
-        self._passes: list[dict[str, float]] = []
+        self.passes: list[dict[str, float]] = []
         self._left: dict[str, None] = {}
         self._round_ends_at = max(2, policy.first_samples)
         self._centres: dict[str, float] = {}
@@ -52,17 +60,17 @@ class Rounds:
         """Whom to sample once, in this order; the order turns so that a drift evens out."""
         if not self._left and not self.done:
             ids = list(self._live)
-            if len(self._passes) % 2:
+            if len(self.passes) % 2:
                 ids.reverse()
             self._left = dict.fromkeys(ids)
-            self._passes.append({})
+            self.passes.append({})
         return list(self._left)
 
     def waits_for(self, id: str) -> bool:
         return id in self._left
 
     def add(self, id: str, log: float) -> None:
-        self._passes[-1][id] = log
+        self.passes[-1][id] = log
         del self._left[id]
         self._end_of_pass()
 
@@ -81,14 +89,14 @@ class Rounds:
             return
         if len(self._live) <= self._policy.finalists:
             self.done = True
-        if self._live and len(self._passes) >= self._round_ends_at:
+        if self._live and len(self.passes) >= self._round_ends_at:
             self.rounds += 1
             self._round_ends_at *= self._policy.growth
             self._judge()
 
     def _judge(self) -> None:
-        policy, ids, n = self._policy, list(self._live), len(self._passes)
-        raw = np.array([[passed[id] for id in ids] for passed in self._passes])
+        policy, ids, n = self._policy, list(self._live), len(self.passes)
+        raw = np.array([[passed[id] for id in ids] for passed in self.passes])
         levels = np.median(raw, axis=1, keepdims=True)
         readings = raw - levels
         centres = np.sort(readings, axis=0)[(n - 1) // 2]
@@ -116,7 +124,7 @@ class Rounds:
         onwards = f"the duel takes {kept}" if self.done else f"the better {kept} go on"
         for place, id in enumerate(ranked, start=1):
             if place > kept and id in self._live:
-                reason = f"{texts[id]} is place {place} after {len(self._passes)} passes"
+                reason = f"{texts[id]} is place {place} after {len(self.passes)} passes"
                 self._put_out(id, f"{reason}, and {onwards}")
 
     def _half_widths(self, readings: Array) -> Array:

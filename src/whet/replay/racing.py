@@ -49,7 +49,7 @@ class Track:
             for request in requests:
                 if race.verdict(request.id) == "in":
                     race.record(request.id, take(int(request.id), request.samples))
-        winner = _duel(race.live, take)
+        winner = _duel(race, take)
         return winner, spent
 
 
@@ -85,8 +85,9 @@ def _race_draw(shared: tuple[Paper, dict[int, Track]], draw: int) -> list[tuple[
     return found
 
 
-def _duel(live: tuple[str, ...], take: Take) -> int:
-    duel = Duel(live, order={id: int(id) for id in live})
+def _duel(race: Race, take: Take) -> int:
+    live = race.live
+    duel = Duel(live, order={id: int(id) for id in live}, earlier=race.passes(live))
     while turn := duel.next_round():
         duel.record_round({id: take(int(id), 1)[0] for id in turn})
     return int(duel.outcome.winner or live[0])

@@ -143,6 +143,34 @@ class TestTies:
         assert duel.outcome.winner == "a"
 
 
+class TestEarlierRounds:
+    """Those of the race: they were what chose the contestants."""
+
+    def undecided(self, *earlier: dict[str, float], a_ns: float = 100.0) -> Duel:
+        duel = Duel(["a", "b"], DuelPolicy(max_rounds=4), earlier=earlier)
+        for _ in range(4):
+            duel.record_round({"a": a_ns, "b": 100.0})
+        return duel
+
+    def test_they_help_to_choose_among_equals(self) -> None:
+        assert self.undecided().outcome.winner == "a"
+        assert self.undecided(*[{"a": 104.0, "b": 100.0}] * 12).outcome.winner == "b"
+
+    def test_they_prove_nothing(self) -> None:
+        outcome = self.undecided(*[{"a": 104.0, "b": 100.0}] * 200).outcome
+        assert (outcome.equals, outcome.beaten, outcome.decided) == (("a",), (), False)
+        assert outcome.ratios["a"].mid == 1.0
+
+    def test_those_that_somebody_missed_do_not_count(self) -> None:
+        missed = [{"a": 120.0, "c": 100.0}, {"b": 100.0}] * 12
+        assert self.undecided(*missed, a_ns=99.0).outcome.winner == "a"
+
+    def test_what_the_duel_has_shown_stands(self) -> None:
+        duel = Duel(["a", "b"], earlier=[{"a": 90.0, "b": 100.0}] * 200)
+        outcome = fight(duel, {"a": 110_000, "b": 100_000}).outcome
+        assert (outcome.winner, outcome.beaten) == ("b", ("a",))
+
+
 class TestFailure:
     def test_one_who_fails_leaves_the_others(self) -> None:
         duel = Duel(["a", "b", "c"])

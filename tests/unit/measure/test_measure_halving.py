@@ -187,3 +187,12 @@ def test_the_same_samples_give_the_same_race() -> None:
         return [f"{place}" for place in race.standing()]
 
     assert run() == run()
+
+
+def test_its_passes_can_be_read_for_those_who_took_part_in_them() -> None:
+    truth = field(16)
+    race = arrived(truth)
+    finish(race, truth)
+    assert race.passes(["0", "15"]) == []
+    assert all(one == pytest.approx({"0": truth["0"]}) for one in race.passes(["0"]))
+    assert race.passes(["0"])

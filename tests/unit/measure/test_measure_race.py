@@ -255,6 +255,18 @@ class TestRounds:
         assert race.live[0] == "0"
         assert race.plan() == []
 
+    def test_its_passes_can_be_read_for_those_who_took_part_in_them(self) -> None:
+        race = self.crowd(6)
+        for request in race.plan():
+            race.record(request.id, [1000.0 * (1 + int(request.id))])
+        race.record(race.plan()[0].id, [1.0])
+        (whole,) = race.passes(["2", "1"])
+        assert whole == pytest.approx({"2": 3000.0, "1": 2000.0})
+        assert race.passes(["1", "nobody"]) == []
+
+    def test_before_the_first_there_are_none(self) -> None:
+        assert self.crowd(6).passes(["0"]) == []
+
     def test_equals_are_cut_to_the_finalists_and_the_reason_says_so(self) -> None:
         truth = {str(k): 100_000.0 for k in range(10)}
         race = self.crowd(finalists=3)

@@ -40,7 +40,7 @@ def tune(truth: dict[str, float], noise: NoiseModel, seed: int) -> Tuned:
     while requests := race.plan():
         for request in requests:
             sample(request.id, request.samples)
-    duel = Duel(race.live)
+    duel = Duel(race.live, earlier=race.passes(race.live))
     while ids := duel.next_round():
         taken += len(ids)
         duel.record_round({id: device.sample(truth[id])[0] for id in ids})

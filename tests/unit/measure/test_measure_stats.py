@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from whet.measure.stats import (
     Noise,
     interval,
     low_median,
+    middle_mean,
     paired_ratio,
     percent_text,
     t_quantile,
@@ -25,6 +27,17 @@ def test_of_two_readings_the_lower_counts() -> None:
     assert low_median([9.0, 1.0]) == 1.0
     assert low_median([5.0, 1.0, 9.0]) == 5.0
     assert low_median([5.0, 1.0, 9.0, 7.0]) == 5.0
+
+
+def test_the_middle_mean_leaves_outliers_out() -> None:
+    columns = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [900.0, -70.0]])
+    assert middle_mean(columns).tolist() == [2.5, 5.0]
+    assert middle_mean(columns[:1]).tolist() == [1.0, 5.0]
+
+
+def test_between_two_speeds_the_middle_mean_lies_between() -> None:
+    slow, fast = [1.1] * 11, [1.0] * 10
+    assert 1.0 < middle_mean(np.array([slow + fast]).T)[0] < 1.1
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
