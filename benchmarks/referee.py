@@ -124,12 +124,15 @@ def time_many(
     samples: int = 30,
     *,
     cold: bool = True,
+    between: Sequence[Launch] = (),
     referee: Referee | None = None,
 ) -> dict[str, list[float]]:
     """Microseconds of each launcher, one sample a round, every round in another random order.
 
     What ran before a kernel and when it was its turn then differs from sample to sample, so that
-    neither lasts in a median.
+    neither lasts. Those `between` run before every batch, untimed: a kernel that is timed in turn
+    with a few others would find its code in the multiprocessors, and the longer that is, the more
+    it would gain.
     """
     referee = referee or _referee()
     _run_each(launchers, referee)
@@ -140,6 +143,8 @@ def time_many(
         order.shuffle(names)
         for start in range(0, len(names), BATCH):
             together = names[start : start + BATCH]
+            for launch in between:
+                launch()
             taken = referee.batch([launchers[name] for name in together], cold=cold)
             for name, time_us in zip(together, taken, strict=True):
                 times[name].append(time_us)

@@ -29,10 +29,11 @@ Payload = dict[str, Any]
 # nobody: the fastest of many medians is partly luck.
 
 # A launch among others varies by 3 or 4 %, so that 30 samples leave a config off by 0.7 %, and the
-# best of sixty is too good by more. So many further ones halve that; and so many kernels in turn
-# have more code than a multiprocessor keeps.
+# best of sixty is too good by more. So many further ones halve that, with so many others between
+# them that no multiprocessor still has their code.
 FINALISTS = 12
 MORE_SAMPLES = 120
+OTHERS_BETWEEN = 20
 
 
 def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
@@ -326,14 +327,24 @@ def _judged(
         {size: time_many(launchers[size], samples // visits) for size in calls}
         for _ in range(visits)
     ]
-    finalists = {}
+    finalists, others = {}, {}
     for size, every in launchers.items():
         found = centres_of([visit[size] for visit in first])
-        best = sorted(found, key=found.__getitem__)[:FINALISTS]
+        ranked = sorted(found, key=found.__getitem__)
         picked = [name for name in map(str, picks[size]) if name in found]
-        finalists[size] = {name: every[name] for name in dict.fromkeys([*best, *picked])}
+        finalists[size] = dict.fromkeys([*ranked[:FINALISTS], *picked])
+        rest = [name for name in ranked if name not in finalists[size]]
+        others[size] = [every[name] for name in rest[:OTHERS_BETWEEN]]
     last = [
-        {size: time_many(finalists[size], more // visits) for size in calls} for _ in range(visits)
+        {
+            size: time_many(
+                {name: launchers[size][name] for name in finalists[size]},
+                more // visits,
+                between=others[size],
+            )
+            for size in calls
+        }
+        for _ in range(visits)
     ]
     rows = []
     for size in calls:
