@@ -29,11 +29,12 @@ Payload = dict[str, Any]
 # nobody: the fastest of many medians is partly luck.
 
 # A launch among others varies by 3 or 4 %, so that 30 samples leave a config off by 0.7 %, and the
-# best of sixty is too good by more. So many further ones halve that, with so many others between
-# them that no multiprocessor still has their code.
+# best of sixty is too good by more. So many further ones halve that. Where a fifth of a microsecond
+# matters, so many others run between them that no multiprocessor still has their code.
 FINALISTS = 12
 MORE_SAMPLES = 120
 OTHERS_BETWEEN = 20
+SHORT_US = 50.0
 
 
 def tune_with_whet(asked: Problem, payload: Payload, notes: Notes) -> None:
@@ -333,7 +334,8 @@ def _judged(
         ranked = sorted(found, key=found.__getitem__)
         picked = [name for name in map(str, picks[size]) if name in found]
         finalists[size] = dict.fromkeys([*ranked[:FINALISTS], *picked])
-        rest = [name for name in ranked if name not in finalists[size]]
+        short = found[ranked[0]] < SHORT_US
+        rest = [name for name in ranked if short and name not in finalists[size]]
         others[size] = [every[name] for name in rest[:OTHERS_BETWEEN]]
     last = [
         {
