@@ -17,8 +17,10 @@ from whet.measure import Duel, DuelOutcome, Exit, Request
 
 PAIRS_WITH_FIRST = 7
 
-# Configs sampled in one round trip; between two of these the budget is looked at.
+# Configs sampled in one round trip, and how long the rounds of a duel may take that go in one:
+# between two of these the budget is looked at.
 BATCH = 32
+TRIP_NS = 20e6
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,14 @@ class Finals:
         )
         by_id = {rival.id: rival for rival in rivals}
         self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
-        while self._b.seconds_left > 0 and (turn := duel.next_round()):
+        while self._b.seconds_left > 0 and (turns := duel.next_rounds(_at_once(rivals))):
             start = time.perf_counter()
-            times = self._b.round([by_id[id] for id in turn])
-            for id in set(turn) - set(times):
+            taken = self._b.rounds([[by_id[id] for id in turn] for turn in turns])
+            seconds = (time.perf_counter() - start) / len(taken)
+            for id in set(turns[-1]) - set(taken[-1]):
                 duel.drop(id)
-            if times:
-                duel.record_round(times, time.perf_counter() - start)
+            for times in filter(None, taken):
+                duel.record_round(times, seconds)
         return self._verdict(duel.outcome, by_id)
 
     def _verdict(self, outcome: DuelOutcome, by_id: dict[str, Candidate]) -> Winner | None:
@@ -152,6 +155,12 @@ class Finals:
         }
         names = {id: f"[{candidate.config}]" for id, candidate in by_id.items()}
         return Winner(winner, equals, outcome.describe(names), FrozenMap(lost))
+
+
+def _at_once(rivals: Sequence[Candidate]) -> int:
+    """How many rounds of all of them fit into one trip."""
+    one_round = sum(rival.timing.median_ns for rival in rivals if rival.timing is not None)
+    return max(1, int(TRIP_NS / max(1.0, one_round)))
 
 
 def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from whet.build import Builder, BuildResult
 from whet.core.budget import Budget
@@ -207,9 +207,35 @@ class Workbench:
         """
         for _ in range(TRIES):
             turn = self._turn(rivals)
-            bound = {id for id, one in turn.readings.items() if one.quality == "host_bound"}
+            bound = _host_bound(turn)
             if len(bound) in (0, len(turn.readings)):
                 break
+        self._take_in(rivals, turn)
+        if len(bound) == len(turn.readings):
+            bound = set()
+        self._put_out_strangers([rival for rival in rivals if rival.id in bound])
+        return {id: ns for id, ns in turn.times.items() if id not in bound}
+
+    def rounds(self, rounds: Sequence[Sequence[Candidate]]) -> list[dict[str, float]]:
+        """The same for several rounds of the same candidates, in one visit. Where the host was too
+        slow for any of it, each round has a visit of its own."""
+        if len(rounds) > 1 and not self.host_bound:
+            turn = self._turn([rival for one in rounds for rival in one])
+            clean = not _host_bound(turn)
+            self._take_in(rounds[0], turn if clean else replace(turn, readings=FrozenMap()))
+            if clean:
+                samples = {id: iter(reading.samples) for id, reading in turn.readings.items()}
+                return [
+                    {rival.id: next(samples[rival.id]) for rival in one if rival.id in samples}
+                    for one in rounds
+                ]
+        taken: list[dict[str, float]] = []
+        for one in rounds:
+            standing = [rival for rival in one if self.race.verdict(rival.id) == "in"]
+            taken.append(self.round(standing) if standing else {})
+        return taken
+
+    def _take_in(self, rivals: Sequence[Candidate], turn: Round) -> None:
         for rival in rivals:
             reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
             if failure is not None:
@@ -219,10 +245,6 @@ class Workbench:
                 later = reading.timing()
                 if later.host_bound == rival.timing.host_bound:
                     rival.timing = rival.timing.extended(later)
-        if len(bound) == len(turn.readings):
-            bound = set()
-        self._put_out_strangers([rival for rival in rivals if rival.id in bound])
-        return {id: ns for id, ns in turn.times.items() if id not in bound}
 
     def _turn(self, rivals: Sequence[Candidate]) -> Round:
         with self._visit("round", rivals) as parts:
@@ -311,14 +333,13 @@ class Workbench:
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
         """Books a visit to the bench by the parts that its caller fills in, and reports it."""
         parts: dict[str, float] = {}
-        configs = tuple(candidate.config for candidate in candidates)
+        configs = tuple(dict.fromkeys(candidate.config for candidate in candidates))
+        limit_s = self.look_limit_s * len(candidates)
         started = time.monotonic()
         try:
             with (
                 self.marking.around(configs, first=kind == "look"),
-                self.watch.measuring(
-                    configs, self.look_limit_s * len(configs), self.bench, self.marking
-                ),
+                self.watch.measuring(configs, limit_s, self.bench, self.marking),
                 self.ledger.measuring(parts),
             ):
                 yield parts
@@ -335,3 +356,7 @@ class Workbench:
         if limit < self.run_limit_s:
             text += f", while the quickest config needed {self.quickest_look_s or 0:.2g} s in all"
         return ConfigFailure(failure.status, text, Limit("run_s", self.run_limit_s))
+
+
+def _host_bound(turn: Round) -> set[str]:
+    return {id for id, one in turn.readings.items() if one.quality == "host_bound"}

@@ -72,7 +72,8 @@ class FirstLook:
 
 @dataclass(frozen=True)
 class Round:
-    """One sample of each config by id, taken in turn; who failed has a failure instead."""
+    """Samples of each config by id, taken in turn: one, or as many as it was named for, in order.
+    Who failed has a failure instead."""
 
     readings: FrozenMap[Reading]
     failures: FrozenMap[ConfigFailure] = field(default_factory=FrozenMap)
@@ -128,7 +129,8 @@ class Bench(Protocol):
         """More samples, and the seconds by phase that they took."""
 
     def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        """One sample of each, in this order, in one round trip."""
+        """One sample of each, in this order, in one round trip. One that is named several times
+        has as many."""
 
     def forget(self, config: Config) -> None:
         """The config will not be measured again."""

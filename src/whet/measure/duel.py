@@ -120,12 +120,20 @@ class Duel:
 
     def next_round(self) -> list[str] | None:
         """Whom to sample once each, in this order, which turns so that drift evens out."""
+        return next(iter(self.next_rounds(1)), None)
+
+    def next_rounds(self, most: int) -> list[list[str]]:
+        """The same for up to `most` rounds in a row, no further than to the next check."""
         if self._over:
-            return None
+            return []
+        last = min(self._rounds + most, self._next_check, self.policy.max_rounds)
+        return [self._ordered(number) for number in range(self._rounds, last)]
+
+    def _ordered(self, number: int) -> list[str]:
         ids = list(self._active)
-        shift = (self._rounds // 2) % len(ids)
+        shift = (number // 2) % len(ids)
         ids = ids[shift:] + ids[:shift]
-        return ids[::-1] if self._rounds % 2 else ids
+        return ids[::-1] if number % 2 else ids
 
     def record_round(self, times: Mapping[str, float], seconds: float = 0.0) -> None:
         """Nanoseconds of each; one that is missing sits this round out."""

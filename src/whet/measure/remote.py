@@ -15,7 +15,7 @@ from whet.core.status import Status
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
 from whet.measure.station import CAPACITY, MakeStation
-from whet.measure.timer import Reading, Timer
+from whet.measure.timer import Reading, Timer, joined_by_id
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
 
@@ -162,18 +162,22 @@ class RemoteBench:
 
     def _one_by_one(self, built: Sequence[Built], limit_s: float | None) -> Round:
         """Finds out who ended the process that ran them all."""
-        readings: dict[str, Reading] = {}
+        taken: list[tuple[str, Reading]] = []
         failed: dict[str, ConfigFailure] = {}
         seconds: dict[str, float] = {}
         for config, artifact in built:
+            if config.id in failed:
+                continue
             try:
-                readings[config.id], spent = self.sample(config, artifact, 1, limit_s=limit_s)
+                reading, spent = self.sample(config, artifact, 1, limit_s=limit_s)
             except ConfigFailure as failure:
                 self._pass_on(failure)
                 failed[config.id] = failure
                 continue
+            taken.append((config.id, reading))
             for phase, of_phase in spent.items():
                 seconds[phase] = seconds.get(phase, 0.0) + of_phase
+        readings = joined_by_id((id, one) for id, one in taken if id not in failed)
         return Round(FrozenMap(readings), FrozenMap(failed), FrozenMap(seconds))
 
     def _pass_on(self, failure: ConfigFailure) -> None:

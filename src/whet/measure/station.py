@@ -17,7 +17,7 @@ from whet.measure.bench import Built, FirstLook, Hopeless, Loaded, Loader, Round
 from whet.measure.cpu import CpuTimer
 from whet.measure.failures import from_exception
 from whet.measure.leftovers import nothing_left_running, spinning_is_wanted
-from whet.measure.timer import Reading, Timer, Warm, joined, run_once
+from whet.measure.timer import Reading, Timer, Warm, joined, joined_by_id, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -201,31 +201,33 @@ class Station:
         phases = _Phases()
         failures: dict[str, ConfigFailure] = {}
         spoilt: ConfigFailure | None = None
+        taken: list[tuple[str, Reading]] = []
         try:
-            readings = self._turn(built, phases)
+            taken = self._turn(built, phases)
         except ConfigFailure as failure:
-            readings, spoilt = {}, failure
-        for config, artifact in built:
-            if config.id in readings:
+            spoilt = failure
+        for config, artifact in built if not taken else ():
+            if config.id in failures:
                 continue
             if spoilt is not None:
                 failures[config.id] = _not_run(spoilt)
                 continue
             try:
-                readings[config.id] = self._sample(config, artifact, 1, phases)
+                taken.append((config.id, self._sample(config, artifact, 1, phases)))
             except ConfigFailure as failure:
                 failures[config.id] = failure
                 spoilt = failure if failure.spoils else None
+        readings = joined_by_id((id, one) for id, one in taken if id not in failures)
         return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
 
-    def _turn(self, built: Sequence[Built], phases: _Phases) -> dict[str, Reading]:
+    def _turn(self, built: Sequence[Built], phases: _Phases) -> list[tuple[str, Reading]]:
         """All at once where the timer can and everybody is at hand; else, and where anybody fails,
         nothing: one by one it will be seen who. Raises where the process can run nothing more."""
         turn = getattr(self._timer, "turn", None)
         ids = [config.id for config, _ in built]
         at_hand = all(id in self._slots and id in self._warm_ups for id in ids)
         if turn is None or not at_hand:
-            return {}
+            return []
         try:
             with phases.phase("measure"):
                 taken: list[Reading] = turn(
@@ -234,9 +236,9 @@ class Station:
         except Exception as problem:
             if (failure := self._failure(problem)).spoils:
                 raise failure from problem
-            return {}
+            return []
         phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
-        return dict(zip(ids, taken, strict=True))
+        return list(zip(ids, taken, strict=True))
 
     def _as_it_warmed_up(self, warm: Warm) -> Reading:
         """A warm-up that is many times slower than the best needs no better measurement."""

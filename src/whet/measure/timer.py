@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -86,8 +86,16 @@ def joined(readings: Sequence[Reading]) -> Reading:
         quality=worst,
         discarded=sum(reading.discarded for reading in readings),
         kernel_s=sum(reading.kernel_s for reading in readings),
-        remarks=tuple(text for reading in readings for text in reading.remarks),
+        remarks=tuple(dict.fromkeys(text for reading in readings for text in reading.remarks)),
     )
+
+
+def joined_by_id(taken: Iterable[tuple[str, Reading]]) -> dict[str, Reading]:
+    """The readings of each as one, its samples in the order they were taken."""
+    by_id: dict[str, list[Reading]] = {}
+    for id, reading in taken:
+        by_id.setdefault(id, []).append(reading)
+    return {id: joined(readings) for id, readings in by_id.items()}
 
 
 class Timer(Protocol):

@@ -13,7 +13,7 @@ import pytest
 from whet.build import Built, Job, cutting
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.core.event import BuildFinished, BuildStarted, Event, Measured
+from whet.core.event import BuildFinished, BuildStarted, DuelEnded, Event, Measured
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
 from whet.core.run import Result
@@ -245,6 +245,19 @@ def test_every_visit_to_the_bench_is_reported() -> None:
         assert visit.started <= visit.ended
         assert set(visit.seconds) <= {"load", "check", "warmup", "measure"}
         assert sum(visit.seconds.values()) <= visit.ended - visit.started + 1e-3
+
+
+@pytest.mark.parametrize(("micros", "together"), [(100, True), (30_000, False)])
+def test_rounds_of_a_duel_share_a_visit_where_kernels_are_short(
+    micros: int, together: bool
+) -> None:
+    target = BuildingTarget([{"t": t} for t in (micros, micros + 1)])
+    result, events = tuned(target)
+    (duel,) = [event for event in events if isinstance(event, DuelEnded)]
+    visits = [e for e in events if isinstance(e, Measured) and e.kind == "round"]
+    assert (len(visits) < duel.rounds) == together
+    samples = {len(trial.timing.samples) for trial in result.trials if trial.timing is not None}
+    assert min(samples) >= Plan().first_samples + duel.rounds
 
 
 def test_a_hopeless_config_gets_no_samples_beyond_its_warm_up() -> None:

@@ -112,6 +112,13 @@ def test_a_finalist_that_becomes_so_for_a_moment_is_sampled_again() -> None:
     assert {t.timing.quality for t in result.trials if t.timing is not None} == {"clean"}
 
 
+def test_a_finalist_that_is_so_now_and_then_is_not_out() -> None:
+    """Several rounds share a visit, and in nearly every visit there is one such sample."""
+    result = tuned([100, 101], lambda config, visit: config["t"] == 100 and visit % 5 == 3)
+    assert result.config["t"] == 100
+    assert {t.timing.quality for t in result.trials if t.timing is not None} == {"clean"}
+
+
 def test_a_finalist_that_becomes_so_for_good_is_out() -> None:
     result = tuned([100, 101], lambda config, visit: config["t"] == 100 and visit > 2)
     assert result.config["t"] == 101

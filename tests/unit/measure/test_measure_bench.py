@@ -102,6 +102,16 @@ class TestBoth:
         assert all(ns > 0 for ns in turn.times.values())
         assert not turn.failures
 
+    def test_one_who_is_named_several_times_has_as_many_samples(self, bench: Bench) -> None:
+        bad, other = Config(name="bad", does="raise"), Config(name="c")
+        order = [GOOD, bad, other, other, bad, GOOD, GOOD]
+        turn = bench.round([(config, None) for config in order], limit_s=LIMIT_S)
+        assert {id: len(one.samples) for id, one in turn.readings.items()} == {
+            GOOD.id: 3,
+            other.id: 2,
+        }
+        assert set(turn.failures) == {bad.id}
+
     def test_one_who_fails_in_a_round_does_not_spoil_it(self, bench: Bench) -> None:
         bad = Config(name="bad", does="raise")
         turn = bench.round([(GOOD, None), (bad, None)], limit_s=LIMIT_S)
@@ -250,8 +260,10 @@ class TestRemote:
 
     def test_one_who_crashes_in_a_round_is_found_out(self, remote: RemoteBench) -> None:
         bad = Config(name="bad", does="leave")
-        turn = remote.round([(GOOD, None), (bad, None), (Config(name="c"), None)])
-        assert set(turn.times) == {GOOD.id, Config(name="c").id}
+        other = Config(name="c")
+        turn = remote.round([(one, None) for one in (GOOD, bad, other, bad, GOOD)])
+        assert set(turn.times) == {GOOD.id, other.id}
+        assert len(turn.readings[GOOD.id].samples) == 2
         assert turn.failures[bad.id].status is Status.RUN_ERROR
 
     @pytest.mark.parametrize("timer", [quick_timer, group_timer])
@@ -274,7 +286,7 @@ class TestRemote:
     def test_and_so_does_one_in_a_round(self, timer: Callable[[], CpuTimer]) -> None:
         bad, good = Config(name="bad", does="spoil"), Config(name="c")
         with RemoteBench(SpoilableLoader, timer) as bench:
-            turn = bench.round([(GOOD, None), (bad, None), (good, None)])
+            turn = bench.round([(one, None) for one in (GOOD, bad, good, GOOD)])
         assert set(turn.times) == {GOOD.id, good.id}
         assert set(turn.failures) == {bad.id}
 

@@ -47,6 +47,19 @@ class TestOrder:
             duel.record_round(dict.fromkeys(ids, 1.0))
         assert orders == ["ab", "ba", "ba", "ab"]
 
+    def test_several_rounds_can_be_asked_for_up_to_the_next_check(self) -> None:
+        one, many = (Duel(["a", "b", "c"], DuelPolicy(first_check=5)) for _ in range(2))
+        singly = []
+        for _ in range(5):
+            singly.append(one.next_round())
+            one.record_round({"a": 1.0, "b": 1.0, "c": 1.0})
+        assert many.next_rounds(2) == singly[:2]
+        assert many.next_rounds(100) == singly
+
+    def test_none_are_asked_for_beyond_the_last(self) -> None:
+        duel = Duel(["a", "b"], DuelPolicy(first_check=6, max_rounds=3))
+        assert len(duel.next_rounds(100)) == 3
+
 
 class TestVerdict:
     def test_the_faster_one_wins_soon(self) -> None:

@@ -152,7 +152,7 @@ class TorchCuda:
         self._buffers.clear()
 
     def _prepare_clearing(self, size: int) -> None:
-        """Not before the first flush: the driver compiles for a tenth of a second, which by then
+        """Not before the first flush: the driver compiles for a fifth of a second, which by then
         passes while other configs are being built."""
         read, total = self._buffer(size)
         try:
