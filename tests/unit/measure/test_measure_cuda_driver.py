@@ -26,19 +26,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return fake_cuda.built(tmp_path_factory.mktemp("fake-cuda"))
-
-
-@pytest.fixture
-def log(library, monkeypatch, tmp_path):
-    path = tmp_path / "log"
-    monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
-    with fake_cuda.in_place(library):
-        yield lambda: [line.partition(" ")[2] for line in path.read_text().splitlines()]
-
-
 @pytest.fixture
 def driver(log):
     return driver_on(0)

@@ -54,20 +54,6 @@ class Torch:
         self.sums += 1
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return fake_cuda.built(tmp_path_factory.mktemp("fake-cuda"))
-
-
-@pytest.fixture
-def log(library, monkeypatch, tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    monkeypatch.setenv("FAKE_CUDA_LOG", str(path))
-    with fake_cuda.in_place(library):
-        yield lambda: [line.partition(" ")[2] for line in path.read_text().splitlines()]
-
-
 def flushed(monkeypatch, torch, times=2, size=1 << 20):
     monkeypatch.setattr(torch_device, "_torch", lambda: torch)
     api = TorchCuda()
