@@ -60,6 +60,7 @@ class Builder:
         self._in_flight: dict[str, int] = {}
         self._ordering = threading.Lock()
         self._kept: list[BuildResult] = []
+        self._refusal: HostFailure | None = None
         self._open: Callable[[], Pool] = lambda: open_pool(jobs, mode, on_start=self._started)
         # Workers that are started beforehand are so now; forks need no pool before the first.
         self._pool: Pool | None = None if mode == "fork" else self._open()
@@ -111,6 +112,9 @@ class Builder:
         """
         end = None if timeout is None else time.monotonic() + timeout
         results, self._kept = self._kept, []
+        if not results and self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
         while not results and self._pool is not None and self._pool.pending:
             left = None if end is None else max(0.0, end - time.monotonic())
             results = self._results(self._pool.wait(left), self._pool)
@@ -129,8 +133,9 @@ class Builder:
 
     @property
     def pending(self) -> int:
-        """Builds submitted and not yet handed out, those that wait for an equal one left out."""
-        return len(self._orders) + len(self._kept)
+        """Builds submitted and not yet handed out, those that wait for an equal one left out; and
+        one that was refused, until that is said."""
+        return len(self._orders) + len(self._kept) + (self._refusal is not None)
 
     def cancel_all(self) -> None:
         """Drops what waits and kills what runs. Builds that have finished stay to be handed out."""
@@ -178,7 +183,8 @@ class Builder:
 
     def _results(self, outcomes: list[Outcome], retry: Pool | None = None) -> list[BuildResult]:
         """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
-        What no config can help raises `HostFailure`: no process to be had, or no space."""
+        What no config can help raises `HostFailure`, now or, where others are built, when these
+        have been handed out: no process to be had, or no space."""
         results = []
         refusal: HostFailure | None = None
         for outcome in outcomes:
@@ -208,8 +214,9 @@ class Builder:
             if identity is not None and _would_repeat(outcome):
                 self._memory.keep(identity, result, outcome.limit_s)
         if refusal is not None and retry is not None:
-            self._kept += results
-            raise refusal
+            if not results:
+                raise refusal
+            self._refusal = refusal
         return results
 
     def _result(self, order: _Order, outcome: Outcome) -> BuildResult:

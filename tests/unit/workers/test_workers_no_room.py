@@ -99,6 +99,21 @@ def test_a_build_that_was_not_started_is_no_failure_of_its_config(forks: Forks) 
         assert builder.pending == 0
 
 
+def test_what_was_built_by_then_is_handed_out_first(forks: Forks) -> None:
+    forks.room = 1
+    with Builder(jobs=1, mode="fork", limit_s=10.0) as builder:
+        for n in (1, 2):
+            builder.submit(Config(n=n), Job(Built, (n,)))
+        assert builder._pool is not None
+        finished = builder._pool._dispatcher._finished
+        assert tasks.eventually(lambda: len(finished) == 2)
+        (result,) = builder.ready()
+        assert (result.artifact, builder.pending) == (1, 1)
+        with pytest.raises(WorkerNotStarted, match="ulimit -u"):
+            builder.ready()
+        assert builder.pending == 0
+
+
 def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
     forks: Forks,
 ) -> None:
