@@ -136,10 +136,13 @@ class Finals:
             start = time.perf_counter()
             taken = self._b.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
-            for id in set(turns[-1]) - set(taken[-1]):
+            gone = set(turns[-1]) - set(taken[-1])
+            for id in gone:
                 duel.drop(id)
-            for times in filter(None, taken):
-                duel.record_round(times, seconds)
+            for times in taken:
+                left = {id: ns for id, ns in times.items() if id not in gone}
+                if left:
+                    duel.record_round(left, seconds)
         return self._verdict(duel.outcome, by_id)
 
     def _verdict(self, outcome: DuelOutcome, by_id: dict[str, Candidate]) -> Winner | None:

@@ -125,6 +125,12 @@ def test_a_finalist_that_becomes_so_for_good_is_out() -> None:
     assert outcome(result, 100)[0] is Status.OUTRACED
 
 
+def test_a_finalist_that_becomes_so_in_the_middle_of_several_rounds_is_out() -> None:
+    result = tuned([100, 101], lambda c, visit: c["t"] == 100 and (visit == 3 or visit > 8))
+    assert result.config["t"] == 101
+    assert outcome(result, 100)[0] is Status.OUTRACED
+
+
 def test_a_host_that_becomes_too_slow_for_all_still_lets_the_duel_decide() -> None:
     result = tuned([100, 110], lambda config, visit: visit > 2)
     assert result.config["t"] == 100
