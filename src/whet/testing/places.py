@@ -17,7 +17,7 @@ PTX = b"""
 .target sm_70
 .address_size 64
 
-.visible .entry whet_places(.param .u64 target)
+.visible .entry places(.param .u64 target)
 {
     .reg .pred %again;
     .reg .b32 %block, %here;
@@ -46,7 +46,7 @@ class Places:
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
-        self._kernel = driver.function(driver.module(PTX), "whet_places")
+        self._kernel = driver.function(driver.module(PTX), "places")
         self.blocks = driver.attribute(MULTIPROCESSORS)
 
     def note(self, address: int, stream: int | None = None) -> None:

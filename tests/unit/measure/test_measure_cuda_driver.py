@@ -19,7 +19,7 @@ from whet.measure.gpu.clearing import (
 from whet.measure.gpu.driver import CudaError, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
 from whet.measure.gpu.ptx import CLEARING_PTX, PTX, code_ptx
-from whet.testing import fake_cuda
+from whet.testing import fake_cuda, places
 
 pytestmark = pytest.mark.skipif(
     fake_cuda.header_folder() is None, reason="needs Triton's cuda.h and a C compiler"
@@ -151,6 +151,13 @@ def test_a_flush_clears_data_and_code_or_moves(size, kernels, log):
     assert log().count("cuModuleLoadData ptx") == 3
 
 
+def test_a_grid_that_says_where_it_is_has_a_block_for_each_multiprocessor(driver, log, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "1")
+    noting = places.Places(driver)
+    noting.note(4096)
+    assert log()[-1] == f"cuLaunchKernel places {noting.blocks},1,1 1024 0 1000"
+
+
 def test_blocks_wait_wherever_the_place_has_to_move():
     threads = 2048  # that a multiprocessor holds; on some GPUs fewer
     assert threads < FLUSH_BLOCKS_EACH * FLUSH_THREADS
@@ -176,7 +183,9 @@ def compiled(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("ptx", [PTX, CLEARING_PTX], ids=["waiting", "clearing"])
+@pytest.mark.parametrize(
+    "ptx", [PTX, CLEARING_PTX, places.PTX], ids=["waiting", "clearing", "places"]
+)
 def test_the_timers_kernels_are_valid_for(ptx, architecture, compiled):
     compiled(ptx, architecture)
 
