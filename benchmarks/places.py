@@ -66,6 +66,7 @@ class Bench:
         self._events = [
             tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(BATCH)
         ]
+        self._gate = torch.cuda.Event()
         self._names: dict[tuple[int, ...], int] = {}
         self._random = random.Random(0)
         self.name = torch.cuda.get_device_name()
@@ -99,20 +100,26 @@ class Bench:
         return [self._names.setdefault(tuple(row), len(self._names)) for row in rows]
 
     def batch(self, launches: Sequence[Launch], before: Launch, note: bool) -> list[float]:
-        """Microseconds of each; the device sleeps while they are queued."""
-        cuda = self.torch.cuda
-        cuda.synchronize()
-        cuda._sleep(SLEEP_CYCLES)
+        """Microseconds of each; the device sleeps while they are queued, longer where it woke
+        before they were."""
+        cuda, cycles = self.torch.cuda, SLEEP_CYCLES
         pairs = self._events[: len(launches)]
-        for row, (launch, (start, end)) in enumerate(zip(launches, pairs, strict=True)):
-            before()
-            if note:
-                self.note(row)
-            start.record()
-            launch()
-            end.record()
-        cuda.synchronize()
-        return [1000 * start.elapsed_time(end) for start, end in pairs]
+        while True:
+            cuda.synchronize()
+            cuda._sleep(cycles)
+            self._gate.record()
+            for row, (launch, (start, end)) in enumerate(zip(launches, pairs, strict=True)):
+                before()
+                if note:
+                    self.note(row)
+                start.record()
+                launch()
+                end.record()
+            woke = self._gate.query()
+            cuda.synchronize()
+            if not woke:
+                return [1000 * start.elapsed_time(end) for start, end in pairs]
+            cycles *= 2
 
     def in_turn(
         self, launches: Mapping[int, Launch], before: Launch, rounds: int, note: bool = False

@@ -1,7 +1,7 @@
 """A timer that shares nothing with whet's: it judges what tuners pick.
 
     times = time_many({"a": launch_a, "b": launch_b}, samples=30)     # microseconds, by name
-    means = {name: middle_mean(taken) for name, taken in times.items()}
+    means = {name: trimmed_mean(taken) for name, taken in times.items()}
 
 A sleeping kernel holds the device while a batch is queued, and an event after it tells whether the
 device woke too early; such a batch is taken again with a longer sleep. Before each sample a buffer
@@ -40,7 +40,6 @@ WAKING_READS = 1000
 # What a reading has too much, on an H200 against a profiler: 2.0 to 2.5 µs. It hides part of the
 # difference between two short kernels, so ratios are also given with this taken off.
 EVENTS_US = 2.0
-
 
 # Of readings that come in order of size, at either end: where the host or the device hiccuped.
 TRIMMED = 0.1
@@ -151,7 +150,7 @@ def time_many(
     return times
 
 
-def middle_mean(times: Sequence[float]) -> float:
+def trimmed_mean(times: Sequence[float]) -> float:
     """The mean without the tenth at either end."""
     cut = int(TRIMMED * len(times))
     kept = sorted(times)[cut : len(times) - cut]

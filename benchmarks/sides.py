@@ -21,15 +21,12 @@ from typing import Any
 from cold import Notes
 from contest import CUT, USABLE, compile_cut, kinds_of
 from problems import Bound, Problem, problem, triton_config
-from referee import middle_mean, time_many
+from referee import time_many, trimmed_mean
 
 Payload = dict[str, Any]
 
-# After the exhaustive comparison the best few and the picks meet again, with samples that chose
-# nobody: the fastest of many medians is partly luck.
-
 # A launch among others varies by 3 or 4 %, so that 30 samples leave a config off by 0.7 %, and the
-# best of sixty is too good by more. So many further ones halve that. Where a fifth of a microsecond
+# best of sixty is partly luck. So many further ones halve that. Where a fifth of a microsecond
 # matters, so many others run between them that no multiprocessor still has their code.
 FINALISTS = 12
 MORE_SAMPLES = 120
@@ -367,7 +364,7 @@ def _judged(
 
 def centres_of(
     visits: Iterable[Mapping[str, Sequence[float]]],
-    centre: Callable[[Sequence[float]], Any] = middle_mean,
+    centre: Callable[[Sequence[float]], Any] = trimmed_mean,
 ) -> dict[str, Any]:
     """By config, over all visits that have it."""
     times: dict[str, list[float]] = {}

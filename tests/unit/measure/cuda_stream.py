@@ -27,6 +27,7 @@ class Stream:
         self.host_ns = host_ns
         self.flush_ns = flush_ns
         self.flushes: list[int] = []
+        self.moves = 0
         self.sleeps: list[float] = []
         self.most_queued = 0
         self.slowness = 1.0
@@ -74,6 +75,8 @@ class Stream:
         if size:
             self.flushes.append(size)
             self.queue(self.flush_ns)
+        else:
+            self.moves += 1
 
     def synchronize(self) -> None:
         self._now = max([self._now, *self._ends[-1:]])

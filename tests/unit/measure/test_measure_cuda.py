@@ -12,6 +12,7 @@ from cuda_stream import MS, US, Cached, Event, Hooked, Kernel, Stream
 from whet.core.timing import Quality
 from whet.measure import CudaTimer, Reading, Runnable, Timer, Warm
 from whet.measure.gpu.nvml import Health
+from whet.measure.gpu.probe import event_pair_ns
 from whet.measure.gpu.timer import (
     BATCH_NS,
     BATCH_SLEEP_NS,
@@ -299,6 +300,12 @@ def test_what_two_events_cost_is_found_out_and_taken_off() -> None:
     assert reading.samples == pytest.approx((5 * US,) * 5)
 
 
+def test_nothing_is_cleared_during_calibration() -> None:
+    stream = Stream()
+    event_pair_ns(stream)
+    assert (stream.flushes, stream.moves) == ([], 0)
+
+
 def test_calibration_happens_once() -> None:
     stream = Stream()
     timer = CudaTimer(stream)
@@ -379,6 +386,8 @@ def test_the_l2_stays_warm_when_asked_to() -> None:
     reading = read(timer_on(stream, l2_bytes=0), Cached(stream, 5 * US), 3)
     assert reading.l2 == "warm"
     assert reading.samples == pytest.approx((5 * US,) * 3)
+    launches = len(reading.samples) + 1  # and the warm-up
+    assert (stream.moves, stream.flushes) == (launches, [])
 
 
 @pytest.mark.parametrize(("asked", "read_bytes"), [(None, 1 << 20), (4096, 4096)])

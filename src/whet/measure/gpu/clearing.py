@@ -55,9 +55,8 @@ class Clearing:
         self._written = Parameters([word(target)])
 
     def reading(self, address: int, size: int) -> Parameters:
-        """Of a flush that reads `size` bytes from there on."""
-        loads = max(1, size // BYTES_A_LOAD)
-        return Parameters([word(address), word(loads), word(self._target)])
+        """Of a flush that reads `size` bytes from there on, and none beyond."""
+        return Parameters([word(address), word(size // BYTES_A_LOAD), word(self._target)])
 
     def clear(self, reading: Parameters, stream: int | None = None) -> None:
         """Data, code and place."""
