@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,3 +49,38 @@ def test_grids_begin_in_other_places_from_launch_to_launch(
         moved = places(torch, lambda: api.flush(size))
     assert api.fresh
     assert moved >= 4 * still
+
+
+FORBIDDEN = """
+import torch
+from whet.measure import CudaTimer
+from whet.measure.gpu.driver import CudaError, driver_on
+from whet.measure.gpu.ptx import PTX
+from whet.targets.triton.device import method
+
+torch.zeros(1, device="cuda")
+try:
+    driver_on(0).module(PTX)
+    print("compiled")
+except CudaError:
+    print("refused")
+timer, data = CudaTimer(device=0), torch.zeros(1 << 20, device="cuda")
+class Doubling:
+    def repeat(self, n):
+        for _ in range(n):
+            data.mul_(2)
+run = Doubling()
+reading = timer.measure(run, 3, timer.warm(run))
+print(reading.timer, timer.name, method(0, "cold", None, False).timer, reading.quality)
+"""
+
+
+def test_without_a_compiler_torch_clears_and_look_ups_expect_it(torch: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORBIDDEN],
+        env={**os.environ, "CUDA_DISABLE_PTX_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["refused", "cuda cuda cuda clean"], done.stderr

@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# The driver's, and that of its compiler.
+LIBRARIES = ("libcuda.so.1", "libnvidia-ptxjitcompiler.so.1")
+
 
 def header_folder() -> Path | None:
     """Where Triton keeps `cuda.h`; None without Triton or a C compiler."""
@@ -47,9 +50,14 @@ def in_place(library: Path) -> Iterator[None]:
 
     class Fake(real):  # type: ignore[misc, valid-type]
         def __init__(self, name: str | None, *rest: object, **options: object) -> None:
-            super().__init__(str(library) if name == "libcuda.so.1" else name, *rest, **options)
+            super().__init__(str(library) if name in LIBRARIES else name, *rest, **options)
 
-    cached = (cuda_driver.library, cuda_driver.driver_on, sharing._library)
+    cached = (
+        cuda_driver.library,
+        cuda_driver.driver_on,
+        cuda_driver.compiles_ptx,
+        sharing._library,
+    )
     ctypes.CDLL = Fake  # type: ignore[misc]
     for one in cached:
         one.cache_clear()

@@ -89,10 +89,20 @@ def test_nothing_is_compiled_before_the_first_flush(monkeypatch, log):
     assert log() == []
 
 
-def test_a_driver_that_compiles_nothing_leaves_it_to_torch(monkeypatch, log):
+def test_a_driver_that_may_not_compile_leaves_it_to_torch(monkeypatch, log):
+    monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", "1")
+    torch = Torch()
+    _, name = flushed(monkeypatch, torch)
+    assert name == "cuda"
+    assert torch.sums == 2
+    assert log() == []
+
+
+def test_a_driver_that_fails_to_compile_is_named_and_leaves_it_to_torch(monkeypatch, log):
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuModuleLoadDataEx")
     torch = Torch()
-    api, _ = flushed(monkeypatch, torch)
+    with pytest.warns(RuntimeWarning, match=r"do not load .*cuModuleLoadDataEx"):
+        api, _ = flushed(monkeypatch, torch)
     assert not api.fresh
     assert CudaTimer(api).name == "cuda"
     assert torch.sums == 2

@@ -10,6 +10,7 @@ Every call raises `CudaError` with the driver's own words where it fails.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
@@ -40,6 +41,10 @@ _OPTIMISATION_LEVEL = 7
 UNASKED_SHARED_BYTES = 48 << 10
 
 _BUS_ID_LENGTH = 32
+
+# What compiles PTX is a library of its own, which an image may lack, and which can be forbidden.
+_COMPILER = "libnvidia-ptxjitcompiler.so.1"
+_FORBIDDING = ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT")
 
 _address, _handle = POINTER(c_uint64), POINTER(c_void_p)
 
@@ -222,6 +227,18 @@ def library() -> Any:
     except (OSError, AttributeError) as error:
         raise CudaError(f"CUDA error: no driver that can be used ({error})") from None
     return found
+
+
+@cache
+def compiles_ptx() -> bool:
+    """Whether the driver can, found out without a call of it."""
+    if any(os.environ.get(name, "0") not in ("", "0") for name in _FORBIDDING):
+        return False
+    try:
+        ctypes.CDLL(_COMPILER)
+    except OSError:
+        return False
+    return True
 
 
 def word(value: int) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from whet.core.errors import UsageError
 from whet.measure.gpu.clearing import Clearing
-from whet.measure.gpu.driver import CudaError, Parameters, driver_on
+from whet.measure.gpu.driver import CudaError, Parameters, compiles_ptx, driver_on
 from whet.measure.gpu.nvml import Health, Nvml
 from whet.measure.timer import Runnable
 
@@ -85,8 +86,9 @@ class TorchCuda:
         properties = self._cuda.get_device_properties(self._device)
         self.l2_bytes = int(getattr(properties, "L2_cache_size", 0))
         self.clock_khz = _sleep_clock_khz(properties)
-        self.fresh = not self._torch.version.hip
-        self._nvml = Nvml.find(_bus_id(properties)) if self.fresh else None
+        nvidia = not self._torch.version.hip
+        self.fresh = nvidia and compiles_ptx()
+        self._nvml = Nvml.find(_bus_id(properties)) if nvidia else None
         self._stream: Any = None
         self._buffers: dict[int, tuple[Any, Any]] = {}
         self._clearing: Clearing | None = None
@@ -159,8 +161,15 @@ class TorchCuda:
             if self._clearing is None:
                 self._target = total
                 self._clearing = Clearing(driver_on(self._device), total.data_ptr())
-        except CudaError:  # a driver without a compiler
+        except CudaError as error:
             self.fresh = False
+            warnings.warn(
+                f"torch clears the L2 instead of whet's own kernels, which do not load ({error}): "
+                "timings are named 'cuda', and a process that expects 'cuda+fresh' does not use "
+                "them; CUDA_DISABLE_PTX_JIT=1 makes all expect the same",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return
         if size:
             self._readings[size] = self._clearing.reading(read.data_ptr(), size)

@@ -37,10 +37,13 @@ def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
 
 def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     """How `timer` would measure, without making one: that talks to the driver."""
+    from whet.measure.gpu.driver import compiles_ptx
+
     here = describe(index)
     whole = here.limits.l2_bytes or 0
     cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
-    return Method.on_gpu(cleared, whole, fresh=here.vendor == "nvidia", graph=graph)
+    fresh = here.vendor == "nvidia" and compiles_ptx()
+    return Method.on_gpu(cleared, whole, fresh=fresh, graph=graph)
 
 
 def count() -> int:

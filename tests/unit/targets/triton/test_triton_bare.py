@@ -386,6 +386,13 @@ def test_nothing_heavy_is_imported(driver):
     assert "whet.engine" not in imported
 
 
+@pytest.fixture
+def compiler(library):
+    """The driver's, in this process."""
+    with fake_cuda.in_place(library):
+        yield
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -399,7 +406,7 @@ def test_nothing_heavy_is_imported(driver):
         ({"configs": [triton.Config({"BLOCK": 512}, num_ctas=2)]}, False),
     ],
 )
-def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, options, expected):
+def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, compiler, options, expected):
     own = {name: value for name, value in options.items() if name != "check"}
     kernel = copying(512, **own)
     del kernel.whet_timer
@@ -410,7 +417,7 @@ def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, options, e
     assert plain.is_plain(call, kernel.configs, cargo) is expected
 
 
-def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver):
+def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver, compiler):
     kernel = copying(512)
     del kernel.whet_timer
     call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
@@ -420,3 +427,16 @@ def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver):
     assert plain.is_plain(call, kernel.configs, empty)
     for odd in ((1, 2), Wrapped(object, cargo.args[0])):
         assert not plain.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
+
+
+def test_no_call_is_plain_where_the_driver_may_not_compile(driver, library, monkeypatch):
+    """The process that measures plain calls has nothing but the driver to make its own kernels."""
+    kernel = copying(512)
+    del kernel.whet_timer
+    call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
+    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
+    empty = replace(cargo, freight=replace(cargo.freight, blocks=()))
+    for forbidden in ("0", "1"):
+        monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", forbidden)
+        with fake_cuda.in_place(library):
+            assert plain.is_plain(call, kernel.configs, empty) is (forbidden == "0")

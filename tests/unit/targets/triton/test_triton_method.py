@@ -4,12 +4,16 @@ import pytest
 
 from whet.core.device import Device, Limits
 from whet.core.timing import Method
+from whet.measure.gpu import driver
 from whet.targets.triton import device
 
 
-def a_device_of_one_mebibyte(monkeypatch: pytest.MonkeyPatch, vendor: str) -> None:
+def a_device_of_one_mebibyte(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, compiles: bool = True
+) -> None:
     found = Device("Test GPU", vendor, "90", "13.0", Limits(l2_bytes=1 << 20))
     monkeypatch.setattr(device, "describe", lambda index: found)
+    monkeypatch.setattr(driver, "compiles_ptx", lambda: compiles)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,10 @@ def test_what_is_cleared_decides_what_timings_are_compared_with(
     assert (graph != method, graph.l2) == (True, method.l2)
 
 
-def test_where_torch_clears_no_launch_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    a_device_of_one_mebibyte(monkeypatch, "amd")
+@pytest.mark.parametrize(("vendor", "compiles"), [("amd", True), ("nvidia", False)])
+def test_where_torch_clears_no_launch_is_fresh(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, compiles: bool
+) -> None:
+    a_device_of_one_mebibyte(monkeypatch, vendor, compiles)
     assert device.method(0, "cold", None, graph=False) == Method("cuda", "cold")
     assert device.method(0, "cold", None, graph=True) == Method("cuda-graph", "cold")

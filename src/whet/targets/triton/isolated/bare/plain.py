@@ -12,6 +12,7 @@ from typing import Any
 
 from whet.engine.settings import resolve_settings
 from whet.measure import CudaTimer, RemoteBench
+from whet.measure.gpu.driver import compiles_ptx
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated.bare.cargo import BareCargo, BareLaunch
 from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
@@ -64,9 +65,11 @@ def is_plain(call: Call, configs: Iterable[Any], cargo: Cargo) -> bool:
     values = (*cargo.args, *cargo.keywords.values())
     if any(isinstance(value, tuple | Wrapped) for value in values):
         return False
-    return _on_cuda() and {block.device for block in cargo.freight.blocks} <= {
-        f"cuda:{cargo.device}"
-    }
+    return (
+        _on_cuda()
+        and compiles_ptx()
+        and {block.device for block in cargo.freight.blocks} <= {f"cuda:{cargo.device}"}
+    )
 
 
 def bare_bench(cargo: Cargo) -> RemoteBench:
