@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from whet.workers.stages import stage
@@ -42,7 +43,7 @@ UNASKED_SHARED_BYTES = 48 << 10
 
 _BUS_ID_LENGTH = 32
 
-# What compiles PTX is a library of its own, which an image may lack, and which can be forbidden.
+# What compiles PTX is a library of its own, which an image may lack, and a user may forbid it.
 _COMPILER = "libnvidia-ptxjitcompiler.so.1"
 _FORBIDDING = ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT")
 
@@ -231,14 +232,26 @@ def library() -> Any:
 
 @cache
 def compiles_ptx() -> bool:
-    """Whether the driver can, found out without a call of it."""
+    """Whether the driver can and may, found out without a call of it and, as a rule, without
+    loading the compiler, which takes 25 ms: look-ups ask, too."""
     if any(os.environ.get(name, "0") not in ("", "0") for name in _FORBIDDING):
         return False
+    if any((folder / _COMPILER).exists() for folder in _folders_of("libcuda.so")):
+        return True
     try:
         ctypes.CDLL(_COMPILER)
     except OSError:
         return False
     return True
+
+
+def _folders_of(name: str) -> set[Path]:
+    """Where libraries lie that this process has loaded."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    return {Path(line[line.index("/") :]).parent for line in lines if f"/{name}" in line}
 
 
 def word(value: int) -> bytes:
