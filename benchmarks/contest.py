@@ -244,9 +244,9 @@ def judged_elsewhere(
 def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
     """How near the picks come to the best of all, by size: the best's mean time / the pick's.
 
-    `by_medians` is the same of medians. `net` has the events' own time taken off both. `rematch`
-    compares the config that the exhaustive samples call best with the pick by the later samples,
-    which chose neither.
+    `by_medians` is the same of medians, `by_first` of the first samples alone. `net` has the
+    events' own time taken off both. `rematch` compares the config that the exhaustive samples call
+    best with the pick by the later samples, which chose neither.
     """
     rows = []
     for row in judged:
@@ -264,6 +264,7 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
                 "pick": pick,
                 "share": means[best] / means[str(pick)],
                 "by_medians": min(medians.values()) / medians[str(pick)],
+                "by_first": first[foremost] / first[str(pick)],
                 "net": _net(means[best]) / _net(means[str(pick)]),
                 "rematch": again[foremost] / again[str(pick)],
             }
@@ -279,6 +280,8 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
         "worst_size": worst["size"],
         "medians_geometric_mean": geometric_mean([row["by_medians"] for row in rows]),
         "medians_worst": min(row["by_medians"] for row in rows),
+        "first_geometric_mean": geometric_mean([row["by_first"] for row in rows]),
+        "first_worst": min(row["by_first"] for row in rows),
         "net_geometric_mean": geometric_mean([row["net"] for row in rows]),
         "net_worst": min(row["net"] for row in rows),
         "rematch_geometric_mean": geometric_mean(rematches),
@@ -289,13 +292,25 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
 
 
 def _against_itself(judged: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the fastest config by half of the referee's visits is worth by the other half: a pick
-    that is as good as an exhaustive search can make it would get as much."""
-    shares = []
+    """What the fastest config by half of the referee's later visits is worth by the other half, and
+    the fastest by its first samples by the later ones: a pick that is as good as an exhaustive
+    search can make it would get as much."""
+    halves, foremost = [], []
     for row in judged:
         for one, other in itertools.permutations(row["halves_us"]):
-            shares.append(min(other.values()) / other[min(one, key=one.__getitem__)])
-    return {"itself_geometric_mean": geometric_mean(shares), "itself_worst": min(shares)}
+            halves.append(_worth(one, other))
+        foremost.append(_worth(row["first_us"], row["rematch_us"]))
+    return {
+        "itself_geometric_mean": geometric_mean(halves),
+        "itself_worst": min(halves),
+        "foremost_geometric_mean": geometric_mean(foremost),
+        "foremost_worst": min(foremost),
+    }
+
+
+def _worth(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Of the fastest by one, by the other."""
+    return min(other.values()) / other[min(one, key=one.__getitem__)]
 
 
 def _net(reading_us: float) -> float:

@@ -233,7 +233,9 @@ def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
             f"           by medians {_pair(found, 'medians')}, net of the events "
             f"{_pair(found, 'net')}, by the later samples {_pair(found, 'rematch')}\n"
             f"           the referee's own best by half of its visits, judged by the others: "
-            f"{_pair(found, 'itself')}"
+            f"{_pair(found, 'itself')}\n"
+            f"           by its first samples alone: whet {_pair(found, 'first')}; the best by "
+            f"those, judged by the later ones: {_pair(found, 'foremost')}"
         )
         if name == "whet":
             good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST
