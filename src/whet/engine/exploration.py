@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Hashable, Sequence
 
 from whet.build import BuildResult, cut_for
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, HostFailure
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.expectation import Expectation
@@ -72,7 +72,11 @@ class Exploration:
         while True:
             self._top_up()
             self._put_in_order()
-            self._collect(block=not self._may_measure)
+            try:
+                self._collect(block=not self._may_measure)
+            except HostFailure:
+                self._look_at_the_rest()
+                raise
             if self._b.seconds_left <= self._reserve_s:
                 self._cut_short = True
                 self._b.builder.cancel_all()
@@ -164,6 +168,14 @@ class Exploration:
             except ConfigFailure as failure:
                 failed.append((self._b.candidates[result.config.id], failure))
         self._fail(failed)
+
+    def _look_at_the_rest(self) -> None:
+        """Nothing more can be built; the best may be among what is."""
+        self._b.builder.cancel_all()
+        while self._built and self._b.seconds_left > self._reserve_s:
+            candidates = self._distinct(self._next())
+            if candidates:
+                self._look_at(candidates)
 
     def _push(self, candidate: Candidate) -> None:
         if candidate.id in self._suspects:

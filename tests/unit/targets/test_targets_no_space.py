@@ -20,6 +20,7 @@ from whet.measure import CpuTimer, LocalBench
 from whet.store import MemoryStore
 from whet.targets.native.loader import NativeLoader
 from whet.targets.native.target import NativeTarget
+from whet.testing.fake_target import FakeTarget
 
 SOURCE = """
 void add(float *x, int n)
@@ -86,6 +87,32 @@ def test_a_tuning_that_ends_has_its_best_so_far() -> None:
     assert result is not None
     assert result.interrupted
     assert result.config in (Config(n=9), Config(n=5))
+
+
+class HalfBuilt(FakeTarget):
+    """There is space for all builds but the last."""
+
+    def job(self, config: Config) -> Job | None:
+        return Job(no_space) if config["n"] == 4 else super().job(config)
+
+
+@pytest.mark.parametrize("shares_host", [True, False])
+def test_what_was_built_when_space_ran_out_is_measured(shares_host: bool) -> None:
+    """Also where measuring waits until nothing is being built."""
+    times = {1: 3e6, 2: 2e6, 3: 1e6, 4: 1.0}
+    target = HalfBuilt(
+        {"n": list(times)},
+        lambda config: times[int(config["n"])],
+        building=True,
+        shares_host=shares_host,
+    )
+    store = MemoryStore()
+    with pytest.raises(whet.HostLostError, match=r"\[n=4\] could not be built") as caught:
+        whet.tune(target, store=store, search="grid", settings=Settings(jobs=1))
+    assert caught.value.result is not None
+    assert caught.value.result.config == Config(n=3)
+    known = {trial.config["n"] for trial in store.trials(target.workload().id)}
+    assert known == {1, 2, 3}
 
 
 def test_builds_that_had_found_space_are_still_handed_out() -> None:
