@@ -244,7 +244,7 @@ def judged_elsewhere(
 def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> dict[str, Any] | None:
     """How near the picks come to the best of all, by size: the best's mean time / the pick's.
 
-    `by_medians` is the same of medians, `by_first` of the first samples alone. `net` has the
+    `medians` is the same of medians, `first` and `later` of those samples alone. `net` has the
     events' own time taken off both. `rematch` compares the config that the exhaustive samples call
     best with the pick by the later samples, which chose neither.
     """
@@ -263,8 +263,9 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
                 "best": int(best),
                 "pick": pick,
                 "share": means[best] / means[str(pick)],
-                "by_medians": min(medians.values()) / medians[str(pick)],
-                "by_first": first[foremost] / first[str(pick)],
+                "medians": min(medians.values()) / medians[str(pick)],
+                "first": first[foremost] / first[str(pick)],
+                "later": min(again.values()) / again[str(pick)],
                 "net": _net(means[best]) / _net(means[str(pick)]),
                 "rematch": again[foremost] / again[str(pick)],
             }
@@ -272,20 +273,19 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
     if not rows:
         return None
     worst = min(rows, key=lambda row: row["share"])
-    rematches = [row["rematch"] for row in rows]
+    otherwise: dict[str, float] = {}
+    for name in ("medians", "first", "later", "net", "rematch"):
+        shares = [row[name] for row in rows]
+        otherwise |= {
+            f"{name}_geometric_mean": geometric_mean(shares),
+            f"{name}_worst": min(shares),
+        }
     return {
         "sizes": len(rows),
         "geometric_mean": geometric_mean([row["share"] for row in rows]),
         "worst": worst["share"],
         "worst_size": worst["size"],
-        "medians_geometric_mean": geometric_mean([row["by_medians"] for row in rows]),
-        "medians_worst": min(row["by_medians"] for row in rows),
-        "first_geometric_mean": geometric_mean([row["by_first"] for row in rows]),
-        "first_worst": min(row["by_first"] for row in rows),
-        "net_geometric_mean": geometric_mean([row["net"] for row in rows]),
-        "net_worst": min(row["net"] for row in rows),
-        "rematch_geometric_mean": geometric_mean(rematches),
-        "rematch_worst": min(rematches),
+        **otherwise,
         **_against_itself(judged),
         "rows": rows,
     }
@@ -293,18 +293,18 @@ def quality(judged: Sequence[Mapping[str, Any]], picks: Mapping[int, int]) -> di
 
 def _against_itself(judged: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """What the fastest config by half of the referee's later visits is worth by the other half, and
-    the fastest by its first samples by the later ones: a pick that is as good as an exhaustive
-    search can make it would get as much."""
-    halves, foremost = [], []
+    the fastest by all later ones by the first samples alone: a pick that is as good as an
+    exhaustive search can make it would get as much."""
+    halves, ideal = [], []
     for row in judged:
         for one, other in itertools.permutations(row["halves_us"]):
             halves.append(_worth(one, other))
-        foremost.append(_worth(row["first_us"], row["rematch_us"]))
+        ideal.append(_worth(row["rematch_us"], row["first_us"]))
     return {
         "itself_geometric_mean": geometric_mean(halves),
         "itself_worst": min(halves),
-        "foremost_geometric_mean": geometric_mean(foremost),
-        "foremost_worst": min(foremost),
+        "ideal_geometric_mean": geometric_mean(ideal),
+        "ideal_worst": min(ideal),
     }
 
 

@@ -8,9 +8,9 @@ time it is given: compiles of at least 40 configs that fit, a few of the others,
 at 4 sizes; the rest of it is worked out and marked, and whet tunes what stock finished once more,
 cold, for a ratio without extrapolation. With `--stock-jobs` the compiles that are left run several
 at once, and their times are put right by what that costs. `--referee` times every usable config at
-every size, 30 samples each, with a timer that uses nothing of whet, in the process that tuned:
-where tensors lie in memory changes the order of close configs by several percent. `--elsewhere`
-does so in a new process as well.
+every size, 30 samples each and 120 more of the best dozen, with a timer that uses nothing of whet,
+in the process that tuned: where tensors lie in memory changes the order of close configs by several
+percent. `--elsewhere` does so in a new process as well.
 """
 
 from __future__ import annotations
@@ -231,11 +231,12 @@ def _print_referee(judged: Mapping[str, Any], where: str, racing: Any) -> bool:
             f"{100 * found['worst']:.1f} % at {size_text(PAPER_SIZES[found['worst_size']])}   "
             f"({found['sizes']} sizes)\n"
             f"           by medians {_pair(found, 'medians')}, net of the events "
-            f"{_pair(found, 'net')}, by the later samples {_pair(found, 'rematch')}\n"
-            f"           the referee's own best by half of its visits, judged by the others: "
-            f"{_pair(found, 'itself')}\n"
-            f"           by its first samples alone: whet {_pair(found, 'first')}; the best by "
-            f"those, judged by the later ones: {_pair(found, 'foremost')}"
+            f"{_pair(found, 'net')}, against the first samples' best by the later ones "
+            f"{_pair(found, 'rematch')}\n"
+            f"           by the later samples alone {_pair(found, 'later')}; the referee's own "
+            f"best by half of these visits, judged by the others: {_pair(found, 'itself')}\n"
+            f"           by the first samples alone {_pair(found, 'first')}; what the later ones "
+            f"call best: {_pair(found, 'ideal')}"
         )
         if name == "whet":
             good &= found["geometric_mean"] >= WANTED_MEAN and found["worst"] >= WANTED_WORST

@@ -8,6 +8,7 @@ import pytest
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, failures
+from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.clearing import (
     CODE_BYTES,
     CODE_WARPS,
@@ -67,6 +68,30 @@ def test_an_illegal_access_is_known_when_it_is_waited_for(log, monkeypatch, tmp_
         with pytest.raises(CudaError, match="illegal memory access") as caught:
             driver.synchronize()
         assert failures.from_exception(caught.value).spoils
+
+
+@pytest.fixture
+def no_library(monkeypatch):
+    def load(name, *rest, **options):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    cuda_driver.compiles_ptx.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    yield
+    cuda_driver.compiles_ptx.cache_clear()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_compiler_is_found_beside_the_driver(no_library, monkeypatch, tmp_path, there):
+    if there:
+        (tmp_path / "libnvidia-ptxjitcompiler.so.1").touch()
+    monkeypatch.setattr(cuda_driver, "_folders_of", lambda name: {tmp_path})
+    assert cuda_driver.compiles_ptx() is there
+
+
+def test_where_the_driver_lies_is_known_once_it_is_loaded(log, library):
+    driver_on(0)
+    assert library.parent in cuda_driver._folders_of("libcuda.so")
 
 
 def test_without_a_driver_it_says_so(monkeypatch, log):
