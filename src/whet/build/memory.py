@@ -21,7 +21,7 @@ CAPACITY = 8192
 
 def outgrown(limit: Limit, now: float | None) -> bool:
     """True where `now` is so much higher that what failed under `limit` deserves another try."""
-    return now is None or now > limit.value * RISE
+    return now is None or now > limit.ceiling * RISE
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from whet.engine.accounts.savings import SAMPLES_EACH
 _WALL_NAMES = {
     "measure": "measuring",
     "load": "loading",
+    "first_call": "first calls",
     "check": "checking",
     "search": "searching",
     "waiting": "waiting for builds",
@@ -33,11 +34,20 @@ _WALL_NAMES = {
 _WORK_NAMES = {
     "build": "building",
     "load": "loading",
+    "first_call": "first calls",
     "check": "checking",
     "warmup": "warming up",
     "measure": "measuring",
     "search": "searching",
 }
+_CONFIG_COLUMNS = (
+    Column("build", align="right"),
+    Column("mostly"),
+    Column("first call", align="right"),
+    Column("measure", align="right"),
+    Column("status"),
+    Column("config", flexible=True),
+)
 _MARGIN = 15
 
 
@@ -172,28 +182,27 @@ def _configs(account: Account, shown: int, width: int) -> list[str]:
     listed = account.configs[: shown or None]
     if not listed:
         return ["configs: none was tried"]
-    layout = [
-        Column("build", align="right"),
-        Column("mostly"),
-        Column("measure", align="right"),
-        Column("status"),
-        Column("config", flexible=True),
-    ]
     title, names = _config_names([cost.config for cost in listed], width)
-    rows = [
-        (
-            seconds_text(cost.build_s) if cost.build_s else "–",
-            f"{cost.stage} {_percent(cost.stage_s, cost.build_s, 0)}" if cost.stage else "–",
-            seconds_text(cost.measure_s) if cost.measure_s else "–",
-            next(iter(cost.statuses)) if len(cost.statuses) == 1 else "various",
-            name,
-        )
+    cells = [
+        {
+            "build": seconds_text(cost.build_s) if cost.build_s else "–",
+            "mostly": f"{cost.stage} {_percent(cost.stage_s, cost.build_s, 0)}"
+            if cost.stage
+            else "–",
+            "first call": seconds_text(cost.first_call_s) if cost.first_call_s else "–",
+            "measure": seconds_text(cost.measure_s) if cost.measure_s else "–",
+            "status": next(iter(cost.statuses)) if len(cost.statuses) == 1 else "various",
+            "config": name,
+        }
         for cost, name in zip(listed, names, strict=True)
     ]
+    # A callable is not built, and a kernel that is built has no first call of its own.
+    told = [column for column in _CONFIG_COLUMNS if any(row[column.title] != "–" for row in cells)]
+    rows = [tuple(row[column.title] for column in told) for row in cells]
     more = len(account.configs) - len(listed)
     rest = sum(cost.total_s for cost in account.configs[len(listed) :])
     tail = [f"and {count_text(more, 'more config')} for {seconds_text(rest)} (--top 0)"]
-    lines = table(layout, rows, width) + (tail if more else [])
+    lines = table(told, rows, width) + (tail if more else [])
     return [*wrap(title, width, indent=2), *lines]
 
 

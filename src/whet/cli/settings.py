@@ -23,6 +23,8 @@ What they mean:
                  genetic, evolution, gp, tpe, forest or evolve-model
   build_limit    how long one build may take
   run_limit      how long one config may run
+  first_call_limit how long the first call of a callable may take, which
+                 may compile; run_limit, if that is set and this is not
   memory         how much of the machine's memory a config may take
   device_memory  how much of a GPU's memory tuning may take for itself
   l2             a GPU's L2 cache before each timed launch: cold or warm
@@ -87,6 +89,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "search": (settings.search, settings.search),
         "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
         "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
+        "first_call_limit": (settings.first_call_s, f"{settings.first_call_s:g} s"),
         "memory": (memory, free if memory is None else bytes_text(memory)),
         "device_memory": (on_device, free if on_device is None else bytes_text(on_device)),
         "l2": (settings.l2, settings.l2),

@@ -26,7 +26,7 @@ from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
 
-_PHASE_NAMES = {"waiting": "waiting for builds", "idle": "overhead"}
+_PHASE_NAMES = {"first_call": "first calls", "waiting": "waiting for builds", "idle": "overhead"}
 _EQUALS_SHOWN = 3
 _FAILURES_SHOWN = 5
 

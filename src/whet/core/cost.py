@@ -9,19 +9,28 @@ from typing import Any, Literal
 from whet.core.decoding import numbers
 from whet.core.frozen import FrozenMap
 
-WallPhase = Literal["measure", "load", "check", "search", "waiting", "idle"]
+WallPhase = Literal["measure", "load", "first_call", "check", "search", "waiting", "idle"]
 
 # Highest first: when several things go on at once, the instant belongs to the first of these.
-WALL_PHASES: tuple[WallPhase, ...] = ("measure", "load", "check", "search", "waiting", "idle")
+WALL_PHASES: tuple[WallPhase, ...] = (
+    "measure",
+    "load",
+    "first_call",
+    "check",
+    "search",
+    "waiting",
+    "idle",
+)
 
 
 @dataclass(frozen=True)
 class Cost:
     """Two ledgers of seconds.
 
-    `work` adds up what every process spent, by phase (`build`, `load`, `warmup`, `measure`,
-    `check`, `search`) and, after a dot, by stage of it (`build.compile`); a stage is part of its
-    phase. `wall` gives each instant of the run to one phase, so it sums to the run's length.
+    `work` adds up what every process spent, by phase (`build`, `load`, `first_call`, `warmup`,
+    `measure`, `check`, `search`) and, after a dot, by stage of it (`build.compile`); a stage is
+    part of its phase. `wall` gives each instant of the run to one phase, so it sums to the run's
+    length.
     """
 
     work: FrozenMap[float] = field(default_factory=FrozenMap)

@@ -227,7 +227,8 @@ class Exploration:
         """The next to look at: one, or of very short kernels as many as a moment allows."""
         quickest = self._b.quickest_look_s
         many = 1 if quickest is None else int(MOMENT_S / quickest)
-        if self._b.seconds_left < 10.0:  # then every look is watched by the clock
+        slow_to_begin = self._b.longest_first_call_s > MOMENT_S
+        if slow_to_begin or self._b.seconds_left < 10.0:  # then every look is watched by the clock
             many = 1
         return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
 

@@ -17,6 +17,10 @@ from whet.store import Store
 # Spaces up to this size are compared config by config; larger ones by their identity.
 SMALL = 20_000
 
+# Whet 0.1 cut first calls by what other configs needed, and wrote down the limit that was set. Who
+# was cut so may be the best.
+CUT_BY_0_1 = "while the quickest config needed"
+
 # Workloads of the same kernel on other keys that are looked at, the most recent first.
 RELATIVES = 3
 
@@ -104,4 +108,8 @@ def _comparable(trial: Trial, method: Method | None) -> bool:
 
 
 def _worth_retrying(trial: Trial, limits: dict[LimitKind, float | None]) -> bool:
-    return trial.limit is not None and outgrown(trial.limit, limits.get(trial.limit.kind))
+    limit = trial.limit
+    if limit is None:
+        return False
+    wronged = limit.configured is None and CUT_BY_0_1 in trial.error
+    return wronged or outgrown(limit, limits.get(limit.kind))

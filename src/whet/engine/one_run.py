@@ -41,7 +41,7 @@ from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
-from whet.engine.workbench import Workbench
+from whet.engine.workbench import LEAST_S, Workbench
 from whet.search import Strategy
 from whet.store import Store
 from whet.workers import no_forks
@@ -146,6 +146,7 @@ class OneRun:
         limits: dict[LimitKind, float | None] = {
             "build_s": self.settings.build_limit_s,
             "run_s": self.settings.run_limit_s,
+            "first_call_s": self.settings.first_call_s,
             "memory_bytes": self._memory,
         }
         return Knowledge.recall(
@@ -180,6 +181,7 @@ class OneRun:
                 self._memory,
                 self.settings.isolate or bool(self._aftermath.open),
                 self.settings.device_memory_bytes,
+                self._first_call_s,
             )
             method = self.target.method
             bench = stack.enter_context(closing(self.target.bench(limits)))
@@ -202,6 +204,7 @@ class OneRun:
                 watch=self._watch,
                 build_limit_s=self.settings.build_limit_s,
                 run_limit_s=self.settings.run_limit_s,
+                first_call_limit_s=self.settings.first_call_s,
                 jobs=self.settings.jobs,
                 budget=self._budget,
             )
@@ -237,6 +240,11 @@ class OneRun:
         seconds = self._budget.seconds
         return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
 
+    def _first_call_s(self) -> float:
+        seconds, limit = self._budget.seconds, self.settings.first_call_s
+        left = limit if seconds is None else seconds - self.ledger.elapsed
+        return min(limit, max(LEAST_S, left))
+
     def _admit_incumbents(self) -> None:
         for trial in self.known.incumbents:
             candidate = Candidate(
@@ -246,6 +254,7 @@ class OneRun:
             comparable = trial.timing is not None and not trial.timing.host_bound
             samples = trial.timing.samples if trial.timing and comparable else ()
             self.recorder.consider_best(trial)
+            self._bench.expect_looks_like(trial.cost)
             self._bench.put_out(
                 self._bench.race.enter(candidate.id, candidate.order, prior=samples)
             )

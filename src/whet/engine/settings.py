@@ -21,6 +21,9 @@ SourceKind = Literal["flag", "environment", "file", "default"]
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
+RUN_LIMIT_S = 30.0
+FIRST_CALL_S = 120.0
+
 # Variables of ours that choose where or how settings are read, and are none themselves.
 _NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
 
@@ -45,7 +48,8 @@ class Settings:
     `idle_share` is how much of calls' time their refinement may take, where that was asked for.
     `isolate` measures in a process of its own what would else be measured in this one. `wedge_s` is
     how long nothing may happen, beyond what is under way may take, before a run says where it is
-    stuck; None never minds.
+    stuck; None never minds. `run_limit_s` is for what comes after a config's first call, and
+    `first_call_limit_s` for that; None is as `first_call_s` says.
     """
 
     store: str | None = None
@@ -55,7 +59,8 @@ class Settings:
     jobs: int = field(default_factory=usable_cores)
     search: str = "auto"
     build_limit_s: float = 60.0
-    run_limit_s: float = 30.0
+    run_limit_s: float = RUN_LIMIT_S
+    first_call_limit_s: float | None = None
     memory_bytes: int | None = None
     device_memory_bytes: int | None = None
     l2: Literal["cold", "warm"] = "cold"
@@ -70,6 +75,13 @@ class Settings:
     idle_share: float = 0.02
     isolate: bool = False
     wedge_s: float | None = 300.0
+
+    @property
+    def first_call_s(self) -> float:
+        """Who sets a limit for runs means the first call, too. Otherwise it may take what a
+        compiler of whole models needs."""
+        run_limit_is_set = self.run_limit_s != RUN_LIMIT_S
+        return self.first_call_limit_s or (self.run_limit_s if run_limit_is_set else FIRST_CALL_S)
 
 
 @dataclass(frozen=True)
@@ -194,6 +206,7 @@ _TABLE: dict[str, _Setting] = {
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
+    "first_call_limit": _Setting("first_call_limit_s", _seconds, "a time, such as 30s or 2m"),
     "memory": _Setting("memory_bytes", _size(1), "a size, such as 512M or 8G, or none"),
     "device_memory": _Setting(
         "device_memory_bytes", _size(0), "a size, such as 512M or 8G, or none"
@@ -230,6 +243,8 @@ def resolve_settings(
     given.update(_from_environment(environ))
     given.update(_from_flags(flags or {}))
     values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
+    if "run_limit_s" in values:
+        values.setdefault("first_call_limit_s", values["run_limit_s"])
     sources = {name: given[name][1] if name in given else Source("default") for name in _TABLE}
     return ResolvedSettings(Settings(**values), FrozenMap(sources), _notes(environ))
 

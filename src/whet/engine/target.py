@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class BenchLimits:
     """What a measuring process may use; None is no limit of ours. `device_bytes` is for what the
-    tuning itself allocates on a device, beside what the kernels need.
+    tuning itself allocates on a device, beside what the kernels need. `first_call_s` is asked, at
+    each call, how long a config's first one may take: that depends on what is left of the budget.
 
     `isolate` asks for a bench in a process of its own, from a target that would measure in this
     one. A target that cannot do so gives the bench it has, whose `in_process` tells.
@@ -27,6 +28,7 @@ class BenchLimits:
     memory_bytes: int | None = None
     isolate: bool = False
     device_bytes: int | None = None
+    first_call_s: Callable[[], float] | None = field(default=None, compare=False)
 
 
 @runtime_checkable

@@ -35,6 +35,9 @@ HOPELESS = "its warm-up alone was too slow, so it was not sampled"
 LOOK_SLACK_S = 5.0
 LOOK_FACTOR = 50.0
 
+# However little is left of the budget, what has begun gets this long.
+LEAST_S = 0.5
+
 # How often a reading of the other kind than the rest is taken before its config is out.
 TRIES = 3
 
@@ -66,10 +69,12 @@ class Workbench:
     watch: Watch
     build_limit_s: float
     run_limit_s: float
+    first_call_limit_s: float
     jobs: int
     budget: Budget
     candidates: dict[str, Candidate] = field(default_factory=dict)
     quickest_look_s: float | None = None
+    longest_first_call_s: float = 0.0
     host_bound: bool = False
 
     @property
@@ -80,8 +85,9 @@ class Workbench:
 
     @property
     def look_limit_s(self) -> float:
-        """How long a first look may take: a config that needs many times what a good one needs
-        has lost already, so a hang costs seconds even under a generous limit."""
+        """How long a first look may take after its config's first call: one that needs many times
+        what a good one needs has lost already, so a hang costs seconds even under a generous
+        limit."""
         limit = self.run_limit_s
         if self.quickest_look_s is not None:
             limit = min(limit, LOOK_SLACK_S + LOOK_FACTOR * self.quickest_look_s)
@@ -123,7 +129,7 @@ class Workbench:
         """Loads, checks and warms a config and takes its first samples."""
         self.recorder.emit(MeasureStarted(candidate.config))
         limit = self.look_limit_s
-        allowed = min(limit, max(0.5, self.seconds_left))
+        allowed = min(limit, max(LEAST_S, self.seconds_left))
         start = time.perf_counter()
         with self._visit("look", [candidate]) as parts:
             try:
@@ -135,11 +141,12 @@ class Workbench:
                     hopeless=self._hopeless,
                 )
             except ConfigFailure as failure:
-                parts["measure"] = time.perf_counter() - start
-                candidate.cost += Cost.of(measure=parts["measure"])
+                phase = "first_call" if _in_first_call(failure) else "measure"
+                parts[phase] = time.perf_counter() - start
+                candidate.cost += Cost(FrozenMap(parts))
                 if failure.status is not Status.RUN_TIMEOUT:
                     raise
-                if allowed < limit:
+                if self._cut_by_budget(failure, allowed < limit):
                     raise OutOfTime from None
                 raise self._cut(failure, limit) from None
             parts.update(look.seconds)
@@ -169,12 +176,22 @@ class Workbench:
         return failures
 
     def _looked(self, candidate: Candidate, look: FirstLook, took: float) -> None:
+        first_call_s = look.seconds.get("first_call", 0.0)
+        self.longest_first_call_s = max(self.longest_first_call_s, first_call_s)
+        took = max(0.0, took - first_call_s)
         self.quickest_look_s = min(took, self.quickest_look_s or took)
         candidate.cost += Cost(look.seconds)
         candidate.timing = look.reading.timing()
         candidate.hopeless = look.hopeless
         candidate.facts = FrozenMap({**candidate.facts, **look.facts})
         self._heed(look.reading)
+
+    def expect_looks_like(self, stored: Cost) -> None:
+        """A first look took no longer than all that was ever measured of a config, so that a hang
+        is cut even where nothing has been looked at yet in this run."""
+        took = sum(stored.work.get(phase, 0.0) for phase in ("load", "check", "warmup", "measure"))
+        if took:
+            self.quickest_look_s = min(took, self.quickest_look_s or took)
 
     def sample(self, candidate: Candidate, samples: int) -> bool:
         """Takes further samples, of a stored config after building and checking it again.
@@ -334,7 +351,7 @@ class Workbench:
         """Books a visit to the bench by the parts that its caller fills in, and reports it."""
         parts: dict[str, float] = {}
         configs = tuple(dict.fromkeys(candidate.config for candidate in candidates))
-        limit_s = self.look_limit_s * len(candidates)
+        limit_s = (self.look_limit_s + self.first_call_limit_s) * len(candidates)
         started = time.monotonic()
         try:
             with (
@@ -350,12 +367,24 @@ class Workbench:
         for remark in reading.remarks:
             self.recorder.note(remark)
 
+    def _cut_by_budget(self, failure: ConfigFailure, little_left: bool) -> bool:
+        if _in_first_call(failure):
+            return failure.limit is not None and failure.limit.value < self.first_call_limit_s
+        return little_left
+
     def _cut(self, failure: ConfigFailure, limit: float) -> ConfigFailure:
         """The limit that was set is what a later run must raise, however early this one cut."""
-        text = failure.message
-        if limit < self.run_limit_s:
-            text += f", while the quickest config needed {self.quickest_look_s or 0:.2g} s in all"
-        return ConfigFailure(failure.status, text, Limit("run_s", self.run_limit_s))
+        if limit >= self.run_limit_s or _in_first_call(failure):
+            return failure
+        text = (
+            f"{failure.message}: after its first call a config may take {LOOK_SLACK_S:g} s and "
+            f"{LOOK_FACTOR:g} times what the quickest one took ({self.quickest_look_s or 0:.2g} s)"
+        )
+        return ConfigFailure(failure.status, text, Limit("run_s", limit, self.run_limit_s))
+
+
+def _in_first_call(failure: ConfigFailure) -> bool:
+    return failure.limit is not None and failure.limit.kind == "first_call_s"
 
 
 def _host_bound(turn: Round) -> set[str]:

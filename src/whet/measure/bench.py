@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
@@ -31,6 +31,15 @@ class Loaded(Protocol):
         """Runs it once and compares what came out with the reference."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FirstCall(Protocol):
+    """A loaded config whose first call does more than the later ones: it compiles, fills a cache,
+    starts threads. That part has its own limit and its own place in the ledger."""
+
+    def first_call(self) -> None:
+        """Called once after each loading, before anything else."""
 
 
 class Loader(Protocol):
@@ -61,7 +70,8 @@ class Hopeless:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """`seconds` by phase: `load`, `check`, `warmup`, `measure`; `measure.kernel` is part of one.
+    """`seconds` by phase: `load`, `first_call`, `check`, `warmup`, `measure`; `measure.kernel` is
+    part of one.
     `hopeless`: its warm-up was slower than it was allowed to be, and is all there is."""
 
     reading: Reading
@@ -90,8 +100,9 @@ class Bench(Protocol):
     A config that cannot be measured raises `ConfigFailure` with status `run_error`,
     `run_timeout`, `resources` or `wrong_result` and a text for people; the bench can be used
     on, unless that failure `spoils` its process; then a call with several raises it rather than
-    blame one of them. `limit_s` is for one config's part of a call. What is loaded stays so while
-    there is room, and is loaded again when needed.
+    blame one of them. `limit_s` is for one config's part of a call, but for its first call, whose
+    limit the bench was opened with. What is loaded stays so while there is room, and is loaded
+    again when needed.
     """
 
     @property

@@ -73,6 +73,15 @@ def from_timeout(limit_s: float) -> ConfigFailure:
     )
 
 
+def from_first_call_timeout(limit_s: float) -> ConfigFailure:
+    return ConfigFailure(
+        Status.RUN_TIMEOUT,
+        f"its first call was still running after {limit_s:g} s and was killed; if that is when "
+        "it compiles, raise first_call_limit (WHET_FIRST_CALL_LIMIT)",
+        Limit("first_call_s", limit_s),
+    )
+
+
 def _signal_text(number: int) -> str:
     try:
         name = signal.Signals(number).name

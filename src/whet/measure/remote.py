@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.station import CAPACITY, MakeStation
+from whet.measure.station import CAPACITY, FIRST_CALL, RUNNING, MakeStation
 from whet.measure.timer import Reading, Timer, joined_by_id
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
@@ -43,7 +44,8 @@ class RemoteBench:
     `make_timer` run in the worker: with `mode="spawn"` they must be picklable, with "fork" not.
     `memory_bytes` is what one call may allocate on top of what the worker holds. `preload` names
     modules that take long to import; where there are any, a worker is made ready before it is
-    needed, and its first call may take a little longer than others.
+    needed, and its first call may take a little longer than others. `first_call_s` is asked how
+    long the first call of a config may take, where its target has such a phase.
     """
 
     in_process = False
@@ -58,8 +60,10 @@ class RemoteBench:
         check_each: bool = True,
         capacity: int = CAPACITY,
         preload: Sequence[str] = (),
+        first_call_s: Callable[[], float] | None = None,
     ) -> None:
         self._memory_bytes = memory_bytes
+        self._first_call_s = first_call_s
         make = MakeStation(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
@@ -213,7 +217,10 @@ class RemoteBench:
             if session.made < session.generation:
                 raise _not_set_up(ended) from ended
             if isinstance(ended, WorkerTimeout):
-                raise failures.from_timeout(ended.limit_s) from ended
+                timed_out = failures.from_timeout
+                if ended.milestone == FIRST_CALL:
+                    timed_out = failures.from_first_call_timeout
+                raise timed_out(ended.limit_s) from ended
             raise failures.from_death(
                 ended.signal, ended.exitcode, ended.stderr_tail, self._memory_bytes
             ) from ended
@@ -237,7 +244,11 @@ class RemoteBench:
         def ask() -> Any:
             limit, memory = self._limit(limit_s), self._memory_bytes
             return self._session.call(
-                "after_forgetting", *request, limit_s=limit, memory_bytes=memory
+                "after_forgetting",
+                *request,
+                limit_s=limit,
+                memory_bytes=memory,
+                parts_s=self._parts_s(limit),
             ).value
 
         doubts, set_ups = 1, SET_UPS
@@ -262,6 +273,10 @@ class RemoteBench:
         """The first call of a worker that was made ready beforehand has more to do than others."""
         fresh = self._used != self._session.generation
         return limit_s + FIRST_CALL_S if self._ahead and fresh and limit_s is not None else limit_s
+
+    def _parts_s(self, limit_s: float | None) -> dict[str, float]:
+        first = math.inf if self._first_call_s is None else self._first_call_s()
+        return {FIRST_CALL: first, RUNNING: math.inf if limit_s is None else limit_s}
 
     def _limited(self, failure: ConfigFailure) -> ConfigFailure:
         if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:

@@ -13,7 +13,7 @@ from whet.core.errors import ConfigFailure, HostFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import median
-from whet.measure.bench import Built, FirstLook, Hopeless, Loaded, Loader, Round
+from whet.measure.bench import Built, FirstCall, FirstLook, Hopeless, Loaded, Loader, Round
 from whet.measure.cpu import CpuTimer
 from whet.measure.failures import from_exception
 from whet.measure.leftovers import nothing_left_running, spinning_is_wanted
@@ -26,6 +26,14 @@ PRIMED_BELOW_NS = 5e6
 
 # How many configs stay loaded. A race samples those that are left in turns.
 CAPACITY = 256
+
+# What a station tells of on its way through a call: a first call begins, and what comes after it.
+FIRST_CALL, RUNNING = "first_call", "running"
+
+# A config that compiles on its first call may compile some more on its second. Where the first took
+# so many times the second, and the second was so long that it alone was the warm-up, it is warmed
+# up once more.
+LAZY_BY, LAZY_ABOVE_NS = 4.0, 20e6
 
 
 class _Phases:
@@ -42,6 +50,9 @@ class _Phases:
         finally:
             self.add(name, time.perf_counter() - began)
 
+    def __getitem__(self, name: str) -> float:
+        return self._seconds.get(name, 0.0)
+
     def add(self, name: str, seconds: float) -> None:
         if seconds:
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
@@ -54,8 +65,10 @@ class Station:
     """At most `capacity` configs are loaded at once; the least recently used is closed first.
 
     `alone`: nothing else goes on in this process, so a config that leaves something running in it
-    has failed.
+    has failed. `milestone` is called when a first call begins and when it is over.
     """
+
+    milestone: Callable[[str], None] = staticmethod(lambda name: None)
 
     def __init__(
         self,
@@ -82,6 +95,9 @@ class Station:
         with watched, self._failing(config):
             loaded = self._checked(config, artifact, phases)
             warm = self._warm(config, loaded, phases)
+            if _may_still_compile(phases["first_call"], warm):
+                del self._warm_ups[config.id]
+                warm = self._warm(config, loaded, phases)
             lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
             if lost:
                 reading = self._as_it_warmed_up(warm)
@@ -296,6 +312,11 @@ class Station:
         with phases.phase("load"):
             loaded = self._loader.load(config, artifact)
         self._slots[config.id] = loaded
+        if isinstance(loaded, FirstCall):
+            self.milestone(FIRST_CALL)
+            with phases.phase("first_call"):
+                loaded.first_call()
+            self.milestone(RUNNING)
         return loaded
 
     def _warm(self, config: Config, loaded: Loaded, phases: _Phases) -> Warm:
@@ -341,6 +362,11 @@ class MakeStation:
         # A GPU's libraries have threads of their own, which do not slow its kernels down.
         alone = isinstance(timer, CpuTimer) and not spinning_is_wanted()
         return Station(loader, timer, self.check_each, self.capacity, alone)
+
+
+def _may_still_compile(first_call_s: float, warm: Warm) -> bool:
+    slow = warm.estimate_ns > LAZY_ABOVE_NS
+    return slow and first_call_s * 1e9 > LAZY_BY * warm.estimate_ns
 
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:

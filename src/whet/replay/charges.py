@@ -11,7 +11,7 @@ from whet.replay.table import Table, TableWorkload
 NS_PER_S = 1e9
 
 # Besides building and taking samples, what an evaluation spends on a config.
-_AROUND = ("load", "check", "framework")
+_AROUND = ("load", "first_call", "check", "framework")
 
 
 def build_s(table: Table, at: int) -> float:

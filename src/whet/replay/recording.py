@@ -21,7 +21,7 @@ from whet.replay.table import Build, Origin, Outcome, Table, TableWorkload
 from whet.store import Store
 
 _BEST_FIRST: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
-_PHASES = ("load", "check", "warmup", "warmup.kernel", "measure", "measure.kernel")
+_PHASES = ("load", "first_call", "check", "warmup", "warmup.kernel", "measure", "measure.kernel")
 _UNBUILT = (Status.CONSTRAINT, Status.RESOURCES, Status.BUILD_ERROR, Status.BUILD_TIMEOUT)
 _STAGE = "build."
 # Of a larger space the order is not worth the time it takes to go through it.

@@ -49,6 +49,7 @@ class FunctionTarget:
     isolate: bool = True
     mode: Mode | None = None
     file: str = ""
+    prepare: Callable[..., Any] | None = None
 
     shares_host = True
     method = Method(CpuTimer.name)
@@ -72,7 +73,13 @@ class FunctionTarget:
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
             return LocalBench(self, CpuTimer())
-        return RemoteBench(lambda: self, CpuTimer, mode="fork", memory_bytes=limits.memory_bytes)
+        return RemoteBench(
+            lambda: self,
+            CpuTimer,
+            mode="fork",
+            memory_bytes=limits.memory_bytes,
+            first_call_s=limits.first_call_s,
+        )
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         return None
@@ -103,19 +110,28 @@ class LoadedFunction:
         self._target = target
         self._config = config
         self._keywords = {**target.kwargs, **config}
+        self._returned: list[Any] = []
         self.facts: Mapping[str, Any] = {}
 
+    def first_call(self) -> None:
+        """What comes back is kept for the check, which then needs no call of its own."""
+        target = self._target
+        if target.prepare is not None:
+            target.prepare(*target.args, **self._keywords)
+        else:
+            self._returned = [target.fn(*target.args, **self._keywords)]
+
     def repeat(self, n: int) -> None:
+        self._returned.clear()
         fn, args, keywords = self._target.fn, self._target.args, self._keywords
         for _ in range(n):
             fn(*args, **keywords)
 
     def check(self) -> Verdict:
-        target = self._target
+        target, returned = self._target, self._returned
         if target.reference is None and target.check is None:
-            self.repeat(1)
             return Verdict(True, "")
-        result = target.fn(*target.args, **self._keywords)
+        result = returned.pop() if returned else target.fn(*target.args, **self._keywords)
         if target.reference is not None:
             verdict = compare(result, target.reference, rtol=target.rtol, atol=target.atol)
             if not verdict.ok:
@@ -148,6 +164,7 @@ def function(
     isolate: bool = True,
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
 ) -> FunctionTarget:
     """Makes a callable tunable: every parameter of the space is passed to it by keyword.
 
@@ -155,9 +172,15 @@ def function(
     what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
     `buckets` are by name of the key: "pow2", a list of upper bounds or a function. `mode` holds for
     this target whatever the context and the settings say.
+
+    What the first call of a config does besides (compile, fill a cache) is neither timed nor cut by
+    what other configs need: it may take `first_call_limit`. `prepare(*args, **kwargs, **config)` is
+    called in its place, where one is given.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
+    if prepare is not None and not callable(prepare):
+        raise UsageError(f"prepare= needs a callable, not {type(prepare).__name__}")
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
         raise UsageError("give the constraints to the Space, or a dict and the constraints here")
@@ -178,6 +201,7 @@ def function(
         isolate=isolate,
         mode=None if mode is None else checked_mode(mode),
         file=sys._getframe(1).f_code.co_filename,
+        prepare=prepare,
     )
 
 

@@ -47,11 +47,13 @@ class WorkerDied(errors.WhetError):
 
 
 class WorkerTimeout(errors.WhetError):
-    """The call took longer than it may, and the process was killed."""
+    """The call took longer than it may, and the process was killed. `milestone` is the last one
+    that it had told of, and `limit_s` what it may take from there on."""
 
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(limit_s)
+    def __init__(self, limit_s: float, milestone: str = "") -> None:
+        super().__init__(limit_s, milestone)
         self.limit_s = limit_s
+        self.milestone = milestone
 
     def __str__(self) -> str:
         return f"the call was still running after {self.limit_s:g} s and was killed"

@@ -28,6 +28,8 @@ from typing import Any
 
 HEADER = struct.Struct("!Q")
 READY = b"ready"
+# No pickle begins like this.
+MILESTONE = b"milestone "
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -98,11 +100,16 @@ class Desk:
 
 
 class Keep:
-    """The object of a session. Work for it is `(method, arguments)`; None makes the object."""
+    """The object of a session. Work for it is `(method, arguments)`; None makes the object.
+
+    An object that has a `milestone` gets there what it can call in the middle of its work to tell
+    the parent how far it is, which may limit the parts of a call one by one.
+    """
 
     def __init__(self, factory: Callable[[], Any] | None = None) -> None:
         self._factory = factory
         self._object: Any = None
+        self.write: Callable[[bytes], None] | None = None
 
     def load(self, payload: bytes) -> Work:
         method, arguments = pickle.loads(payload)
@@ -112,6 +119,12 @@ class Keep:
         make = factory or self._factory
         assert make is not None
         self._object = make()
+        if hasattr(self._object, "milestone"):
+            self._object.milestone = self._milestone
+
+    def _milestone(self, name: str) -> None:
+        if self.write is not None:
+            self.write(MILESTONE + name.encode())
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self._object, method)(*arguments)
@@ -182,6 +195,7 @@ def do_task(desk: Desk, load: Callable[[], Work], memory_bytes: int | None) -> N
 
 def serve_session(desk: Desk, keep: Keep) -> None:
     """Answers calls until the parent hangs up. Folder and children last as long as the object."""
+    keep.write = desk.write
     while (frame := desk.read()) is not None:
         memory_bytes, payload = pickle.loads(frame)
         desk.clear_output()

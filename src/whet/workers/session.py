@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,21 @@ from whet.workers.spares import SPARE_FRAMES, Spares
 
 class _Limit:
     """Seconds and bytes that count from now. Of memory that is not shared, the child itself has
-    been told its limit; shared memory the system does not count for it."""
+    been told its limit; shared memory the system does not count for it.
 
-    def __init__(self, seconds: float, memory_bytes: int | None, worker: Worker) -> None:
+    `parts` are the seconds from a milestone to the next one, by the name of the first.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        memory_bytes: int | None,
+        worker: Worker,
+        parts: Mapping[str, float] | None = None,
+    ) -> None:
         self.seconds = seconds
+        self.milestone = ""
+        self._parts = parts or {}
         self._end = time.monotonic() + seconds
         self._memory_bytes = memory_bytes
         self._worker = worker
@@ -40,6 +51,11 @@ class _Limit:
     @property
     def left(self) -> float:
         return self._end - time.monotonic()
+
+    def reached(self, milestone: str) -> None:
+        if milestone in self._parts:
+            self.milestone, self.seconds = milestone, self._parts[milestone]
+            self._end = time.monotonic() + self.seconds
 
     def check_memory(self) -> None:
         if self._memory_bytes is None:
@@ -146,8 +162,10 @@ class Session:
         *args: Any,
         limit_s: float | None = None,
         memory_bytes: int | None = None,
+        parts_s: Mapping[str, float] | None = None,
     ) -> Reply:
-        """`object.method(*args)`, in the child.
+        """`object.method(*args)`, in the child. From a milestone that `parts_s` names, the call may
+        take so many seconds to the next such one or to its end.
 
         Raises `WorkerDied`, `WorkerTimeout`, or what the method raised: `ConfigFailure`, other
         errors of ours and Python's built-in ones as themselves, the rest as `RemoteError`. A child
@@ -160,7 +178,7 @@ class Session:
                 if not self._seat.made:
                     self._make(worker)
                 seconds = math.inf if limit_s is None else limit_s
-                limit = _Limit(seconds, memory_bytes, worker)
+                limit = _Limit(seconds, memory_bytes, worker, parts_s)
                 report = self._exchange(worker, payload, memory_bytes, limit)
             except BaseException:
                 self._discard()
@@ -240,6 +258,9 @@ class Session:
 
     def _answer(self, worker: Worker, limit: _Limit) -> Report:
         frame = self._await_frame(worker, limit)
+        while frame.startswith(child.MILESTONE):
+            limit.reached(frame.removeprefix(child.MILESTONE).decode(errors="replace"))
+            frame = self._await_frame(worker, limit)
         self._seat.asked = False
         try:
             return read_report(frame)
@@ -268,7 +289,7 @@ class Session:
                 worker.bound_output()
                 limit.check_memory()
             if limit.left <= 0:
-                raise WorkerTimeout(limit.seconds)
+                raise WorkerTimeout(limit.seconds, limit.milestone)
 
     def _died(self, worker: Worker) -> WorkerDied:
         self._discard()

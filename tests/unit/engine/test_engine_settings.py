@@ -86,6 +86,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_ISOLATE": "yes",
         "WHET_WEDGE": "none",
         "WHET_DEVICE_MEMORY": "2G",
+        "WHET_FIRST_CALL_LIMIT": "90s",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -98,6 +99,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         search="random",
         build_limit_s=120.0,
         run_limit_s=0.5,
+        first_call_limit_s=90.0,
         memory_bytes=8 * 2**30,
         l2="warm",
         l2_bytes=64 * 2**20,
@@ -114,6 +116,19 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         device_memory_bytes=2 * 2**30,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
+
+
+def test_a_limit_for_runs_is_one_for_first_calls_unless_they_have_their_own(
+    home: dict[str, str],
+) -> None:
+    def first_call_s(**variables: str) -> float:
+        return resolve_settings(environ={**home, **variables}).settings.first_call_s
+
+    assert first_call_s() > Settings().run_limit_s
+    assert first_call_s(WHET_RUN_LIMIT="3s") == 3.0
+    assert first_call_s(WHET_RUN_LIMIT=f"{Settings().run_limit_s:g}s") == Settings().run_limit_s
+    assert first_call_s(WHET_RUN_LIMIT="3s", WHET_FIRST_CALL_LIMIT="2m") == 120.0
+    assert Settings(run_limit_s=0.5).first_call_s == 0.5
 
 
 def test_typed_flags_are_taken_as_they_are(home: dict[str, str]) -> None:

@@ -323,3 +323,37 @@ def test_closing_need_not_wait_for_the_end_of_the_child() -> None:
     session.close()
     assert tasks.eventually(lambda: not tasks.alive(pid) and not folder.exists())
     assert tasks.eventually(lambda: tasks.children() == before)
+
+
+class _InParts:
+    """Tells of two parts, each of which may hang."""
+
+    def milestone(self, name: str) -> None: ...
+
+    def go(self, first_s: float, then_s: float) -> str:
+        self.milestone("first")
+        time.sleep(first_s)
+        self.milestone("then")
+        time.sleep(then_s)
+        return "done"
+
+
+@pytest.mark.parametrize("mode", ["spawn", "fork"])
+def test_the_parts_of_a_call_have_limits_of_their_own(mode: str) -> None:
+    with Session(_InParts, mode) as session:
+        long = {"first": 60.0, "then": 60.0}
+        assert session.call("go", 0.4, 0.0, limit_s=0.2, parts_s=long).value == "done"
+        with pytest.raises(WorkerTimeout) as late:
+            session.call("go", 0.0, tasks.FOREVER, limit_s=60.0, parts_s={**long, "then": 0.3})
+        assert (late.value.milestone, late.value.limit_s) == ("then", 0.3)
+        with pytest.raises(WorkerTimeout) as early:
+            session.call("go", tasks.FOREVER, 0.0, limit_s=60.0, parts_s={**long, "first": 0.2})
+        assert (early.value.milestone, early.value.limit_s) == ("first", 0.2)
+
+
+def test_milestones_that_nobody_limits_leave_the_limit_of_the_call() -> None:
+    with Session(_InParts, "fork") as session:
+        assert session.call("go", 0.0, 0.0, limit_s=60.0).value == "done"
+        with pytest.raises(WorkerTimeout) as late:
+            session.call("go", 0.0, tasks.FOREVER, limit_s=0.3)
+        assert (late.value.milestone, late.value.limit_s) == ("", 0.3)

@@ -28,7 +28,7 @@ from whet.engine.accounts.savings import (
     stages,
 )
 
-_BESIDE_BUILDING = ("load", "warmup", "check", "measure")
+_MEASURING = ("load", "warmup", "check", "measure")
 
 _WHY_UNKNOWN = {
     "wall": "the run did not live to write it down",
@@ -96,18 +96,20 @@ class Tuning:
 @dataclass(frozen=True)
 class ConfigCost:
     """What one config took over all keys, in workers' seconds; `stage` is the costliest one of
-    its builds, empty where none is known, and `measure_s` all that is not building."""
+    its builds, empty where none is known; `first_call_s` is what its first calls took, and
+    `measure_s` all the rest."""
 
     config: Config
     statuses: FrozenMap[int]
     build_s: float
     stage: str
     stage_s: float
+    first_call_s: float
     measure_s: float
 
     @property
     def total_s(self) -> float:
-        return self.build_s + self.measure_s
+        return self.build_s + self.first_call_s + self.measure_s
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -117,6 +119,7 @@ class ConfigCost:
             "build_s": self.build_s,
             "costliest_stage": self.stage or None,
             "costliest_stage_s": self.stage_s,
+            "first_call_s": self.first_call_s,
             "measure_s": self.measure_s,
             "total_s": self.total_s,
         }
@@ -293,7 +296,8 @@ def _config_cost(trials: Sequence[Trial]) -> ConfigCost:
         build_s=sum(spent(trial, "build") for trial in trials),
         stage=stage,
         stage_s=stage_s,
-        measure_s=sum(spent(trial, *_BESIDE_BUILDING) for trial in trials),
+        first_call_s=sum(spent(trial, "first_call") for trial in trials),
+        measure_s=sum(spent(trial, *_MEASURING) for trial in trials),
     )
 
 

@@ -47,11 +47,13 @@ class WallLedger:
         finally:
             whole = self._clock() - start
             measure = parts.get("measure", 0.0) + parts.get("warmup", 0.0)
-            check = parts.get("check", 0.0)
-            scale = min(1.0, whole / (measure + check)) if measure + check else 1.0
+            check, first_call = parts.get("check", 0.0), parts.get("first_call", 0.0)
+            known = measure + check + first_call
+            scale = min(1.0, whole / known) if known else 1.0
             self._spent["measure"] += measure * scale
             self._spent["check"] += check * scale
-            self._spent["load"] += max(0.0, whole - (measure + check) * scale)
+            self._spent["first_call"] += first_call * scale
+            self._spent["load"] += max(0.0, whole - known * scale)
 
     def close(self) -> FrozenMap[float]:
         """The ledger so far; its values sum to the run's length."""

@@ -9,7 +9,7 @@ from whet.core.event import BuildFinished, DuelEnded, DuelStarted, Event, Measur
 from whet.core.timeline import Span, Timeline
 
 # In the order in which a visit to the device goes through them.
-_VISIT = ("load", "check", "warmup", "measure")
+_VISIT = ("load", "first_call", "check", "warmup", "measure")
 
 
 class TimelineKeeper:

@@ -73,6 +73,7 @@ def measure_beside(
         settings.memory_bytes or memory_info("MemAvailable"),
         settings.isolate or bool(died.open) or untold,
         settings.device_memory_bytes,
+        lambda: settings.first_call_s,
     )
     with closing(target.bench(limits)) as bench:
         marking = MarkingOutside(store, workload, lambda: bench.in_process)

@@ -83,7 +83,8 @@ class IdleRace:
     def steps(self) -> Iterator[RaceStep]:
         yield "open"
         memory = self._settings.memory_bytes or memory_info("MemAvailable")
-        bench = self._stack.enter_context(closing(self._target.bench(BenchLimits(memory))))
+        limits = BenchLimits(memory, first_call_s=lambda: self._settings.first_call_s)
+        bench = self._stack.enter_context(closing(self._target.bench(limits)))
         self._marking = MarkingOutside(
             self._store, self._target.workload(), lambda: bench.in_process
         )
@@ -158,7 +159,7 @@ class IdleRace:
                 limit_s=self._limit_s(best),
                 hopeless=hopeless,
             )
-        one.look_s = time.perf_counter() - start
+        one.look_s = time.perf_counter() - start - look.seconds.get("first_call", 0.0)
         one.cost += Cost(look.seconds)
         one.facts = FrozenMap({**one.facts, **look.facts})
         one.timing = look.reading.timing()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from whet.core.errors import WhetError
+from whet.core.limit import LimitKind
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -59,7 +60,7 @@ _TIMING = {
     "discarded": COUNT,
 }
 _FOREIGN = {"median_ns": SAMPLE, "low_ns": SAMPLE, "high_ns": SAMPLE, "source": TEXT}
-_LIMIT = {"kind": one_of("build_s", "run_s", "memory_bytes"), "value": NUMBER}
+_LIMIT = {"kind": one_of(*get_args(LimitKind)), "value": NUMBER}
 _TRIAL = {
     "id": NAME,
     "workload": NAME,
