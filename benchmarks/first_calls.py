@@ -3,9 +3,9 @@
     python benchmarks/first_calls.py [--runs 10] [--cases lazy,numba,pointwise,mlp] [--json]
 
 Each run is a process of its own with an empty store. A pick is right if nothing failed and a plain
-loop over the clock, taken afterwards in the same process, finds nothing that is more than 5 % faster.
+loop over the clock, taken afterwards in the same process, finds nothing more than 5 % faster.
 The cases: `lazy` sleeps, for 7 s at its first call; `numba` compiles a loop; `pointwise` and `mlp`
-are torch.compile's modes on a chain of pointwise operations and on a small MLP. What is not installed
+are torch.compile's modes on a chain of pointwise operations and on a small MLP. What is missing
 is left out. Inductor's cache is empty at the first run of a case and warm at the others.
 """
 
