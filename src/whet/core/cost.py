@@ -9,10 +9,19 @@ from typing import Any, Literal
 from whet.core.decoding import numbers
 from whet.core.frozen import FrozenMap
 
-WallPhase = Literal["measure", "load", "check", "search", "waiting", "idle"]
+# `waiting` is for builds, `queue` for another process that tunes the same.
+WallPhase = Literal["measure", "load", "check", "search", "waiting", "queue", "idle"]
 
 # Highest first: when several things go on at once, the instant belongs to the first of these.
-WALL_PHASES: tuple[WallPhase, ...] = ("measure", "load", "check", "search", "waiting", "idle")
+WALL_PHASES: tuple[WallPhase, ...] = (
+    "measure",
+    "load",
+    "check",
+    "search",
+    "waiting",
+    "queue",
+    "idle",
+)
 
 
 @dataclass(frozen=True)
