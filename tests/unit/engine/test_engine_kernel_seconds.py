@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from whet.core.cost import WALL_PHASES
 from whet.engine import tune
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.target import BenchLimits
@@ -52,7 +53,7 @@ def test_they_are_parts_of_their_phases_in_the_work_ledger_and_none_of_the_wall(
     assert cost.work["measure.kernel"] == pytest.approx(0.002 * target.timer.readings)
     whole = {name: seconds for name, seconds in cost.work.items() if "." not in name}
     assert cost.work_s == pytest.approx(sum(whole.values()))
-    assert set(cost.wall) == {"measure", "load", "check", "search", "waiting", "idle"}
+    assert set(cost.wall) == set(WALL_PHASES)
 
 
 def test_what_a_timer_remarks_becomes_a_note_once() -> None:
