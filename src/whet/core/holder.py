@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
 class Holder:
-    """`where` is as seen by who waits; `host` is empty where it is the same. What the lock's file
-    does not tell, or tells of a process that has ended, is None."""
+    """`own` is where it is the process that waits, in another thread; `host` is empty where it is
+    the same. What the lock's file does not tell, or tells of a process that has ended, is None."""
 
     pid: int | None = None
     since: float | None = None
     host: str = ""
-    where: Literal["process", "thread"] = "process"
+    own: bool = False
 
     @property
     def name(self) -> str:
         """`pid 4711`, `pid 4711 on node7`."""
-        if self.where == "thread":
+        if self.own:
             return "another thread of this process"
         if self.pid is None:
             return "another process"
@@ -28,8 +27,8 @@ class Holder:
 
     def __str__(self) -> str:
         """`another process is tuning this (pid 4711, since 14:02:11)`."""
-        who = "another thread of this process" if self.where == "thread" else "another process"
-        pid = "" if self.pid is None or self.where == "thread" else self.name
+        who = "another thread of this process" if self.own else "another process"
+        pid = "" if self.pid is None or self.own else self.name
         known = ", ".join(part for part in (pid, self.since_text) if part)
         return f"{who} is tuning this" + (f" ({known})" if known else "")
 

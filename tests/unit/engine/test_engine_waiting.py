@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.event import Event, Noted, RunFinished, RunStarted, Waited, Waiting
-from whet.core.run import Outcome
+from whet.core.run import Outcome, Result
 from whet.engine import Interrupted, tune
 from whet.engine.host import this_process
 from whet.engine.ranks.turns import Turn
 from whet.engine.settings import Settings
 from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget
+from whet.testing.samples import a_run
 
 # A config that finds its number in the file `hold` says so and stays until the file is gone.
 # Which process it is comes from the environment, since a global would be part of the kernel.
@@ -310,24 +311,23 @@ class TestTheWait:
     def test_events_tell_it_before_the_run_starts(self, store: Store) -> None:
         events: list[Event] = []
         mine = target(2, 1)
-        waiting = threading.Event()
-
-        def hear(event: Event) -> None:
-            events.append(event)
-            if isinstance(event, Waiting):
-                waiting.set()
-
         with somebody_tunes(mine, store):
-            second = threading.Thread(
-                target=lambda: open_and_tune(mine, Path(store.location), hear)
-            )
-            second.start()
-            waiting.wait()
-        second.join()
+            found, wait = tuned_in_a_thread(mine, store, events.append)
+            wait()
+        found()
         kinds = [type(event) for event in events]
         assert kinds[:3] == [Waiting, Waited, RunStarted]
         assert kinds[-1] is RunFinished
-        assert events[0].holder.where == "thread"  # type: ignore[union-attr]
+        assert events[0].holder.own  # type: ignore[union-attr]
+
+    def test_what_was_done_meanwhile_came_before_the_run(self, store: Store) -> None:
+        mine = target(2, 1)
+        with somebody_tunes(mine, store):
+            found, wait = tuned_in_a_thread(mine, store)
+            wait()
+            store.save_run(a_run(mine.workload(), started=time.time() + 60.0))
+        result = found()
+        assert store.runs(mine.workload().id)[0].id == result.run.id
 
     def test_one_that_ends_in_the_best_known_starts_no_run(self, store: Store) -> None:
         events: list[Event] = []
@@ -349,9 +349,29 @@ class TestTheWait:
             assert tune(mine, store=store).source == "tuned"
 
 
-def open_and_tune(what: FakeTarget, place: Path, hear: Any) -> None:
-    with open_store(place) as store:
-        tune(what, store=store, on_event=hear)
+def tuned_in_a_thread(
+    what: FakeTarget, store: Store, on_event: Callable[[Event], None] = lambda event: None
+) -> tuple[Callable[[], Result], Callable[[], object]]:
+    """Its result, and what returns once it has said that it waits."""
+    waiting, results = threading.Event(), []
+
+    def hear(event: Event) -> None:
+        on_event(event)
+        if isinstance(event, Waiting):
+            waiting.set()
+
+    def run() -> None:
+        with open_store(store.location) as own:
+            results.append(tune(what, store=own, on_event=hear))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def found() -> Result:
+        thread.join()
+        return results[0]
+
+    return found, waiting.wait
 
 
 class TestTheLockFile:

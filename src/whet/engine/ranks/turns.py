@@ -91,7 +91,7 @@ class Turn:
         if lives(process) is False or process.pid <= 0:
             return Holder()
         host = "" if process.host == platform.node() else process.host
-        return Holder(process.pid, since, host, "thread" if _is_mine(process) else "process")
+        return Holder(process.pid, since, host, own=process == this_process())
 
     def _sign(self) -> None:
         if self._descriptor is None:
@@ -101,10 +101,6 @@ class Turn:
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text.encode(), 0)
-
-
-def _is_mine(process: ProcessName) -> bool:
-    return process == this_process()
 
 
 @contextmanager

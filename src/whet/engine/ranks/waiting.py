@@ -35,6 +35,7 @@ def after_waiting(one: OneRun, turn: Turn) -> Result:
     wait.ended()
     if not mine:
         return _in_the_meantime(one, wait.given_up(turn.holder))
+    one.start_now()
     one.known = one.recall()
     if one.out_of_time and not one.answered:
         whom = wait.holder.name
@@ -48,6 +49,7 @@ class _Wait:
     def __init__(self, one: OneRun) -> None:
         self._one = one
         self._patience_s = one.settings.agree_wait_s
+        self._by_budget = one.seconds_left < self._patience_s
         self.most_s = max(0.0, min(one.seconds_left, self._patience_s))
         self._began = time.monotonic()
         self.holder = Holder()
@@ -77,7 +79,7 @@ class _Wait:
         still = f"{holder.name}, which is still tuning this"
         if holder.since_text:
             still += f" ({holder.since_text})"
-        if self._one.seconds_left <= 0:
+        if self._by_budget:
             return f"budget spent waiting for {still}"
         return f"waited {self._patience_s:g} s (agree_wait) for {still}"
 
