@@ -395,6 +395,7 @@ class TestTheLockFile:
             b'{"process": {"host": "h", "boot": "", "pid": "1", "started": 0}, "since": 1}',
             b'{"process": {"host": "h", "boot": "", "pid": 1, "started": 0}, "since": 1e299}',
             b'{"process": {"host": "h", "boot": "", "pid": -1, "started": 0}, "since": 1}',
+            b'{"process": {"host": "\\u001b[2J", "boot": "", "pid": 1, "started": 0}, "since": 1}',
         ],
     )
     def test_that_cannot_be_read_names_nobody(self, store: Store, content: bytes) -> None:

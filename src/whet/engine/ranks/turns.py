@@ -88,7 +88,7 @@ class Turn:
             time.localtime(since)
         except _UNREADABLE:
             return Holder()
-        if lives(process) is False or process.pid <= 0:
+        if lives(process) is False or process.pid <= 0 or not process.host.isprintable():
             return Holder()
         host = "" if process.host == platform.node() else process.host
         return Holder(process.pid, since, host, own=process == this_process())
