@@ -29,6 +29,7 @@ _WALL_NAMES = {
     "check": "checking",
     "search": "searching",
     "waiting": "waiting for builds",
+    "queue": "waiting for others",
     "idle": "whet itself",
 }
 _WORK_NAMES = {

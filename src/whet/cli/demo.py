@@ -101,6 +101,7 @@ def demo(
     """
     from whet.cli.output import print_json, print_lines
     from whet.cli.reading import store_place
+    from whet.cli.summary import summary
     from whet.cli.tuning import INTERRUPTED
     from whet.core.budget import Budget
 
@@ -126,10 +127,13 @@ def demo(
         speeds = _numbers(
             result, product, min(before, product.rival_seconds()), product.plain_seconds()
         )
+        place = store_place(settings.store)
         if json:
             print_json({**result.to_json(), "demo": speeds})
+        elif result.source == "waited":
+            print_lines(summary(result, place, store))
         else:
-            print_lines(_closing(result, product, speeds, store_place(settings.store), store))
+            print_lines(_closing(result, product, speeds, place, store))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

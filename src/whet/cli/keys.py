@@ -170,7 +170,7 @@ def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
             key_text(one.key),
             ns_text(one.result.best.median_ns),
             "–" if one.result.speedup is None else times_text(one.result.speedup),
-            "stored" if one.result.source == "stored" else str(len(one.result.trials)),
+            str(len(one.result.trials)) if one.result.source == "tuned" else one.result.source,
             str(one.result.config),
         )
         for one in done

@@ -62,6 +62,8 @@ class _Offline:
         if differs:
             why = f"its inputs make {result.run.workload} of it; differs: {', '.join(differs)}"
             return Settled(miss, None, why)
+        if result.source == "waited":
+            return Settled(miss, None, result.notes[-1])
         return Settled(miss, result)
 
     def _target(self, target: Target, miss: Miss) -> Result:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from whet.cli.output import PAGE, count_text, ns_text, shorten, times_text, wrap
+from whet.cli.output import PAGE, count_text, ns_text, seconds_text, shorten, times_text, wrap
 from whet.cli.tally import Clock, Tally
 from whet.core import event as happened
 from whet.core.config import Config
@@ -47,6 +47,11 @@ class PlainProgress:
     def _tell(self, event: Event) -> None:
         tally = self._tally
         match event:
+            case happened.Waiting():
+                most = f"{event.holder}; waiting, at most {seconds_text(event.most_s)}"
+                self._say(*wrap(most, PAGE - _MARGIN, indent=2))
+            case happened.Waited():
+                self._say(f"waited {seconds_text(event.ended - event.started)}")
             case happened.RunStarted():
                 self._say(f"tuning {event.run.workload}")
                 self._say(f"{_plan(tally)}, search {event.run.search}, seed {event.run.seed}")
@@ -69,7 +74,7 @@ class PlainProgress:
             case happened.RunFinished():
                 if event.result.source == "stored":
                     self._say("the store had the answer")
-                else:
+                elif event.result.source == "tuned":
                     self._count()
 
     def _count_is_due(self) -> bool:

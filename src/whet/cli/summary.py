@@ -26,8 +26,14 @@ from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
 
-_PHASE_NAMES = {"first_call": "first calls", "waiting": "waiting for builds", "idle": "overhead"}
+_PHASE_NAMES = {
+    "first_call": "first calls",
+    "waiting": "waiting for builds",
+    "queue": "waiting for others",
+    "idle": "overhead",
+}
 _EQUALS_SHOWN = 3
+_WORTH_A_BAR_S = 0.05
 _FAILURES_SHOWN = 5
 
 
@@ -53,6 +59,8 @@ def summary(result: Result, location: str, store: str | None = None) -> list[str
 
 
 def interruption(result: Result) -> list[str]:
+    if result.source == "waited":
+        return ["not finished: this is the best known so far", ""]
     return ["interrupted: this is the best so far", ""] if result.interrupted else []
 
 
@@ -97,6 +105,8 @@ def difference(config: Config, other: Config) -> Config:
 def trials_text(result: Result) -> str:
     if result.source == "stored":
         return f"none needed: the store had the answer ({count_text(result.known, 'trial')})"
+    if result.source == "waited":
+        return f"none, since another process was tuning this; {result.known:,} known so far"
     counts = Counter(result.statuses).most_common()
     by_status = ", ".join(f"{n:,} {status}" for status, n in counts)
     known = f"; {result.known:,} known before" if result.known else ""
@@ -121,7 +131,7 @@ def ledger(result: Result, width: int) -> list[str]:
     """Where the wall time went, as bars; looking it up has no phases worth a bar."""
     wall, total = result.run.cost.wall, result.run.wall_s
     lines = [f"{'time':<9}{seconds_text(total)} in all"]
-    if result.source == "stored":
+    if result.source == "stored" and wall.get("queue", 0.0) < _WORTH_A_BAR_S:
         return lines
     cells = max(4, width - 46)
     for phase in WALL_PHASES:

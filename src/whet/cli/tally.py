@@ -34,11 +34,18 @@ class Tally:
         self.built = 0
         self.measuring: Config | None = None
         self.phase = "starting"
+        self._began_waiting = False
 
     def add(self, event: Event) -> None:
         match event:
+            case happened.Waiting():
+                self._began_waiting = True
+                self.run, self.phase = event.run, f"{event.holder}; waiting"
+            case happened.Waited():
+                self.phase = "starting"
             case happened.RunStarted():
-                self._started = self._clock()
+                if not self._began_waiting:  # the wait is part of the budget
+                    self._started = self._clock()
                 self.run, self.planned, self.known = event.run, event.planned, event.known
             case happened.BuildStarted():
                 self.building[event.config.id] = event.config

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from whet.core.decoding import numbers
 from whet.core.frozen import FrozenMap
 
-WallPhase = Literal["measure", "load", "first_call", "check", "search", "waiting", "idle"]
+# `waiting` is for builds, `queue` for another process that tunes the same.
+WallPhase = Literal["measure", "load", "first_call", "check", "search", "waiting", "queue", "idle"]
 
 # Highest first: when several things go on at once, the instant belongs to the first of these.
 WALL_PHASES: tuple[WallPhase, ...] = (
@@ -19,6 +20,7 @@ WALL_PHASES: tuple[WallPhase, ...] = (
     "check",
     "search",
     "waiting",
+    "queue",
     "idle",
 )
 

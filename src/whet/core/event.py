@@ -11,9 +11,28 @@ from typing import TypeAlias
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
+from whet.core.holder import Holder
 from whet.core.run import Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Another process tunes the same, and this one waits for it, `most_s` seconds at most. `run`
+    has not started, and may never: the other one may find the answer."""
+
+    run: Run
+    holder: Holder
+    most_s: float
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A wait that was announced is over; both are readings of `time.monotonic()`."""
+
+    started: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -114,7 +133,9 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    RunStarted
+    Waiting
+    | Waited
+    | RunStarted
     | BuildStarted
     | BuildFinished
     | MeasureStarted

@@ -99,7 +99,9 @@ class Run:
 class Result:
     """What a tuning found.
 
-    `source` is `stored` when nothing had to be built or measured. `equals` are configs that the
+    `source` is `stored` when nothing had to be built or measured, and `waited` when another process
+    was tuning the same for as long as this one could wait: then `best` is the best known so far, or
+    a config that was never measured, as the notes say. `equals` are configs that the
     final duel could not tell from the best. `trials` are those of this run; `known` counts those
     the store already had. `first` is the author's first config, if it could be measured.
     """
@@ -109,7 +111,7 @@ class Result:
     first: Trial | None
     trials: tuple[Trial, ...]
     known: int = 0
-    source: Literal["tuned", "stored"] = "tuned"
+    source: Literal["tuned", "stored", "waited"] = "tuned"
     equals: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
     paired_speedup: float | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from whet.build import outgrown
@@ -9,6 +11,7 @@ from whet.core.budget import Budget
 from whet.core.limit import LimitKind
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
+from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -27,11 +30,13 @@ RELATIVES = 3
 
 @dataclass(frozen=True)
 class Knowledge:
-    """`settled` trials need not be repeated. `incumbents` are those a newcomer must beat."""
+    """`settled` trials need not be repeated. `incumbents` are those a newcomer must beat: what
+    `run` chose, and what was measured since by runs that chose nothing here (`undecided`)."""
 
     settled: dict[str, Trial]
     incumbents: tuple[Trial, ...]
     run: Run | None
+    undecided: bool = False
 
     @classmethod
     def recall(
@@ -54,24 +59,48 @@ class Knowledge:
             and (trial.timing is None or len(trial.timing.samples) >= samples)
             and not _worth_retrying(trial, limits)
         }
+        since: set[str] = set()
         for run in store.runs(workload_id):
             if run.outcome is Outcome.FINISHED and run.best and run.best.id in settled:
-                return cls(settled, (settled[run.best.id],), run)
+                best = settled[run.best.id]
+                later = _fastest_first(
+                    trial for trial in settled.values() if trial.run_id in since and trial != best
+                )
+                return cls(settled, (best, *later), run, bool(later))
+            since.add(run.id)
         # Without a chosen best, whoever was measured may be it: what an outraced config lost
         # against need not be in this space.
-        measured = [trial for trial in settled.values() if trial.status.measured]
-        measured.sort(key=lambda trial: trial.median_ns or 0.0)
-        return cls(settled, tuple(measured), None)
+        return cls(settled, _fastest_first(settled.values()), None)
+
+    @property
+    def best(self) -> Trial | None:
+        """For now: nobody has shown that it is."""
+
+        def rank(trial: Trial) -> tuple[bool, bool, float]:
+            timing = trial.timing
+            slow = timing is None or timing.host_bound
+            return trial.status is not Status.OK, slow, trial.median_ns or math.inf
+
+        return min(self.incumbents, key=rank, default=None)
 
     def answers(self, space: Space, budget: Budget) -> bool:
         """True when a finished run has already done what is asked now."""
         if self.run is None or not self.incumbents:
             return False
-        searched = self.run.space_id == space.id and not self.run.exhaustive
-        return (searched and self.run.budget.covers(budget)) or self._knows_all(space)
+        same = self.run.space_id == space.id
+        if same and not self.run.exhaustive and self.run.budget.covers(budget):
+            return True
+        decided = not self.undecided or (same and self.run.exhaustive)
+        return decided and self._knows_all(space)
 
     def _knows_all(self, space: Space) -> bool:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
+
+
+def _fastest_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Those that were measured at all."""
+    measured = [trial for trial in trials if trial.status.measured]
+    return tuple(sorted(measured, key=lambda trial: trial.median_ns or 0.0))
 
 
 def relatives(store: Store, workload: Workload, space: Space) -> list[Trial]:

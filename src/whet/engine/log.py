@@ -36,17 +36,18 @@ _printer = _Stderr()
 
 
 def log_event(
-    event: Literal["tuned", "chosen", "failed", "missed"],
+    event: Literal["tuned", "chosen", "failed", "missed", "waiting", "waited"],
     workload: Workload,
     *,
     pick: Config | None,
     source: str,
     cost_s: float,
     reason: str,
+    level: int = logging.INFO,
 ) -> None:
     """`source` is where the pick comes from; `cost_s` what getting it took."""
     _listen()
-    if not logger.isEnabledFor(logging.INFO):
+    if not logger.isEnabledFor(level):
         return
     parts = {
         "event": event,
@@ -58,7 +59,7 @@ def log_event(
         "cost_s": f"{cost_s:.4g}",
         "reason": reason,
     }
-    logger.info(" ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
+    logger.log(level, " ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
 
 
 def warn(text: str) -> None:

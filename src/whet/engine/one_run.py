@@ -96,6 +96,20 @@ class OneRun:
     def answered(self) -> bool:
         return self.known.answers(self.target.space, self._budget)
 
+    @property
+    def seconds_left(self) -> float:
+        seconds = self._budget.seconds
+        return float("inf") if seconds is None else seconds - self.ledger.elapsed
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether nothing could be tried any more."""
+        return self.seconds_left <= self._reserve_s
+
+    def start_now(self) -> None:
+        """What others have done while this run waited came before it."""
+        self.run = replace(self.run, started=start_after(self.store, self.run.workload.id))
+
     def tuned(self) -> Result:
         with self.shield.held():
             self._aftermath = aftermath.examine(self.store, self.run.workload.id)

@@ -43,13 +43,13 @@ class Settings:
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
     turns the race off: every config gets so many. With `learn` a search starts from what the store
     knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
-    one that tunes the same: a rank of its group, or a process with the same store. `binaries` is a
-    folder of packed kernels, which are used where they fit. `mode` says whether a call may tune.
-    `idle_share` is how much of calls' time their refinement may take, where that was asked for.
-    `isolate` measures in a process of its own what would else be measured in this one. `wedge_s` is
-    how long nothing may happen, beyond what is under way may take, before a run says where it is
-    stuck; None never minds. `run_limit_s` is for what comes after a config's first call, and
-    `first_call_limit_s` for that; None is as `first_call_s` says.
+    one that tunes the same: a rank of its group, or a process with the same store; a budget of time
+    may end that earlier. `binaries` is a folder of packed kernels, which are used where they fit.
+    `mode` says whether a call may tune. `idle_share` is how much of calls' time their refinement
+    may take, where that was asked for. `isolate` measures in a process of its own what would else
+    be measured in this one. `wedge_s` is how long nothing may happen, beyond what is under way may
+    take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
+    after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
     """
 
     store: str | None = None

@@ -68,6 +68,10 @@ def tune(
     has it as well, where the store cannot be written any more, and `HostLostError`, where the
     machine has no more space or processes.
 
+    Where another process tunes the same for the same store, this one waits for it, no longer than
+    the budget and the setting `agree_wait` allow; after that the result is the best known so far,
+    and its `source` is `waited`.
+
     In a mode that does not tune (`mode`, else the target's, the context's or the settings') it
     returns the stored result of this very workload, or raises `NotTunedError`.
     """
@@ -136,11 +140,13 @@ def _logged(target: Target, run: Callable[[], Result]) -> Result:
         raise
     if result.source == "stored":
         reason = "tuned before"
+    elif result.source == "waited":
+        reason = result.notes[-1]
     else:
         times = "" if result.speedup is None else f", {result.speedup:.3g} times the first config"
         reason = f"the fastest of {len(result.trials)} tried{times}"
     log_event(
-        "tuned",
+        "waited" if result.source == "waited" else "tuned",
         workload,
         pick=result.config,
         source=result.source,

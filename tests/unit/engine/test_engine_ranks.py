@@ -20,7 +20,6 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine import tune
 from whet.engine.ranks.agreement import Agreed
-from whet.engine.ranks.turns import turn
 from whet.engine.settings import Settings
 from whet.engine.untuned.policy import choose
 from whet.store import Store, open_store
@@ -227,15 +226,6 @@ class TestWithoutAGroup:
             thread.join()
         assert len(set(found.values())) == 1
         assert sorted(looked)[:3] == [0, 0, 0]
-
-    def test_a_process_that_waited_too_long_tunes_as_well_and_says_so(self, tmp_path: Path) -> None:
-        mine = target(1)
-        with open_store(tmp_path / "store.db") as store:
-            other = alone(target(1), MemoryStore()).run
-            with turn(store, other, 1.0):
-                result = tune(mine, store=store, settings=Settings(agree_wait_s=0.01))
-        assert result.config == Config(t=1)
-        assert any("another process" in note for note in result.notes)
 
 
 LAUNCHER = """

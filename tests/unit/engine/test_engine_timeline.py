@@ -17,6 +17,7 @@ from whet.core.event import (
     RaceAdvanced,
     RunStarted,
     TrialFinished,
+    Waited,
 )
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
@@ -34,7 +35,7 @@ def built(started: float, seconds: float, **more: object) -> BuildFinished:
     return BuildFinished(A, seconds, True, **{"started": started, **more})  # type: ignore[arg-type]
 
 
-def kept(*events: BuildFinished | Measured) -> tuple[Span, ...]:
+def kept(*events: BuildFinished | Measured | Waited) -> tuple[Span, ...]:
     """What a keeper of a run that began at 100 makes of them."""
     keeper = TimelineKeeper(began=100.0)
     for event in events:
@@ -135,3 +136,7 @@ def test_a_real_tuning_leaves_builds_and_visits_that_do_not_overlap_in_their_lan
     for lane in {span.lane for span in spans}:
         mine = [span for span in spans if span.lane == lane]
         assert all(a.end_s <= b.start_s + 1e-6 for a, b in pairwise(mine))
+
+
+def test_a_wait_for_another_process_is_on_the_engines_lane() -> None:
+    assert kept(Waited(101.0, 103.5)) == (Span("engine", "wait for others", 1.0, 2.5),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from whet.core.event import BuildFinished, DuelEnded, DuelStarted, Event, Measured
+from whet.core.event import BuildFinished, DuelEnded, DuelStarted, Event, Measured, Waited
 from whet.core.timeline import Span, Timeline
 
 # In the order in which a visit to the device goes through them.
@@ -27,10 +27,13 @@ class TimelineKeeper:
         self._timed: list[BuildFinished | Measured] = []
         self._duel_began: float | None = None
         self._duels: list[tuple[float, float]] = []
+        self._waits: list[tuple[float, float]] = []
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BuildFinished | Measured):
             self._timed.append(event)
+        elif isinstance(event, Waited):
+            self._waits.append((event.started, event.ended))
         elif isinstance(event, DuelStarted):
             self._duel_began = self._clock()
         elif isinstance(event, DuelEnded) and self._duel_began is not None:
@@ -39,6 +42,7 @@ class TimelineKeeper:
 
     def timeline(self) -> Timeline:
         spans = [Span("engine", "duel", start, end - start) for start, end in self._duels]
+        spans += [Span("engine", "wait for others", a, b - a) for a, b in self._waits]
         for event in self._timed:
             spans += _build(event) if isinstance(event, BuildFinished) else _visit(event)
         spans = [_since(span, self._began) for span in spans if span.end_s > self._began]

@@ -24,7 +24,7 @@ def adopt(
     that cannot be written does not keep anybody from using the choice; a note says so.
     """
     wall = dict(ledger.close())
-    wall["waiting"] += wall.pop("idle")
+    wall["queue"] += wall.pop("idle")
     run = replace(
         run,
         id=new_id(),

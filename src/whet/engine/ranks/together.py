@@ -11,7 +11,8 @@ from whet.engine.one_run import OneRun
 from whet.engine.ranks.adoption import adopt
 from whet.engine.ranks.agreement import Agreed, Agreement, Progress
 from whet.engine.ranks.board import Board, BoardLostError, group_board
-from whet.engine.ranks.turns import turn
+from whet.engine.ranks.turns import Turn
+from whet.engine.ranks.waiting import after_waiting
 from whet.engine.untuned.policy import choose
 
 
@@ -30,14 +31,8 @@ def carry_out(one: OneRun) -> Result:
 def _in_turn(one: OneRun) -> Result:
     if one.answered:
         return one.from_store()
-    wait_s = one.settings.agree_wait_s
-    with turn(one.store, one.run, wait_s) as alone:
-        if not alone:
-            one.recorder.note(
-                f"another process has been tuning this for {wait_s:g} s and still is; "
-                "timings may disturb each other"
-            )
-        return one.tuned()
+    with Turn(one.store, one.run.workload.id) as turn:
+        return one.tuned() if turn.take() else after_waiting(one, turn)
 
 
 def _agreed(one: OneRun, board: Board) -> Result:

@@ -3,30 +3,104 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
-from whet.core.run import Run
+from whet.core.decoding import number
+from whet.core.holder import Holder
+from whet.core.mark import ProcessName
+from whet.engine.host import lives, this_process
 from whet.store import Store
 
+# A wait is worth a line once it is as long as this, or half of what it may be.
+ANNOUNCE_S = 0.5
 
-@contextmanager
-def turn(store: Store, run: Run, wait_s: float) -> Iterator[bool]:
-    """Only one process at a time tunes the same for the same store; yields whether that was so
-    within `wait_s` seconds. Whoever waited finds in the store what the other one wrote.
+# More than anybody writes into a lock's file.
+_LONGEST = 4096
 
-    Another space of the same workload does not wait. A store that is no file is nobody else's.
+_UNREADABLE = (LookupError, TypeError, ValueError, OverflowError, OSError, RecursionError)
+
+
+class Turn:
+    """Only one process at a time tunes a workload for a store.
+
+    Whoever has the turn signs the lock's file, for others to say whom they wait for. A store that
+    is no file is nobody else's, and where no file can be made (a read-only folder) there is nothing
+    to agree on: then it is always one's turn.
     """
-    place = Path(store.location)
-    if not place.is_file():
-        yield True
-        return
-    name = f"{run.workload.id}-{run.space_id}.lock"
-    with file_lock(place.parent / "locks" / name, wait_s) as had:
-        yield had
+
+    def __init__(self, store: Store, workload_id: str) -> None:
+        place = Path(store.location)
+        self._path = place.parent / "locks" / f"{workload_id}.lock" if place.is_file() else None
+        self._descriptor: int | None = None
+        self._mine = False
+
+    def __enter__(self) -> Turn:
+        if self._path is not None:
+            self._descriptor = _opened(self._path)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._descriptor is None:
+            return
+        if self._mine:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+        _let_go(self._descriptor)
+
+    def take(self) -> bool:
+        """Without waiting."""
+        return self.wait(0.0)
+
+    def wait(self, wait_s: float, told: Callable[[Holder], None] | None = None) -> bool:
+        """Whether it is one's turn within `wait_s` seconds. `told` hears once who has it now, where
+        that is worth saying."""
+
+        def tell() -> None:
+            if told is not None:
+                told(self.holder)
+
+        if self._descriptor is None or _acquire(self._descriptor, wait_s, tell):
+            self._mine = self._descriptor is not None
+            self._sign()
+            return True
+        return False
+
+    @property
+    def holder(self) -> Holder:
+        """As the file tells, which may be empty, left by a process that was killed, or foreign."""
+        assert self._descriptor is not None
+        try:
+            data = json.loads(os.pread(self._descriptor, _LONGEST, 0))
+            process = ProcessName.from_json(data["process"])
+            since = float(number(data, "since"))
+            time.localtime(since)
+        except _UNREADABLE:
+            return Holder()
+        if lives(process) is False or process.pid <= 0 or not process.host.isprintable():
+            return Holder()
+        host = "" if process.host == platform.node() else process.host
+        return Holder(process.pid, since, host, own=process == this_process())
+
+    def _sign(self) -> None:
+        if self._descriptor is None:
+            return
+        text = json.dumps({"v": 1, "process": this_process().to_json(), "since": time.time()})
+        # On a full disk nobody learns whom they wait for, and that is all.
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, text.encode(), 0)
 
 
 @contextmanager
@@ -35,30 +109,45 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
 
     Where no file can be made (a read-only folder) there is nothing to agree on: it was had.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError:
+    descriptor = _opened(path)
+    if descriptor is None:
         yield True
         return
     try:
         yield _acquire(descriptor, wait_s)
     finally:
-        # Closing alone would not do: a worker forked meanwhile has the descriptor too.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        _let_go(descriptor)
 
 
-def _acquire(descriptor: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
+def _opened(path: Path) -> int | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:
+        return None
+
+
+def _let_go(descriptor: int) -> None:
+    # Closing alone would not do: a worker forked meanwhile has the descriptor too.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _acquire(descriptor: int, wait_s: float, tell: Callable[[], None] | None = None) -> bool:
+    began = time.monotonic()
+    announce_s = min(ANNOUNCE_S, wait_s / 2)
     pause = 0.001
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if tell is not None and waited >= announce_s:
+                tell()
+                tell = None
+            if waited >= wait_s:
                 return False
-            time.sleep(pause)
+            time.sleep(min(pause, max(0.0, wait_s - waited)))
             pause = min(0.05, 2 * pause)
         else:
             return True

@@ -40,6 +40,9 @@ from whet.targets.triton.untuned import untuned
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
 
+# How often a kernel that another process is tuning looks whether that has ended.
+LOOK_AGAIN_S = 1.0
+
 
 class _NothingOnDisk(Exception):
     """Triton's own file of results has nothing for a key."""
@@ -81,7 +84,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self.whet_result: Result | None = None
         self.whet_lost: StoreError | None = None
         self.cache = Cache()
+        self.whet_waited: set[str] = set()
         self._stopgaps: dict[Any, Any] = {}
+        self._busy: dict[Any, tuple[Any, float]] = {}
         self._read_rows = False
         self._without_context: Mode | None = None
         self._tuning = threading.RLock()
@@ -217,6 +222,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
+        config, until = self._busy.get(full_key, (None, 0.0))
+        if time.monotonic() < until:
+            return config, False
         meanwhile = self._meanwhile(full_key, args, kwargs, passed, pruned)
         if meanwhile is not None:
             return meanwhile, True
@@ -231,8 +239,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.check_disk_cache(full_key, pruned, benchmark)
             else:
                 benchmark()
-        except BusyElsewhere:
-            return self._stopgap(args, kwargs, passed, pruned), False
+        except BusyElsewhere as busy:
+            self._busy[full_key] = (busy.config, time.monotonic() + LOOK_AGAIN_S)
+            return busy.config, False
         self._report(full_key, from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
         self._drop_stopgaps(full_key)
@@ -361,8 +370,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         target = self._target(args, kwargs, passed, configs)
         choice = choose(target, mode="cached")
         say_once(
-            f"{self.base_fn.__name__} cannot be tuned here (CUDA graph capture, or another process "
-            f"is at it), so [{choice.config}] is used: {choice.reason}"
+            f"{self.base_fn.__name__} cannot be tuned during CUDA graph capture, so "
+            f"[{choice.config}] is used: {choice.reason}"
         )
         return target.triton(choice.config)
 

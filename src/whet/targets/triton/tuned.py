@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from whet.core.errors import StoreError, TuningFailedError
@@ -14,20 +14,14 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.engine.mishaps.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.plan import Plan
-from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.measure import DuelPolicy, RacePolicy
 from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.foreign import keep
-from whet.targets.triton.locks import file_lock
 from whet.targets.triton.surroundings import opened, say_once, temporary
 from whet.targets.triton.target import TritonTarget
-
-# How long a process waits for another one that is tuning the same thing.
-WAIT_S = 300.0
-
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
 # so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row,
@@ -39,7 +33,11 @@ GPU_PLAN = Plan(
 
 
 class BusyElsewhere(Exception):
-    """Another process has been tuning the same for too long."""
+    """Another process has been tuning the same for too long; `config` is to be used meanwhile."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.config = config
 
 
 def tuned(
@@ -50,13 +48,10 @@ def tuned(
     path = store_path(settings.store)
     locks = (path.parent if path else temporary()) / "locks"
     target = TritonTarget(call, configs, key, tuner.whet_timer, locks)
-    lock = locks / f"{target.workload().id}.lock"
+    if target.workload().id in tuner.whet_waited:  # one call that waits in vain is enough
+        settings = replace(settings, agree_wait_s=0.0)
     try:
-        # Ranks of a group wait for each other in `tune`, and not for ever.
-        turn = file_lock(lock, WAIT_S) if group_board() is None else nullcontext(True)
-        with opened(settings) as store, turn as had:
-            if not had:
-                raise BusyElsewhere
+        with opened(settings) as store:
             found = _tuned_in(tuner, store, target, settings)
     except StoreError as error:  # a full disk, say: no reason not to run the kernel
         say_once(f"whet does not remember: {error}")
@@ -102,6 +97,12 @@ def _tuned_in(
             mode="tune",
         )
         tuner.whet_result = result
+        if result.source == "waited":
+            if workload_id not in tuner.whet_waited:
+                say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
+            tuner.whet_waited.add(workload_id)
+            raise BusyElsewhere(target.menu.triton(result.config))
+        tuner.whet_waited.discard(workload_id)
         best, measured = target.menu.triton(result.config), result.source == "tuned"
         run_id = result.run.id
     except TuningFailedError as error:
