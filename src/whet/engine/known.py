@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whet.build import outgrown
 from whet.core.budget import Budget
 from whet.core.limit import LimitKind
-from whet.core.run import Outcome, Run
+from whet.core.run import Run
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.trial import Trial
@@ -23,11 +23,14 @@ RELATIVES = 3
 
 @dataclass(frozen=True)
 class Knowledge:
-    """`settled` trials need not be repeated. `incumbents` are those a newcomer must beat."""
+    """`settled` trials need not be repeated. `incumbents` are those a newcomer must beat.
+    `contested` are picks of several stores, this one's first: they are not settled, since only
+    measuring them on one occasion can tell which is the faster."""
 
     settled: dict[str, Trial]
     incumbents: tuple[Trial, ...]
     run: Run | None
+    contested: tuple[Trial, ...] = ()
 
     @classmethod
     def recall(
@@ -42,16 +45,28 @@ class Knowledge:
         """What was measured in another way than by `method` (another timer, another state of the
         L2 cache), or less often than `samples`, is not known; failures hold however their config
         would have been measured."""
-        settled = {
-            trial.config.id: trial
-            for trial in store.trials(workload_id)
-            if trial.config in space
-            and _comparable(trial, method)
-            and (trial.timing is None or len(trial.timing.samples) >= samples)
-            and not _worth_retrying(trial, limits)
-        }
-        for run in store.runs(workload_id):
-            if run.outcome is Outcome.FINISHED and run.best and run.best.id in settled:
+
+        def holds(trial: Trial) -> bool:
+            return (
+                trial.config in space
+                and _comparable(trial, method)
+                and (trial.timing is None or len(trial.timing.samples) >= samples)
+                and not _worth_retrying(trial, limits)
+            )
+
+        settled = {t.config.id: t for t in store.trials(workload_id) if holds(t)}
+        pick = store.pick(workload_id)
+        picks = () if pick is None else tuple(filter(holds, (pick.trial, *pick.rivals)))
+        if len(picks) > 1:
+            for trial in picks:
+                settled.pop(trial.config.id, None)
+            return cls(settled, (), None, picks)
+        # A pick of several stores' stands by its own samples, not by the latest of its config.
+        settled.update((trial.config.id, trial) for trial in picks)
+        chose = [run for run in store.runs(workload_id) if run.chose and run.best]
+        chose.sort(key=lambda run: not picks or run.best != picks[0].config)
+        for run in chose:
+            if run.best and run.best.id in settled:
                 return cls(settled, (settled[run.best.id],), run)
         # Without a chosen best, whoever was measured may be it: what an outraced config lost
         # against need not be in this space.
