@@ -144,10 +144,12 @@ class MemoryStore(Store):
                 if shelf.add(trial):
                     shelf.latest[trial.config.id] = trial
                     added += 1
-            # What a run appends counts when the run has ended.
-            for workload_id in {trial.workload_id for trial in batch if not trial.run_id}:
-                if self._shelves[workload_id].decision is not None:
-                    self._shelves[workload_id].decide()
+            for trial in batch:
+                shelf = self._shelves[trial.workload_id]
+                run = shelf.runs.get(trial.run_id)
+                # What a run appends counts when the run has ended: that is soon, and once.
+                if shelf.decision and (run is None or run.outcome is not Outcome.RUNNING):
+                    shelf.decide()
             return added
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:

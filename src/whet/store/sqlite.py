@@ -111,10 +111,8 @@ class SqliteStore(Store):
             added = self._insert_trials(db, rows)
             db.execute(sql.SUPERSEDE_LATEST, (before,))
             db.executemany(sql.TOUCH, [(at, at, workload) for workload, at in moments.items()])
-            # What a run appends counts when the run has ended.
-            for workload_id in {trial.workload_id for trial in batch if not trial.run_id}:
-                if db.execute(sql.HAS_PICK, (workload_id,)).fetchone():
-                    self._decide(db, workload_id)
+            for workload_id in moments:
+                self._decide_unless_running(db, workload_id, batch)
             return added
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
@@ -347,6 +345,15 @@ class SqliteStore(Store):
 
     def _decide(self, db: sqlite3.Connection, workload_id: str) -> None:
         write_decision(db, workload_id, self._runs(db, workload_id), self.location)
+
+    def _decide_unless_running(
+        self, db: sqlite3.Connection, workload_id: str, appended: Iterable[Trial]
+    ) -> None:
+        """What a run appends counts when the run has ended: that is soon, and once."""
+        if db.execute(sql.HAS_PICK, (workload_id,)).fetchone():
+            ids = {trial.run_id for trial in appended if trial.workload_id == workload_id}
+            if not all(db.execute(sql.IS_RUNNING, (id,)).fetchone() for id in ids):
+                self._decide(db, workload_id)
 
     def _summary(self, db: sqlite3.Connection, row: Row) -> WorkloadSummary:
         n, body, trials, configs, ok, active = row

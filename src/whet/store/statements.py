@@ -114,6 +114,7 @@ _RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM runs r JOIN workloads w ON w.n = r
 RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = ? ORDER BY r.started DESC, r.n DESC"
 RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = ?"
 RUN_IDS = f"SELECT id FROM runs WHERE workload = {_OF_WORKLOAD}"
+IS_RUNNING = "SELECT 1 FROM runs WHERE id = ? AND outcome = 'running'"
 ANY_TAKEN = f"""
 SELECT 1 FROM runs WHERE workload = {_OF_WORKLOAD} AND json_extract(body, '$.taken') LIMIT 1
 """
