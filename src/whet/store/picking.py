@@ -19,7 +19,8 @@ from whet.store.lineage import lineages
 from whet.store.protocol import Pick
 from whet.store.rows import usable_median
 
-Order = Literal["first", "second", "equal"]
+# Which of two configs is the faster; "neither" where a run has called them equal.
+Order = Literal["first", "second", "neither"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ def decide(
         by_config.setdefault(claim.trial.config.id, []).append(claim)
     if not by_config:
         return None
-    evidence = _Evidence(runs, trials)
-    standing, contested = _compared(by_config, evidence)
+    standing = _unbeaten(by_config, _Evidence(runs, trials))
     wrong = set().union(*(view.wrong for view in views))
     ranked = sorted(
         (min(by_config[id], key=_rank) for id in standing),
@@ -60,7 +60,7 @@ def decide(
     )
     first, *others = (claim.trial for claim in ranked)
     kept = frozenset(trial.id for trial in trials if trial.config.id in by_config)
-    return Decision(Pick(first, tuple(others) if contested else ()), kept)
+    return Decision(Pick(first, tuple(others)), kept)
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,8 @@ def _rank(claim: _Claim) -> tuple[float, bool, float, str]:
     return -claim.own, claim.chooser is None, started, claim.trial.id
 
 
-def _compared(
-    claims: Mapping[str, Sequence[_Claim]], evidence: _Evidence
-) -> tuple[list[str], bool]:
-    """The configs that no other is known to beat, and whether they are contested."""
+def _unbeaten(claims: Mapping[str, Sequence[_Claim]], evidence: _Evidence) -> list[str]:
+    """The configs that no other one is known to beat."""
     ids = list(claims)
     pairs = [(one, two) for at, one in enumerate(ids) for two in ids[at + 1 :]]
     orders = {
@@ -153,11 +151,7 @@ def _compared(
     }
     beaten = {two for (_, two), order in orders.items() if order == "first"}
     beaten |= {one for (one, _), order in orders.items() if order == "second"}
-    left = [id for id in ids if id not in beaten] or ids
-    contested = any(
-        order != "equal" for (one, two), order in orders.items() if one in left and two in left
-    )
-    return left, contested
+    return [id for id in ids if id not in beaten] or ids
 
 
 def _joined(claims: Sequence[_Claim]) -> frozenset[str]:
@@ -178,12 +172,13 @@ class _Evidence:
     def agreed(
         self, one: str, ones: frozenset[str], two: str, twos: frozenset[str]
     ) -> Order | None:
-        """The order that runs of both sides have found, and none has contradicted."""
+        """The order that runs of both sides have found, and none has contradicted. That both call
+        two configs equal is none: beside a load many look equal that are not."""
         said = {id: order for id in ones | twos if (order := self._order(id, one, two))}
-        if len(set(said.values())) != 1 or len(said) < 2:
+        if len(said) < 2 or not (ones & said.keys() and twos & said.keys()):
             return None
-        both = ones & said.keys() and twos & said.keys()
-        return next(iter(said.values())) if both else None
+        orders = set(said.values())
+        return orders.pop() if len(orders) == 1 and "neither" not in orders else None
 
     def _order(self, run_id: str, one: str, two: str) -> Order | None:
         run, found = self._runs.get(run_id), self._trials.get(run_id, {})
@@ -206,7 +201,7 @@ def _by_choice(run: Run, first: Trial, second: Trial) -> Order | None:
         return None
     loser = second if run.best == first.config else first
     if loser.config in run.equals:
-        return "equal"
+        return "neither"
     if loser.status is not Status.OUTRACED:
         return None
     return "first" if loser is second else "second"
