@@ -7,7 +7,7 @@ from pathlib import Path
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store import Match, MemoryStore, OverlayStore, SqliteStore, Store, WorkloadSummary
+from whet.store import Match, MemoryStore, OverlayStore, Pick, SqliteStore, Store, WorkloadSummary
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
 from whet.testing.store_kit import (
@@ -17,6 +17,7 @@ from whet.testing.store_kit import (
     SummaryObligations,
     TrialObligations,
 )
+from whet.testing.store_kit_picks import PickObligations
 from whet.testing.store_kit_upkeep import MatchObligations
 
 
@@ -44,6 +45,9 @@ class Repacked(MemoryStore):
     def best(self, workload_id: str) -> Trial | None:
         return self._packed().best(workload_id)
 
+    def pick(self, workload_id: str) -> Pick | None:
+        return self._packed().pick(workload_id)
+
     def runs(self, workload_id: str) -> list[Run]:
         return self._packed().runs(workload_id)
 
@@ -58,7 +62,12 @@ class Repacked(MemoryStore):
 
 
 class _ReadObligations(
-    TrialObligations, BestObligations, RunObligations, SummaryObligations, MatchObligations
+    TrialObligations,
+    BestObligations,
+    RunObligations,
+    SummaryObligations,
+    MatchObligations,
+    PickObligations,
 ):
     """Workloads that were never tried are left out of a bundle, so two obligations do not hold."""
 

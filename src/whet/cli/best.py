@@ -20,6 +20,11 @@ Examples:
   whet best matmul --json | jq '.best[0].config'
 """
 
+_CONTESTED = (
+    "not sure: a store that was merged in picked another config, and the stores do not agree on "
+    "which is faster; tune it again to decide. The other pick:"
+)
+
 
 def best(
     name: Annotated[
@@ -35,7 +40,13 @@ def best(
 ) -> None:
     """Show the best known config."""
     from whet.cli.output import columns, print_json, print_lines
-    from whet.cli.reading import NothingKnownError, best_table, chosen, open_known
+    from whet.cli.reading import (
+        NothingKnownError,
+        best_table,
+        chosen,
+        contested_lines,
+        open_known,
+    )
 
     try:
         with open_known(store) as opened:
@@ -55,6 +66,7 @@ def best(
         print_lines(_details(known[0], runs[known[0].workload.id]))
     elif working:
         print_lines(best_table(known, columns()))
+        print_lines(contested_lines(known, columns()))
     if not working:
         raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work", place)
 
@@ -62,12 +74,11 @@ def best(
 def _chosen_by(store: Store, one: WorkloadSummary) -> Run | None:
     """The run whose choice the best config is; None where it is merely the fastest that is known,
     since no run has finished."""
-    from whet.core.run import Outcome
-
     assert one.best is not None
-    finished = (run for run in store.runs(one.workload.id) if run.outcome is Outcome.FINISHED)
-    newest = next((run for run in finished if run.best is not None), None)
-    return newest if newest is not None and newest.best == one.best.config else None
+    chose = [run for run in store.runs(one.workload.id) if run.chose]
+    if not any(run.taken for run in chose):
+        chose = chose[:1]  # of one store's runs the newest counts
+    return next((run for run in chose if run.best == one.best.config), None)
 
 
 def _as_json(one: WorkloadSummary, run: Run | None) -> dict[str, Any]:
@@ -82,6 +93,9 @@ def _as_json(one: WorkloadSummary, run: Run | None) -> dict[str, Any]:
         "samples": 0 if timing is None else len(timing.samples),
         "created": one.best.created,
         "run": None if run is None else run.id,
+        "contested": [
+            {"config": dict(rival.config), "median_ns": rival.median_ns} for rival in one.rivals
+        ],
     }
 
 
@@ -92,8 +106,10 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
 
     assert one.best is not None
     width = page()
+    contested = [f"[{rival.config}] {timing_text(rival)}" for rival in one.rivals]
     parts = {
         "best": [str(one.best.config), timing_text(one.best)],
+        **({"contested": [_CONTESTED, *contested]} if contested else {}),
         "from": _origin(run),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
@@ -101,7 +117,11 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
         "tried": count_text(one.configs, "config"),
         "id": one.workload.id,
     }
-    return [*wrap(str(one.workload), width, indent=2), "", *fields(parts, width)]
+    return [
+        *wrap(str(one.workload), width, indent=2),
+        "",
+        *fields(parts, width, 11 if contested else 9),
+    ]
 
 
 def _origin(run: Run | None) -> str:

@@ -132,6 +132,10 @@ def _details(one: Difference, width: int) -> list[str]:
     for part in one.differs:
         before, after = (_part(part, side.workload) for side in (one.a, one.b))
         texts.append(f"{part}: {before} in A, {after} in B")
+    for name, side in (("A", one.a), ("B", one.b)):
+        if side.rivals:
+            rivals = " or ".join(f"[{rival.config}]" for rival in side.rivals)
+            texts.append(f"contested in {name}: a store merged into it picked {rivals}")
     if one.why and one.a.best is not None and one.b.best is not None:
         texts.append(f"not compared: {one.why}")
     indent = " " * 12
@@ -202,4 +206,5 @@ def _side(one: WorkloadSummary | None) -> dict[str, Any] | None:
         "workload": one.workload.to_json(),
         "config": None if one.best is None else dict(one.best.config),
         "median_ns": one.median_ns,
+        "contested": [dict(rival.config) for rival in one.rivals],
     }

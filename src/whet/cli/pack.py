@@ -82,8 +82,9 @@ def unpack(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take a bundle's results into the store."""
+    """Take a bundle's results into the store, as 'whet store merge' does."""
     from whet.cli.output import count_text, print_json, print_lines
+    from whet.cli.store_text import pick_lines, picks_json
     from whet.engine.untuned.models import models_beside
     from whet.store import open_store
     from whet.store.bundles.bundle import open_bundle
@@ -112,10 +113,12 @@ def unpack(
         "compiled kernel": done.binaries,
     }
     if json:
-        print_json({"v": 1, "store": place, "new": counts, "binaries_left": left})
+        picks = picks_json(done.merged.picks)
+        print_json({"v": 1, "store": place, "new": counts, "binaries_left": left, "picks": picks})
         return
     new = ", ".join(count_text(number, noun) for noun, number in counts.items())
     print(f"{file}: {new} new")
+    print_lines(pick_lines(done.merged.picks))
     if left:
         print(f"{count_text(left, 'compiled kernel')} left in it; --binaries FOLDER takes them out")
     print(f"kept in {place}")

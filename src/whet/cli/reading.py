@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from whet.cli.options import resolved
-from whet.cli.output import Column, ns_text, table
+from whet.cli.output import Column, ns_text, table, wrap
 from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.workload import Workload
@@ -118,11 +118,33 @@ def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
             *([devices[one.workload.id]] if devices else []),
             *([toolchain_text(one.workload.toolchain)] if tools else []),
             ns_text(one.median_ns),
-            "nothing works yet" if one.best is None else str(one.best.config),
+            _config_text(one),
         )
         for one in known
     ]
     return table(layout, rows, width)
+
+
+def contested_lines(known: Sequence[WorkloadSummary], width: int) -> list[str]:
+    """The picks on which stores that were merged disagree, and how to decide."""
+    contested = [one for one in known if one.best is not None and one.rivals]
+    if not contested:
+        return []
+    lines = [f"contested, since merged stores disagree; tune {_again(contested)} to decide:"]
+    for one in contested:
+        picks = " or ".join(f"[{trial.config}]" for trial in (one.best, *one.rivals) if trial)
+        lines += wrap(f"  {problem_text(one.workload)}: {picks}", width, indent=4)
+    return lines
+
+
+def _again(contested: Sequence[WorkloadSummary]) -> str:
+    return "it again" if len(contested) == 1 else "them again"
+
+
+def _config_text(one: WorkloadSummary) -> str:
+    if one.best is None:
+        return "nothing works yet"
+    return f"{one.best.config} (contested)" if one.rivals else str(one.best.config)
 
 
 def _devices(workloads: list[Workload]) -> dict[str, str]:

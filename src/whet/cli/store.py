@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whet.cli.options import JsonOption, StoreOption, resolved
 from whet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from whet.store import MergeReport
 
 ABOUT = "List what is kept, remove some of it, merge other stores in."
 EXAMPLES = """\b
@@ -71,6 +74,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
                         "active": one.active,
                         "best": None if one.best is None else dict(one.best.config),
                         "median_ns": one.median_ns,
+                        "contested": [dict(rival.config) for rival in one.rivals],
                     }
                     for one in known
                 ],
@@ -165,14 +169,18 @@ def merge(
         list[str], typer.Argument(metavar="OTHER", help="The stores to read.", show_default=False)
     ],
     store: StoreOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Add what other stores know.
 
-    Results of another device stay that device's, and are never taken for those of this one.
+    Results of another device stay that device's, and are never taken for those of this one. Where
+    two stores picked different configs for one workload, the pick changes only if both measured
+    both and agree on which is faster. Else the pick of this store stays and is marked as
+    contested; the next tuning measures both side by side and decides.
     """
-    from whet.cli.output import print_lines
+    from whet.cli.output import print_json, print_lines
     from whet.cli.reading import check_there, store_place
-    from whet.cli.store_text import by_device, counts_text, namesakes
+    from whet.cli.store_text import by_device, counts_text, namesakes, pick_lines
     from whet.store import open_store
     from whet.store.merging import arriving
 
@@ -180,16 +188,29 @@ def merge(
     check_there(*others)
     if store_place(where) in map(store_place, others):
         raise UsageError(f"{store_place(where)} cannot be merged into itself")
+    said: list[str] = []
+    merged = []
     with open_store(where) as opened:
         for other in others:
             with open_store(other, read_only=True) as source:
                 new = arriving(opened, source)
                 report = opened.merge(source)
             counts = counts_text(report.workloads, report.trials, report.runs)
-            print(f"{source.location}: {counts} new")
-            print_lines(by_device(new))
-        print_lines(namesakes(opened))
-        print(f"kept in {opened.location}")
+            said += [f"{source.location}: {counts} new", *by_device(new)]
+            said += pick_lines(report.picks)
+            merged.append({"store": source.location, **_as_json(report)})
+        said += [*namesakes(opened), f"kept in {opened.location}"]
+    if json:
+        print_json({"v": 1, "store": opened.location, "merged": merged})
+    else:
+        print_lines(said)
+
+
+def _as_json(report: MergeReport) -> dict[str, Any]:
+    from whet.cli.store_text import picks_json
+
+    new = {"workloads": report.workloads, "trials": report.trials, "runs": report.runs}
+    return {"new": new, "picks": picks_json(report.picks)}
 
 
 def _seconds(age: str) -> float:

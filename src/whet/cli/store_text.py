@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from whet.cli.output import Column, bytes_text, columns, count_text, ns_text, page, table, wrap
-from whet.cli.reading import SHORT_ID, device_text, moment_text, problem_text
+from whet.cli.reading import SHORT_ID, contested_lines, device_text, moment_text, problem_text
 from whet.core.workload import Workload
-from whet.store import GcReport, Store, WorkloadSummary
+from whet.store import GcReport, MergedPick, Store, WorkloadSummary
 from whet.store.merging import identity, lookalikes
 
 
@@ -36,7 +38,10 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
         )
         for one in known
     ]
-    return [*lines, "", *table(layout, rows, columns())] if known else lines
+    if not known:
+        return lines
+    contested = contested_lines(known, columns())
+    return [*lines, "", *table(layout, rows, columns()), *([""] if contested else []), *contested]
 
 
 def counts_text(workloads: int, trials: int, runs: int) -> str:
@@ -61,6 +66,40 @@ def by_device(workloads: list[Workload]) -> list[str]:
     return [
         f"  {count_text(n, 'workload')} of {device_text(device)}"
         for device, n in counts.most_common()
+    ]
+
+
+def pick_lines(picks: Sequence[MergedPick]) -> list[str]:
+    """Every pick that a merge has changed or made contested."""
+    lines: list[str] = []
+    for one in picks:
+        name, now = problem_text(one.workload), f"[{one.now.trial.config}]"
+        rivals = " and ".join(f"[{rival.config}]" for rival in one.now.rivals)
+        if one.changed and one.before is not None:
+            said = f"pick changed: {name}: [{one.before.config}] -> {now}"
+            said += f", contested by {rivals}" if rivals else ""
+        else:
+            said = f"contested: {name}: {now} stays, but {rivals} may be faster"
+        lines += ["  " + line for line in wrap(said, page() - 2, indent=2)]
+    if any(one.now.rivals for one in picks):
+        lines += wrap(
+            "where a pick is contested, the stores do not agree on which config is faster; tune "
+            "it again to decide, which measures them side by side",
+            page(),
+        )
+    return lines
+
+
+def picks_json(picks: Sequence[MergedPick]) -> list[dict[str, Any]]:
+    return [
+        {
+            "workload": one.workload.to_json(),
+            "before": None if one.before is None else dict(one.before.config),
+            "now": dict(one.now.trial.config),
+            "changed": one.changed,
+            "contested": [dict(rival.config) for rival in one.now.rivals],
+        }
+        for one in picks
     ]
 
 

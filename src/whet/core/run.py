@@ -28,7 +28,11 @@ class Outcome(StrEnum):
 @dataclass(frozen=True)
 class Run:
     """One tuning. `exhaustive` means every valid config of the space has its trial; `first` is the
-    author's own config, the one that would be used without tuning."""
+    author's own config, the one that would be used without tuning.
+
+    `taken` and `after` say how it came into the store it was read from: by a merge, and knowing
+    which runs of other stores. They are no part of what it is, so two runs that differ in nothing
+    else are equal."""
 
     workload: Workload
     space_id: str
@@ -47,6 +51,13 @@ class Run:
     wall_s: float = 0.0
     whet: str = ""
     id: str = field(default_factory=new_id)
+    after: tuple[str, ...] = field(default=(), compare=False)
+    taken: bool = field(default=False, compare=False)
+
+    @property
+    def chose(self) -> bool:
+        """Whether it ended with a choice of its own."""
+        return self.outcome is Outcome.FINISHED and self.best is not None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,10 +78,13 @@ class Run:
             "started": self.started,
             "wall_s": self.wall_s,
             "whet": self.whet,
+            "after": list(self.after),
+            "taken": self.taken,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Run:
+        """Runs of 0.1 say nothing of `after` and `taken`: they knew no other store's runs."""
         best, first, size = data["best"], data.get("first"), data["space"]["size"]
         if type(data["exhaustive"]) is not bool:
             raise ValueError("'exhaustive' is neither true nor false")
@@ -92,7 +106,15 @@ class Run:
             wall_s=number(data, "wall_s"),
             whet=text(data, "whet"),
             id=text(data, "id"),
+            after=_ids(data.get("after", [])),
+            taken=data.get("taken") is True,
         )
+
+
+def _ids(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(type(value) is str for value in values):
+        raise ValueError("'after' is not a list of ids")
+    return tuple(values)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class Exploration:
     """Gives every config the strategy asks for a build and a first look, within the budget.
 
     `relatives` gives trials of the same kernel on other keys; it is asked only where builds wait.
-    `suspects` (ids) may end this process: they come after all others, one at a time.
+    `suspects` (ids) may end this process: they come after all others, one at a time. `wanted` are
+    looked at whatever the strategy asks for.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Exploration:
         relatives: Callable[[], Sequence[Trial]] = tuple,
         known: Container[str] = (),
         suspects: Container[str] = (),
+        wanted: Sequence[Config] = (),
     ) -> None:
         self._b = bench
         self._strategy = strategy
@@ -51,6 +53,7 @@ class Exploration:
         self._relatives = relatives
         self._known = known
         self._suspects = suspects
+        self._wanted = wanted
         self._held: list[Candidate] = []
         # In the order they were asked for, whichever build ends first.
         self._built: list[tuple[int, Candidate]] = []
@@ -120,13 +123,14 @@ class Exploration:
         wanted = min(wanted, self._room)
         if wanted <= 0 or self._exhausted:
             return
-        authors = [] if self._asked else self._authors_first()
+        authors = [] if self._asked else [*self._authors_first(), *self._wanted]
+        more = max(0, wanted - len(authors))
         with self._b.ledger.phase("search"), no_forks():
-            configs = self._strategy.ask(wanted - len(authors))
-        self._exhausted = not configs and wanted > len(authors)
+            configs = self._strategy.ask(more)
+        self._exhausted = not configs and more > 0
         self._batch = min(2 * self._batch, LARGEST_BATCH)
         new = [config for config in configs if config.id not in self._b.candidates]
-        configs = [*authors, *(config for config in new if config not in authors)]
+        configs = list(dict.fromkeys((*authors, *new)))
         rejected = [found for config in configs if (found := self._start(config))]
         self._fail(rejected)
 
@@ -147,8 +151,9 @@ class Exploration:
         if job is None:
             candidate.ready = True
             self._push(candidate)
-        elif config == self._b.target.space.first:
-            # The author's own is what people compare with, so its build is not cut.
+        elif config == self._b.target.space.first or config in self._wanted:
+            # The author's own is what people compare with, so its build is not cut; nor are those
+            # that were the fastest elsewhere.
             self._b.builder.submit(config, job, AT_ONCE, limit_s=self._b.build_limit_s)
         else:
             self._b.builder.submit(config, job, priority=candidate.order)

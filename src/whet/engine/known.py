@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from whet.build import outgrown
 from whet.core.budget import Budget
 from whet.core.limit import LimitKind
-from whet.core.run import Outcome, Run
+from whet.core.run import Run
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Method
@@ -31,12 +31,15 @@ RELATIVES = 3
 @dataclass(frozen=True)
 class Knowledge:
     """`settled` trials need not be repeated. `incumbents` are those a newcomer must beat: what
-    `run` chose, and what was measured since by runs that chose nothing here (`undecided`)."""
+    `run` chose, and what was measured since by runs that chose nothing here (`undecided`).
+    `contested` are picks of several stores, this one's first: they are not settled, since only
+    measuring them on one occasion can tell which is the faster."""
 
     settled: dict[str, Trial]
     incumbents: tuple[Trial, ...]
     run: Run | None
     undecided: bool = False
+    contested: tuple[Trial, ...] = ()
 
     @classmethod
     def recall(
@@ -51,23 +54,35 @@ class Knowledge:
         """What was measured in another way than by `method` (another timer, another state of the
         L2 cache), or less often than `samples`, is not known; failures hold however their config
         would have been measured."""
-        settled = {
-            trial.config.id: trial
-            for trial in store.trials(workload_id)
-            if trial.config in space
-            and _comparable(trial, method)
-            and (trial.timing is None or len(trial.timing.samples) >= samples)
-            and not _worth_retrying(trial, limits)
-        }
-        since: set[str] = set()
-        for run in store.runs(workload_id):
-            if run.outcome is Outcome.FINISHED and run.best and run.best.id in settled:
-                best = settled[run.best.id]
-                later = _fastest_first(
-                    trial for trial in settled.values() if trial.run_id in since and trial != best
-                )
-                return cls(settled, (best, *later), run, bool(later))
-            since.add(run.id)
+
+        def holds(trial: Trial) -> bool:
+            return (
+                trial.config in space
+                and _comparable(trial, method)
+                and (trial.timing is None or len(trial.timing.samples) >= samples)
+                and not _worth_retrying(trial, limits)
+            )
+
+        settled = {t.config.id: t for t in store.trials(workload_id) if holds(t)}
+        pick = store.pick(workload_id)
+        picks = () if pick is None else tuple(filter(holds, (pick.trial, *pick.rivals)))
+        if len(picks) > 1:
+            for trial in picks:
+                settled.pop(trial.config.id, None)
+            return cls(settled, (), None, contested=picks)
+        # A pick of several stores' stands by its own samples, not by the latest of its config.
+        settled.update((trial.config.id, trial) for trial in picks)
+        runs = store.runs(workload_id)
+        chose = [run for run in runs if run.chose and run.best and run.best.id in settled]
+        chose.sort(key=lambda run: not picks or run.best != picks[0].config)
+        for run in chose[:1]:
+            assert run.best is not None
+            best, others = settled[run.best.id], {one.id for one in chose}
+            since = {one.id for one in runs[: runs.index(run)] if one.id not in others}
+            later = _fastest_first(
+                trial for trial in settled.values() if trial.run_id in since and trial != best
+            )
+            return cls(settled, (best, *later), run, bool(later))
         # Without a chosen best, whoever was measured may be it: what an outraced config lost
         # against need not be in this space.
         return cls(settled, _fastest_first(settled.values()), None)
@@ -81,6 +96,8 @@ class Knowledge:
             slow = timing is None or timing.host_bound
             return trial.status is not Status.OK, slow, trial.median_ns or math.inf
 
+        if self.contested:
+            return self.contested[0]
         return min(self.incumbents, key=rank, default=None)
 
     def answers(self, space: Space, budget: Budget) -> bool:

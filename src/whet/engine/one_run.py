@@ -124,6 +124,12 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
+        if self.known.contested:
+            picks = ", ".join(f"[{trial.config}]" for trial in self.known.contested)
+            self.recorder.note(
+                f"stores that were merged disagree on the fastest, so their picks are measured "
+                f"again, side by side: {picks}"
+            )
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -232,10 +238,36 @@ class OneRun:
                 lambda: relatives(self.store, self.run.workload, self.target.space),
                 self.known.settled,
                 self._aftermath.suspects if bench.in_process else frozenset(),
+                [trial.config for trial in self.known.contested],
             )
             exploration.run()
             self._exhaustive = exploration.complete
-            return Finals(self._bench).run()
+            return self._unless_contested(Finals(self._bench).run())
+
+    @property
+    def _undecided(self) -> list[Trial]:
+        """Contested picks that this run has not come to measure."""
+        measured = {trial.config.id for trial in self.recorder.trials}
+        return [trial for trial in self.known.contested if trial.config.id not in measured]
+
+    def _unless_contested(self, winner: Winner | None) -> Winner | None:
+        """Without the time for all contested picks, nobody has won against the one in use."""
+        if not self._undecided:
+            return winner
+        picks = ", ".join(f"[{trial.config}]" for trial in self.known.contested)
+        self.recorder.note(
+            f"{picks} are picks of several stores and there was no time to measure them side by "
+            "side, so nothing is decided; tune again with a larger budget"
+        )
+        return self._shown()
+
+    def _shown(self) -> Winner | None:
+        """The contested pick to go on with, unless it has just failed."""
+        failed = {trial.config.id for trial in self.recorder.trials if trial.status.failed}
+        for trial in self.known.contested:
+            if trial.config.id not in failed:
+                return Winner(Candidate(trial.config, order=0, stored=trial))
+        return None
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
@@ -275,7 +307,7 @@ class OneRun:
 
     def _best_so_far(self) -> Winner | None:
         best = self.recorder.best
-        return None if best is None else Winner(self._bench.candidates[best.config.id])
+        return self._shown() if best is None else Winner(self._bench.candidates[best.config.id])
 
     def _ended_early(self, best: Winner | None) -> Result | None:
         with self.shield.held():
@@ -284,7 +316,7 @@ class OneRun:
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:
             outcome = Outcome.FAILED
-        if winner is not None and outcome is Outcome.FINISHED:
+        if winner is not None and outcome is Outcome.FINISHED and not self._undecided:
             self._settle(winner)
         trials = self.recorder.trials
         work = sum((trial.cost for trial in trials), Cost())
@@ -294,7 +326,8 @@ class OneRun:
             self.run,
             outcome=outcome,
             exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
-            best=None if winner is None else winner.candidate.config,
+            # A choice would end the contest.
+            best=None if winner is None or self._undecided else winner.candidate.config,
             equals=() if winner is None else tuple(c.config for c in winner.equals),
             trials=len(trials),
             cost=Cost(search, wall),

@@ -44,9 +44,13 @@ def select(
     once: dict[str, WorkloadSummary] = {}
     for one in kept:  # another driver, say: the same key again
         once.setdefault(_canonical([one.workload.device.name, dict(one.workload.key)]), one)
-    notes = (f"left out: {left} of another source or toolchain, not the newest",) if left else ()
+    notes = [f"left out: {left} of another source or toolchain, not the newest"] if left else []
+    contested = sum(bool(one.rivals) for one in once.values())
+    if contested:
+        which = "a pick is" if contested == 1 else f"{contested} picks are"
+        notes.append(f"{which} contested, since merged stores disagree; tune again to decide")
     picks = [(one.workload, one.best) for one in once.values() if one.best is not None]
-    return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), notes)
+    return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), tuple(notes))
 
 
 def _fits(workload: Workload, where: Mapping[str, Any]) -> bool:

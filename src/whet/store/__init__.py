@@ -3,7 +3,15 @@
 from whet.store.memory import MemoryStore
 from whet.store.opening import open_if_there, open_store, over_bundle, store_path
 from whet.store.overlay import OverlayStore
-from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergedPick,
+    MergeReport,
+    Pick,
+    Store,
+    WorkloadSummary,
+)
 from whet.store.sqlite import SqliteStore
 
 __all__ = [
@@ -11,7 +19,9 @@ __all__ = [
     "Match",
     "MemoryStore",
     "MergeReport",
+    "MergedPick",
     "OverlayStore",
+    "Pick",
     "SqliteStore",
     "Store",
     "WorkloadSummary",

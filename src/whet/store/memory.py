@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,30 +19,21 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.faults import unknown_run, unknown_workload
+from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, run_end, take_missed
-from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
-from whet.store.rows import usable_median
+from whet.store.merging import Contents, contents, merged_pick, run_end, take_missed
+from whet.store.picking import Decision, best_of, decide
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergedPick,
+    MergeReport,
+    Pick,
+    Store,
+    WorkloadSummary,
+)
 from whet.store.sweeping import Sweep, Weighed
-
-
-def best_of(runs: Iterable[Run], latest: Mapping[str, Trial]) -> Trial | None:
-    """`Store.best`, of the runs as they come and the latest trials by config id."""
-    for run in runs:
-        if run.outcome is Outcome.FINISHED and run.best is not None:
-            chosen = latest.get(run.best.id)
-            if chosen is not None and chosen.status is Status.OK and _is_choosable(chosen):
-                return chosen
-            break
-    works = [trial for trial in latest.values() if trial.status is Status.OK]
-    ranked = [(median, t) for t in works if (median := usable_median(t)) is not None]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
-
-
-def _is_choosable(trial: Trial) -> bool:
-    """What was timed must have a time; what was only ever chosen has none."""
-    return trial.timing is None or usable_median(trial) is not None
 
 
 @dataclass(eq=False)
@@ -58,6 +49,7 @@ class Shelf:
     runs: dict[str, Run] = field(default_factory=dict)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
+    decision: Decision | None = None
 
     def touch(self, moment: float) -> None:
         self.active = moment if self.active is None else max(self.active, moment)
@@ -79,11 +71,23 @@ class Shelf:
     def ok(self) -> list[Trial]:
         return [trial for trial in self.latest.values() if trial.status is Status.OK]
 
+    def decide(self) -> None:
+        """To be called when runs have come, or trials that belong to none."""
+        self.decision = decide(self.newest_runs(), list(self.trials.values()))
+
+    def pick(self) -> Pick | None:
+        if self.decision is not None:
+            return self.decision.pick
+        best = best_of(self.newest_runs(), self.latest)
+        return None if best is None else Pick(best)
+
     def best(self) -> Trial | None:
-        return best_of(self.newest_runs(), self.latest)
+        pick = self.pick()
+        return None if pick is None else pick.trial
 
     def superseded(self) -> list[Trial]:
         standing = {trial.id for trial in self.latest.values()}
+        standing |= set() if self.decision is None else self.decision.kept
         return [trial for id, trial in self.trials.items() if id not in standing]
 
     def weighed(self) -> Weighed:
@@ -103,6 +107,7 @@ class Shelf:
             ok=len(self.ok()),
             active=self.last_active(),
             best=self.best(),
+            rivals=() if self.decision is None else self.decision.pick.rivals,
         )
 
 
@@ -139,6 +144,12 @@ class MemoryStore(Store):
                 if shelf.add(trial):
                     shelf.latest[trial.config.id] = trial
                     added += 1
+            for trial in batch:
+                shelf = self._shelves[trial.workload_id]
+                run = shelf.runs.get(trial.run_id)
+                # What a run appends counts when the run has ended: that is soon, and once.
+                if shelf.decision and (run is None or run.outcome is not Outcome.RUNNING):
+                    shelf.decide()
             return added
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
@@ -158,10 +169,16 @@ class MemoryStore(Store):
             shelf = self._shelves.get(workload_id)
             return None if shelf is None else shelf.best()
 
+    def pick(self, workload_id: str) -> Pick | None:
+        with self._reading():
+            shelf = self._shelves.get(workload_id)
+            return None if shelf is None else shelf.pick()
+
     def save_run(self, run: Run) -> None:
         with self._writing():
             shelf = self._shelf(run.workload)
-            shelf.runs[run.id] = run
+            shelf.runs[run.id] = placed(run, shelf.newest_runs(), shelf.runs.get(run.id))
+            shelf.decide()
             shelf.touch(run_end(run))
             if run.outcome is Outcome.FINISHED and run.best is not None:
                 self._missed.pop(run.workload.id, None)
@@ -269,10 +286,12 @@ class MemoryStore(Store):
     def merge(self, other: Store) -> MergeReport:
         self._refuse_if_read_only()
         workloads = trials = runs = 0
+        picks: list[MergedPick] = []
         for part in contents(other):
             with self._writing():
                 workloads += part.workload.id not in self._shelves
                 shelf = self._shelf(part.workload)
+                before = shelf.pick()
                 trials += _take_trials(shelf, part)
                 runs += sum(run.id not in shelf.runs for run in part.runs)
                 for run in part.runs:
@@ -281,8 +300,10 @@ class MemoryStore(Store):
                         shelf.runs[run.id] = run
                         shelf.touch(run_end(run))
                 shelf.timelines = {**part.timelines, **shelf.timelines}
+                shelf.decide()
+                picks += merged_pick(part.workload, before, shelf.pick())
         take_missed(self, other)
-        return MergeReport(trials=trials, runs=runs, workloads=workloads)
+        return MergeReport(trials, runs, workloads, tuple(picks))
 
     def close(self) -> None:
         self._closed = True

@@ -10,13 +10,15 @@ from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store.protocol import Store
+from whet.store.lineage import departing
+from whet.store.protocol import MergedPick, Pick, Store
 
 
 @dataclass(frozen=True)
 class Contents:
     """All there is about one workload. `standing` are the ids of the trials that are their
-    config's latest; `runs` are in the order in which they started, `timelines` by their ids."""
+    config's latest; `runs` are in the order in which they started and say what each knew,
+    `timelines` are by their ids."""
 
     workload: Workload
     trials: tuple[Trial, ...]
@@ -66,10 +68,18 @@ def _contents(store: Store, workload: Workload) -> Contents:
         trials = store.trials(workload.id, all=True)
         standing = [trial.id for trial in store.trials(workload.id)]
         if set(standing) <= {trial.id for trial in trials}:
-            runs = tuple(reversed(store.runs(workload.id)))
+            runs = departing(list(reversed(store.runs(workload.id))))
             kept = {run.id: store.timeline(run.id) for run in runs}
             timelines = {id: timeline for id, timeline in kept.items() if timeline is not None}
             return Contents(workload, tuple(trials), tuple(standing), runs, timelines)
+
+
+def merged_pick(workload: Workload, before: Pick | None, now: Pick | None) -> list[MergedPick]:
+    """What is worth telling of a pick that a merge may have touched; at most one."""
+    if now is None:
+        return []
+    told = MergedPick(workload, None if before is None else before.trial, now)
+    return [told] if told.changed or now.rivals else []
 
 
 def take_missed(mine: Store, other: Store) -> None:

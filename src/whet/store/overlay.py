@@ -11,9 +11,10 @@ from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store.lineage import departing, placed
 from whet.store.matching import nearest
-from whet.store.memory import best_of
-from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.picking import best_of
+from whet.store.protocol import GcReport, Match, MergeReport, Pick, Store, WorkloadSummary
 
 
 class OverlayStore(Store):
@@ -55,13 +56,22 @@ class OverlayStore(Store):
         return self._under.latest(workload_id, config_id) if own is None else own
 
     def best(self, workload_id: str) -> Trial | None:
-        own, under = self._own.best(workload_id), self._under.best(workload_id)
+        pick = self.pick(workload_id)
+        return None if pick is None else pick.trial
+
+    def pick(self, workload_id: str) -> Pick | None:
+        own, under = self._own.pick(workload_id), self._under.pick(workload_id)
         if under is None:
             return own
-        if own is None and self._own.latest(workload_id, under.config.id) is None:
+        if own is None and self._own.latest(workload_id, under.trial.config.id) is None:
             return under
         latest = {trial.config.id: trial for trial in self.trials(workload_id)}
-        return best_of(self.runs(workload_id), latest)
+        best = best_of(self.runs(workload_id), latest)
+        for layer in (own, under):
+            # Of contested picks it need not be the newest run's that stands.
+            if layer is not None and (layer.rivals or layer.trial == best):
+                return layer
+        return None if best is None else Pick(best)
 
     def runs(self, workload_id: str) -> list[Run]:
         own = self._own.runs(workload_id)
@@ -101,7 +111,9 @@ class OverlayStore(Store):
         return self._own.append(trials)
 
     def save_run(self, run: Run) -> None:
-        self._own.save_run(run)
+        """With what lies under it known to it, should that ever be merged into one's own."""
+        under = departing(list(reversed(self._under.runs(run.workload.id))))
+        self._own.save_run(placed(run, under[::-1]))
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
         self._own.save_timeline(run_id, timeline)
@@ -151,12 +163,13 @@ class OverlayStore(Store):
 
     def _joined(self, own: WorkloadSummary, under: WorkloadSummary) -> WorkloadSummary:
         id_ = own.workload.id
-        latest = self.trials(id_)
+        latest, pick = self.trials(id_), self.pick(id_)
         return WorkloadSummary(
             workload=own.workload,
             trials=len(self.trials(id_, all=True)),
             configs=len(latest),
             ok=sum(trial.status is Status.OK for trial in latest),
             active=max(own.active, under.active),
-            best=self.best(id_),
+            best=None if pick is None else pick.trial,
+            rivals=() if pick is None else pick.rivals,
         )

@@ -21,12 +21,35 @@ from whet.core.workload import Workload
 
 
 @dataclass(frozen=True)
+class Pick:
+    """A workload's best trial. `rivals` are the picks of other stores that were merged in and were
+    never shown to be slower or faster than it on one occasion: the pick is contested."""
+
+    trial: Trial
+    rivals: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergedPick:
+    """What a merge has made of a workload's pick; `before` is None where there was none."""
+
+    workload: Workload
+    before: Trial | None
+    now: Pick
+
+    @property
+    def changed(self) -> bool:
+        return self.before is not None and self.before.config != self.now.trial.config
+
+
+@dataclass(frozen=True)
 class WorkloadSummary:
     """What a store knows about one workload.
 
     `trials` counts rows, superseded ones included; `configs` and `ok` count configs by their
     latest trial. `active` is the newest of the trials' `created` and the runs' ends, or, while
-    there are none of either, the moment the workload was put into the store.
+    there are none of either, the moment the workload was put into the store. `rivals` are those
+    of `Pick`.
     """
 
     workload: Workload
@@ -35,6 +58,7 @@ class WorkloadSummary:
     ok: int
     active: float
     best: Trial | None
+    rivals: tuple[Trial, ...] = ()
 
     @property
     def best_config(self) -> Config | None:
@@ -72,11 +96,13 @@ class GcReport:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What was not there before."""
+    """What was not there before. `picks` are those that the merge has changed, and those of the
+    other store's workloads that are contested, whether or not they were so before."""
 
     trials: int = 0
     runs: int = 0
     workloads: int = 0
+    picks: tuple[MergedPick, ...] = ()
 
 
 class Store(Protocol):
@@ -120,6 +146,18 @@ class Store(Protocol):
         `ok`; else the `ok` trial with the lowest median, the earlier config where two are equal.
 
         Superseded trials do not count. Quick enough for a request: 2 ms with a million trials.
+        Where runs of several stores have been merged it is the trial of `pick`.
+        """
+        ...
+
+    def pick(self, workload_id: str) -> Pick | None:
+        """The best, and what it is contested with; as quick as `best`.
+
+        Runs of two stores know nothing of each other until one chooses a config that knew both.
+        Till then each store's pick is what it was there. Of two, one is dropped only if runs of
+        both sides have measured both configs and agree on their order. Else this store's own pick
+        stays, or without one the pick that was chosen first, and the others are its `rivals`;
+        which configs are contested depends neither on who merged whom nor on the order of merging.
         """
         ...
 
@@ -201,7 +239,8 @@ class Store(Protocol):
         not enough whole workloads, the least recently active first, until it fits. `kernel` and
         `workloads` (ids) confine all of this; alone, they remove what they name. With nothing
         asked for, nothing goes. Reading is not activity. What stays keeps its best. Keys that
-        were missed as long ago, or of that kernel, go too and are not counted.
+        were missed as long ago, or of that kernel, go too and are not counted. The trials of
+        configs that several stores have picked are not superseded before a run has decided.
         """
         ...
 
@@ -210,7 +249,8 @@ class Store(Protocol):
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
         run that is still running here is replaced by the same run, ended; a timeline is taken where
-        there is none; what is missed there is missed here, unless it is known by now. Devices
+        there is none; what is missed there is missed here, unless it is known by now. `pick` says
+        what becomes of the pick; the report names every one that changes or is contested. Devices
         cannot mix: a workload names its own. A merge that is cut short leaves whole workloads and
         can be repeated.
         """

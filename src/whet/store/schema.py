@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 # "whet", in the place where SQLite files say whose they are.
 APPLICATION_ID = 0x77686574
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # Versions from this one on differ only in what may be missing, so they can be read as they are.
 OLDEST_READABLE = 2
 FIRST_WITH_TIMELINES = 3
 FIRST_WITH_MISSED = 4
 FIRST_WITH_MARKS = 5
+FIRST_WITH_PICKS = 6
 
 # Columns that look-ups need come before the bulky ones, so that SQLite need not read past them.
 # Ids of trials are random: an index of them alone would have every append touch pages all over
@@ -100,6 +101,17 @@ CREATE TABLE marks (
   body        TEXT NOT NULL
 )"""
 
+# One row for each workload with runs of several stores that no run has brought together yet: the
+# trial that is its pick, those it is contested with, and all that may not go before a run decides,
+# as lists of `trials.n`. It follows from runs and trials; kept, since look-ups have to be quick.
+_PICKS = """
+CREATE TABLE picks (
+  workload    INTEGER PRIMARY KEY REFERENCES workloads(n) ON DELETE CASCADE,
+  trial       INTEGER NOT NULL,
+  rivals      TEXT NOT NULL,
+  kept        TEXT NOT NULL
+)"""
+
 _LATEST_INDEX = "CREATE INDEX latest_by_median ON latest(workload, median_ns, first) WHERE ok"
 
 _CURRENT = (
@@ -114,6 +126,7 @@ _CURRENT = (
     _TIMELINES,
     _MISSED,
     _MARKS,
+    _PICKS,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -172,9 +185,15 @@ def _from_4(db: sqlite3.Connection) -> None:
     db.execute(_MARKS)
 
 
+def _from_5(db: sqlite3.Connection) -> None:
+    """Version 5 took the newest run's choice, whichever store it came from."""
+    db.execute(_PICKS)
+
+
 _STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: _from_1,
     2: _from_2,
     3: _from_3,
     4: _from_4,
+    5: _from_5,
 }

@@ -15,7 +15,6 @@ from whet.core.errors import StoreError
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
-from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -29,10 +28,19 @@ from whet.store.faults import (
     unknown_run,
     unknown_workload,
 )
+from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, run_end, take_missed
-from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.merging import Contents, contents, merged_pick, run_end, take_missed
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergedPick,
+    MergeReport,
+    Pick,
+    Store,
+    WorkloadSummary,
+)
 from whet.store.rows import (
     Row,
     mark_of,
@@ -40,13 +48,13 @@ from whet.store.rows import (
     miss_of,
     miss_values,
     run_body,
-    run_of,
     timeline_of,
     trial_of,
     trial_values,
     workload_body,
     workload_of,
 )
+from whet.store.sqlite_picking import read_pick, runs_of, write_decision
 from whet.store.sqlite_sweeping import (
     file_bytes,
     joined_reports,
@@ -73,6 +81,7 @@ class SqliteStore(Store):
             self._db: sqlite3.Connection | None
             self._db, self._read_only = connect(self._path, read_only=read_only, busy_s=busy_s)
             self._file = _identity(self._path)
+            self._is_old = stored_version(self._db) < schema.SCHEMA_VERSION
 
     @property
     def location(self) -> str:
@@ -102,6 +111,8 @@ class SqliteStore(Store):
             added = self._insert_trials(db, rows)
             db.execute(sql.SUPERSEDE_LATEST, (before,))
             db.executemany(sql.TOUCH, [(at, at, workload) for workload, at in moments.items()])
+            for workload_id in moments:
+                self._decide_unless_running(db, workload_id, batch)
             return added
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
@@ -115,24 +126,33 @@ class SqliteStore(Store):
             return None if row is None else trial_of(row, workload_id, self.location)
 
     def best(self, workload_id: str) -> Trial | None:
+        found = self.pick(workload_id)
+        return None if found is None else found.trial
+
+    def pick(self, workload_id: str) -> Pick | None:
         with self._guarded() as db:
-            return self._best(db, workload_id)
+            return self._pick(db, workload_id)
 
     def save_run(self, run: Run) -> None:
         with self._writing() as db:
             self._put_workload(db, run.workload)
-            db.execute(sql.SAVE_RUN, _run_values(run))
+            merged = db.execute(sql.ANY_TAKEN, (run.workload.id,)).fetchone() is not None
+            known = self._runs(db, run.workload.id) if merged else []
+            before = runs_of(db.execute(sql.RUN, (run.id,)).fetchall(), self.location)
+            db.execute(sql.SAVE_RUN, _run_values(placed(run, known, *before)))
             db.execute(sql.TOUCH, (run_end(run), run_end(run), run.workload.id))
+            if merged:
+                self._decide(db, run.workload.id)
             if run.outcome is Outcome.FINISHED and run.best is not None:
                 db.execute(sql.FORGET_MISSED, (run.workload.id,))
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._guarded() as db:
-            return self._runs(db.execute(sql.RUNS, (workload_id,)).fetchall())
+            return self._runs(db, workload_id)
 
     def run(self, run_id: str) -> Run | None:
         with self._guarded() as db:
-            found = self._runs(db.execute(sql.RUN, (run_id,)).fetchall())
+            found = runs_of(db.execute(sql.RUN, (run_id,)).fetchall(), self.location)
             return found[0] if found else None
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
@@ -221,20 +241,24 @@ class SqliteStore(Store):
     def merge(self, other: Store) -> MergeReport:
         self._refuse_if_read_only()
         workloads = trials = runs = 0
+        picks: list[MergedPick] = []
         for part in contents(other):
             rows = [trial_values(trial) for trial in part.trials]
             timelines = [(run_id, kept.packed()) for run_id, kept in part.timelines.items()]
             with self._writing() as db:
+                before = self._pick(db, part.workload.id)
                 workloads += self._put_workload(db, part.workload)
                 trials += self._take_trials(db, part, rows)
                 known = {row[0] for row in db.execute(sql.RUN_IDS, (part.workload.id,))}
                 runs += sum(run.id not in known for run in part.runs)
                 db.executemany(sql.TAKE_RUN, [_run_values(run) for run in part.runs])
                 db.executemany(sql.TAKE_TIMELINE, timelines)
+                self._decide(db, part.workload.id)
+                picks += merged_pick(part.workload, before, self._pick(db, part.workload.id))
                 if part.active is not None:
                     db.execute(sql.TOUCH, (part.active, part.active, part.workload.id))
         take_missed(self, other)
-        return MergeReport(trials=trials, runs=runs, workloads=workloads)
+        return MergeReport(trials, runs, workloads, tuple(picks))
 
     def close(self) -> None:
         with LOCK:
@@ -315,32 +339,32 @@ class SqliteStore(Store):
         db.executemany(sql.TAKE_LATEST, [{"id": id, **here} for id in part.standing])
         return added
 
-    def _best(self, db: sqlite3.Connection, workload_id: str) -> Trial | None:
-        row = db.execute(sql.BEST_TRIAL, {"workload": workload_id}).fetchone()
-        if row is None:
-            return None
-        best = trial_of(row, workload_id, self.location)
-        if best.status is not Status.OK:
-            raise StoreError(
-                f"store {self.location} is damaged: trial row {row[0]} is listed as one that works "
-                f"and says {best.status}; restore the store from a backup"
-            )
-        return best
+    def _pick(self, db: sqlite3.Connection, workload_id: str) -> Pick | None:
+        undivided = self._is_old and stored_version(db) < schema.FIRST_WITH_PICKS
+        return read_pick(db, workload_id, self.location, undivided=undivided)
+
+    def _decide(self, db: sqlite3.Connection, workload_id: str) -> None:
+        write_decision(db, workload_id, self._runs(db, workload_id), self.location)
+
+    def _decide_unless_running(
+        self, db: sqlite3.Connection, workload_id: str, appended: Iterable[Trial]
+    ) -> None:
+        """What a run appends counts when the run has ended: that is soon, and once."""
+        if db.execute(sql.HAS_PICK, (workload_id,)).fetchone():
+            ids = {trial.run_id for trial in appended if trial.workload_id == workload_id}
+            if not all(db.execute(sql.IS_RUNNING, (id,)).fetchone() for id in ids):
+                self._decide(db, workload_id)
 
     def _summary(self, db: sqlite3.Connection, row: Row) -> WorkloadSummary:
         n, body, trials, configs, ok, active = row
         workload = workload_of((n, body), self.location)
-        best = self._best(db, workload.id)
-        return WorkloadSummary(workload, trials, configs, ok, active, best)
+        pick = self._pick(db, workload.id)
+        if pick is None:
+            return WorkloadSummary(workload, trials, configs, ok, active, None)
+        return WorkloadSummary(workload, trials, configs, ok, active, pick.trial, pick.rivals)
 
-    def _runs(self, rows: list[Row]) -> list[Run]:
-        workloads: dict[int, Workload] = {}
-        runs = []
-        for n, body, workload_n, workload in rows:
-            if workload_n not in workloads:
-                workloads[workload_n] = workload_of((workload_n, workload), self.location)
-            runs.append(run_of(n, body, workloads[workload_n], self.location))
-        return runs
+    def _runs(self, db: sqlite3.Connection, workload_id: str) -> list[Run]:
+        return runs_of(db.execute(sql.RUNS, (workload_id,)).fetchall(), self.location)
 
     def _swept(self, sweep: Sweep) -> GcReport:
         with self._writing() as db:

@@ -31,13 +31,14 @@ class SweepPlan:
 
 def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
     """Reads no row's body, so that a damaged one can be swept away."""
-    size = live_bytes(db)
-    numbers, known = _weighed(db, size, exact=sweep.max_bytes is not None)
+    size, kept = live_bytes(db), _kept(db)
+    numbers, known = _weighed(db, size, kept, exact=sweep.max_bytes is not None)
     going = sweep.choose(known, size)
     asked = {
         "going": json.dumps([numbers[one.id] for one in going.workloads]),
         "confined": json.dumps([numbers[one.id] for one in going.confined]),
         "superseded": going.superseded,
+        "kept": kept,
         "whole": sweep.workloads and sweep.ids is None,
         "kernel": sweep.kernel,
         "cutoff": sweep.cutoff,
@@ -84,8 +85,15 @@ def live_bytes(db: sqlite3.Connection) -> int:
     return used * _pragma(db, "page_size")
 
 
+def _kept(db: sqlite3.Connection) -> str:
+    """What several stores' picks rest on, as a list of `trials.n`."""
+    if stored_version(db) < schema.FIRST_WITH_PICKS:
+        return "[]"
+    return json.dumps([n for (n,) in db.execute(sql.KEPT)])
+
+
 def _weighed(
-    db: sqlite3.Connection, size: int, *, exact: bool
+    db: sqlite3.Connection, size: int, kept: str, *, exact: bool
 ) -> tuple[dict[str, int], list[Weighed]]:
     """Every workload and its share of the file, by what its rows hold; the first page of each
     table and index is nobody's. Nothing is weighed where the choice does not depend on it."""
@@ -94,10 +102,10 @@ def _weighed(
     weights: dict[int, float] = {}
     superseded: dict[int, float] = {}
     if exact:
-        for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS):
+        for n, of_all, of_superseded in db.execute(sql.WEIGH_TRIALS, {"kept": kept}):
             weights[n], superseded[n] = of_all, of_superseded
-        kept = stored_version(db) >= schema.FIRST_WITH_TIMELINES
-        more = [sql.WEIGH_TIMELINES] if kept else []
+        timelines = stored_version(db) >= schema.FIRST_WITH_TIMELINES
+        more = [sql.WEIGH_TIMELINES] if timelines else []
         for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
             for n, of_all in db.execute(statement):
                 weights[n] = weights.get(n, 0.0) + of_all

@@ -67,14 +67,15 @@ AND (first > :before
      OR (SELECT created FROM trials WHERE n = latest.trial) < (SELECT created {_TAKEN}))
 """
 
-BEST_TRIAL = f"""
+_PICK = """
 WITH w AS (SELECT n FROM workloads WHERE id = :workload),
 chosen AS (
   SELECT best_id FROM runs
   WHERE workload = (SELECT n FROM w) AND outcome = 'finished' AND best_id IS NOT NULL
   ORDER BY started DESC, n DESC LIMIT 1
 )
-SELECT {_TRIAL_COLUMNS} FROM trials t WHERE t.n = coalesce(
+SELECT {columns} FROM trials t WHERE t.n = coalesce(
+  {decided}
   (SELECT l.trial FROM latest l JOIN trials t ON t.n = l.trial
    WHERE l.workload = (SELECT n FROM w) AND l.config_id = (SELECT best_id FROM chosen) AND l.ok
      AND (l.median_ns IS NOT NULL OR t.timing IS NULL)),
@@ -83,6 +84,23 @@ SELECT {_TRIAL_COLUMNS} FROM trials t WHERE t.n = coalesce(
    ORDER BY median_ns, first LIMIT 1)
 )
 """
+_DECIDED = "FROM picks WHERE workload = (SELECT n FROM w)"
+PICK = _PICK.format(
+    columns=f"{_TRIAL_COLUMNS}, (SELECT rivals {_DECIDED})", decided=f"(SELECT trial {_DECIDED}),"
+)
+# For stores of a version that did not look at where runs came from.
+NEWEST_PICK = _PICK.format(columns=f"{_TRIAL_COLUMNS}, NULL", decided="")
+RIVALS = f"""
+SELECT {_TRIAL_COLUMNS} FROM json_each(?) rival JOIN trials t ON t.n = rival.value
+ORDER BY rival.key
+"""
+PUT_PICK = f"""
+INSERT OR REPLACE INTO picks (workload, trial, rivals, kept) VALUES ({_OF_WORKLOAD}, ?, ?, ?)
+"""
+DELETE_PICK = f"DELETE FROM picks WHERE workload = {_OF_WORKLOAD}"
+HAS_PICK = f"SELECT 1 FROM picks WHERE workload = {_OF_WORKLOAD}"
+KEPT = "SELECT kept.value FROM picks, json_each(picks.kept) kept"
+TRIAL_NUMBERS = f"SELECT id, n FROM trials WHERE workload = {_OF_WORKLOAD}"
 
 _PUT_RUN = """
 INSERT INTO runs (id, workload, started, outcome, best_id, body)
@@ -96,6 +114,10 @@ _RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM runs r JOIN workloads w ON w.n = r
 RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = ? ORDER BY r.started DESC, r.n DESC"
 RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = ?"
 RUN_IDS = f"SELECT id FROM runs WHERE workload = {_OF_WORKLOAD}"
+IS_RUNNING = "SELECT 1 FROM runs WHERE id = ? AND outcome = 'running'"
+ANY_TAKEN = f"""
+SELECT 1 FROM runs WHERE workload = {_OF_WORKLOAD} AND json_extract(body, '$.taken') LIMIT 1
+"""
 
 _PUT_TIMELINE = """
 INSERT INTO timelines (run, body) VALUES ((SELECT n FROM runs WHERE id = ?), ?)
@@ -122,6 +144,7 @@ _GOING = "(SELECT value FROM json_each(:going))"
 _IS_SUPERSEDED = """
 NOT EXISTS (SELECT 1 FROM latest l WHERE l.workload = t.workload
             AND l.config_id = t.config_id AND l.trial = t.n)
+AND t.n NOT IN (SELECT value FROM json_each(:kept))
 """
 _TRIALS_GOING = f"""
 t.workload IN {_GOING}

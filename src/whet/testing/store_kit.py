@@ -24,6 +24,7 @@ from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal
 from whet.testing.store_kit_marks import MarkObligations
 from whet.testing.store_kit_missed import MissedObligations
+from whet.testing.store_kit_picks import PickObligations
 from whet.testing.store_kit_size import SizeObligations
 from whet.testing.store_kit_timeline import TimelineObligations
 from whet.testing.store_kit_upkeep import GcObligations, MatchObligations, MergeObligations
@@ -363,6 +364,7 @@ class StoreContract(
     GcObligations,
     SizeObligations,
     MergeObligations,
+    PickObligations,
     LifeObligations,
 ):
     """All that a `Store` promises; durability and many processes are for a store's own tests."""

@@ -26,6 +26,7 @@ def version_4(tmp_path: Path) -> Path:
         store.put_workload(WORKLOAD)
         store.append([TRIAL])
     with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE picks")
         db.execute("DROP TABLE marks")
         db.execute("PRAGMA user_version = 4")
         db.commit()

@@ -118,7 +118,7 @@ def test_all_that_was_known_is_still_known(path: Path) -> None:
         assert store.trials(WORKLOAD.id, all=True) == TRIALS
         assert store.runs(WORKLOAD.id) == [RUN]
         assert {summary.workload for summary in store.workloads()} == {WORKLOAD, IDLE}
-    assert version_of(path) == 5
+    assert version_of(path) == 6
 
 
 def test_the_latest_trials_are_found_among_the_old_ones(path: Path) -> None:

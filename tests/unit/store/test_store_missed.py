@@ -26,6 +26,7 @@ def version_3(tmp_path: Path) -> Path:
         store.put_workload(a_workload())
         store.append([TRIAL])
     with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE picks")
         db.execute("DROP TABLE marks")
         db.execute("DROP TABLE missed")
         db.execute("PRAGMA user_version = 3")

@@ -42,7 +42,7 @@ def test_the_file_says_whose_it_is_and_in_which_version(path: Path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA application_id").fetchone()[0] == int.from_bytes(b"whet", "big")
-        assert db.execute("PRAGMA user_version").fetchone()[0] == 5
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 6
 
 
 def test_samples_are_kept_as_packed_doubles(path: Path) -> None:
@@ -63,7 +63,7 @@ def test_best_and_latest_are_found_by_index_alone(path: Path) -> None:
         store.append([a_trial(workload)])
         with closing(sqlite3.connect(path)) as db:
             for statement, values in (
-                (statements.BEST_TRIAL, {"workload": workload.id}),
+                (statements.PICK, {"workload": workload.id}),
                 (statements.LATEST_TRIAL, (workload.id, "x")),
             ):
                 plans += [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]

@@ -134,7 +134,7 @@ def test_a_store_of_version_2_keeps_all_it_knows_and_takes_timelines(old: Path) 
         assert store.timeline(RUN.id) is None
         store.save_timeline(RUN.id, SOME)
         assert store.timeline(RUN.id) == SOME
-    assert version_of(old) == 5
+    assert version_of(old) == 6
     assert version_of(old.with_name("store.db.v2.bak")) == 2
 
 

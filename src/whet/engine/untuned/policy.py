@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from whet.engine.target import Target
 from whet.engine.untuned.inheritance import inherited
 from whet.engine.untuned.missed import miss_for, not_tuned
 from whet.engine.untuned.mode import current_mode
-from whet.store import Store, open_if_there, open_store
+from whet.store import Pick, Store, open_if_there, open_store
 
 
 def open_for(mode: Mode, where: str | Path | None, bundle: str | None = None) -> Store:
@@ -71,9 +71,10 @@ def own_mode(target: object) -> Mode | None:
 
 
 def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choice:
-    exact = exact_trial(target, workload, store)
+    exact = exact_pick(target, workload, store)
     if exact is not None:
-        return Choice(exact.config, "exact", 1.0, "tuned for this workload")
+        sure = 1.0 / (1 + len(exact.rivals))
+        return Choice(exact.trial.config, "exact", sure, _reason(exact))
     if mode == "require":
         raise not_tuned(target, workload, mode, store)
     if mode == "record":
@@ -84,6 +85,21 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
     return first_choice(target, "nothing is known of this kernel; the author's first config")
 
 
+def _reason(pick: Pick) -> str:
+    if not pick.rivals:
+        return "tuned for this workload"
+    return f"tuned for this workload, but {contested_text(pick.rivals)}"
+
+
+def contested_text(rivals: Sequence[Trial]) -> str:
+    """Why nobody can be sure of a pick, and what to do about it."""
+    others = " and ".join(f"[{rival.config}]" for rival in rivals)
+    return (
+        f"contested: a store that was merged in picked {others}, and the two stores do not agree "
+        "on which is faster; tune it again to decide"
+    )
+
+
 def first_choice(target: Target, reason: str) -> Choice:
     own = getattr(target, "first", None)
     first: Config | None = target.space.first if own is None else own()
@@ -92,23 +108,31 @@ def first_choice(target: Target, reason: str) -> Choice:
     return Choice(first, "first", 0.0, reason)
 
 
-def exact_trial(target: Target, workload: Workload, store: Store) -> Trial | None:
+def exact_pick(target: Target, workload: Workload, store: Store) -> Pick | None:
     """The stored best of this workload among what the space still offers and what was timed as
     the target would be now; two ways of timing are never compared with each other."""
-    best = store.best(workload.id)
-    if best is None or (timed_like(best, target.method) and _offers(target, best.config)):
-        return best
-    usable = {
+    pick = store.pick(workload.id)
+    if pick is None:
+        return None
+
+    def usable(trial: Trial) -> bool:
+        return timed_like(trial, target.method) and _offers(target, trial.config)
+
+    if usable(pick.trial) and not pick.rivals:
+        return pick
+    picks = [trial for trial in (pick.trial, *pick.rivals) if usable(trial)]
+    if picks:
+        return Pick(picks[0], tuple(picks[1:]))
+    others = {
         trial.config.id: trial
         for trial in store.trials(workload.id)
-        if trial.status is Status.OK
-        and timed_like(trial, target.method)
-        and _offers(target, trial.config)
+        if trial.status is Status.OK and usable(trial)
     }
     for run in store.runs(workload.id):
-        if run.outcome is Outcome.FINISHED and run.best is not None and run.best.id in usable:
-            return usable[run.best.id]
-    return min(usable.values(), key=lambda trial: trial.median_ns or 0.0, default=None)
+        if run.chose and run.best is not None and run.best.id in others:
+            return Pick(others[run.best.id])
+    best = min(others.values(), key=lambda trial: trial.median_ns or 0.0, default=None)
+    return None if best is None else Pick(best)
 
 
 def _offers(target: Target, config: Config) -> bool:
@@ -137,12 +161,12 @@ def record_miss(
 def stored_result(target: Target, store: Store, mode: Mode) -> Result:
     """The exact stored result, in a mode that does not tune; `NotTunedError` without one."""
     workload = target.workload()
-    best = exact_trial(target, workload, store)
-    if best is None:
+    pick = exact_pick(target, workload, store)
+    if pick is None:
         if mode == "record":
             record_miss(target, workload, store)
         raise not_tuned(target, workload, mode, store)
-    runs = store.runs(workload.id)
+    best, runs = pick.trial, store.runs(workload.id)
     run = next((run for run in runs if run.best == best.config), None) or Run(
         workload=workload,
         space_id=target.space.id,
@@ -154,4 +178,5 @@ def stored_result(target: Target, store: Store, mode: Mode) -> Result:
         started=best.created,
     )
     known = len(store.trials(workload.id))
-    return Result(run, best, None, (), known=known, source="stored", equals=run.equals)
+    notes = (contested_text(pick.rivals),) if pick.rivals else ()
+    return Result(run, best, None, (), known=known, source="stored", equals=run.equals, notes=notes)

@@ -2,7 +2,8 @@
 
 In `store*.jsonl` a workload is one line that says how many runs and trials follow it, a line
 each, so that a reader can pass over workloads it was not asked for. In `index-*.jsonl` a
-workload is a line with its counts and a line with its best trial, or null.
+workload is a line with its counts, and with the trials its best is contested with if there are
+any, and a line with its best trial, or null.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Group:
 
     def shelf(self) -> Shelf:
         moments = [trial.created for trial in self.trials] + [run_end(run) for run in self.runs]
-        return Shelf(
+        shelf = Shelf(
             workload=self.workload,
             added=0.0,
             active=max(moments, default=None),
@@ -127,6 +128,8 @@ class Group:
             latest={trial.config.id: trial for trial in self.standing},
             runs={run.id: run for run in self.runs},
         )
+        shelf.decide()
+        return shelf
 
 
 def group_lines(group: Group) -> list[str]:
@@ -147,9 +150,10 @@ def group_lines(group: Group) -> list[str]:
 
 def summary_lines(summary: WorkloadSummary) -> list[str]:
     counts = {name: getattr(summary, name) for name in ("trials", "configs", "ok", "active")}
-    best = summary.best
+    best, rivals = summary.best, [_trial_json(rival) for rival in summary.rivals]
+    contested = {"rivals": rivals} if rivals else {}
     return [
-        _dump({"workload": summary.workload.to_json(), **counts}),
+        _dump({"workload": summary.workload.to_json(), **counts, **contested}),
         "null" if best is None else _dump(_trial_json(best)),
     ]
 
@@ -220,15 +224,17 @@ def divided(data: bytes) -> Iterator[tuple[str, Lines]]:
 
 @dataclass(frozen=True)
 class IndexLine:
-    """A workload's summary; its best trial is read when asked for."""
+    """A workload's summary; its trials are read when asked for."""
 
     workload: Workload
     counts: dict[str, Any]
     best: bytes
+    rivals: tuple[Any, ...] = ()
 
     def summary(self) -> WorkloadSummary:
         best = None if self.best == b"null" else trial_of(self.best, self.workload.id)
-        return WorkloadSummary(self.workload, **self.counts, best=best)
+        rivals = tuple(_trial(data, self.workload.id) for data in self.rivals)
+        return WorkloadSummary(self.workload, **self.counts, best=best, rivals=rivals)
 
 
 def indexed(data: bytes) -> Iterator[IndexLine]:
@@ -238,8 +244,10 @@ def indexed(data: bytes) -> Iterator[IndexLine]:
     for line, best in zip(lines[::2], lines[1::2], strict=True):
         found = parsed(line, "a line of the index")
         check(found, _SUMMARY, "summary")
+        rivals = found.get("rivals", [])
+        check(rivals, [_TRIAL], "summary.rivals")
         counts = {name: found[name] for name in ("trials", "configs", "ok", "active")}
-        yield IndexLine(workload_of(found["workload"]), counts, best)
+        yield IndexLine(workload_of(found["workload"]), counts, best, tuple(rivals))
 
 
 def workload_of(data: Any) -> Workload:
@@ -250,7 +258,10 @@ def workload_of(data: Any) -> Workload:
 
 
 def trial_of(line: bytes, workload_id: str) -> Trial:
-    data = parsed(line, "a trial")
+    return _trial(parsed(line, "a trial"), workload_id)
+
+
+def _trial(data: Any, workload_id: str) -> Trial:
     check(data, _TRIAL, "trial")
     timing = data["timing"]
     if timing is not None and timing.get("foreign") is not None:

@@ -19,7 +19,7 @@ from whet.store.bundles.records import IndexLine, Lines, divided, indexed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.memory import Shelf
-from whet.store.protocol import GcReport, Match, MergeReport, Store, WorkloadSummary
+from whet.store.protocol import GcReport, Match, MergeReport, Pick, Store, WorkloadSummary
 
 # Unpacked entries that are kept for the next question.
 _KEPT_BYTES = 64 << 20
@@ -64,6 +64,11 @@ class BundleStore(Store):
         with self._reading():
             shelf = self._shelf(workload_id)
             return None if shelf is None else shelf.best()
+
+    def pick(self, workload_id: str) -> Pick | None:
+        with self._reading():
+            shelf = self._shelf(workload_id)
+            return None if shelf is None else shelf.pick()
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
@@ -230,6 +235,6 @@ class BundleStore(Store):
         )
 
 
-def _brief(one: WorkloadSummary) -> tuple[str, int, int, int, float, str]:
-    best = "" if one.best is None else one.best.id
-    return one.workload.id, one.trials, one.configs, one.ok, one.active, best
+def _brief(one: WorkloadSummary) -> tuple[str, int, int, int, float, str, list[str]]:
+    best, rivals = "" if one.best is None else one.best.id, [rival.id for rival in one.rivals]
+    return one.workload.id, one.trials, one.configs, one.ok, one.active, best, rivals

@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,8 @@ from whet._version import __version__
 from whet.core.device import Device
 from whet.core.errors import BundleError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome
-from whet.core.trial import new_id
+from whet.core.run import Run
+from whet.core.trial import Trial, new_id
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
     MANIFEST,
@@ -37,6 +37,7 @@ from whet.store.bundles.format import (
     store_entry,
 )
 from whet.store.bundles.records import Group, group_lines, joined, summary_lines
+from whet.store.lineage import departing, lineages
 from whet.store.protocol import Store, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
@@ -89,8 +90,8 @@ def write_bundle(
     """Writes the whole file or none of it, and replaces only a bundle.
 
     The same content gives the same bytes but for the date, `created`. Workloads that were never
-    tried are left out; with `best_only`, all but each workload's best trial and the run that chose
-    it. `kernels` None is all of them.
+    tried are left out; with `best_only`, all but each workload's best trial, those it is contested
+    with, and the runs that chose them. `kernels` None is all of them.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
@@ -192,19 +193,29 @@ def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
         if {trial.id for trial in standing} <= {trial.id for trial in trials} and (
             {trial.config.id for trial in standing} == {trial.config.id for trial in trials}
         ):
-            runs = tuple(reversed(store.runs(id_)))
-            return Group(summary.workload, tuple(trials), tuple(standing), runs)
+            return Group(summary.workload, tuple(trials), tuple(standing), _runs(store, id_))
+
+
+def _runs(store: Store, workload_id: str) -> tuple[Run, ...]:
+    """Oldest first. Whose they are matters only where it decides between contested picks; else a
+    copy of a store gives the same bytes."""
+    runs = store.runs(workload_id)
+    return tuple(runs[::-1]) if len(lineages(runs)) > 1 else departing(runs[::-1])
 
 
 def _best_group(store: Store, summary: WorkloadSummary) -> Group:
-    best = summary.best
-    assert best is not None
-    chose = [
-        run
-        for run in store.runs(summary.workload.id)
-        if run.outcome is Outcome.FINISHED and run.best == best.config
-    ]
-    return Group(summary.workload, (best,), (best,), tuple(chose[:1]))
+    assert summary.best is not None
+    picks = (summary.best, *summary.rivals)
+    runs = _runs(store, summary.workload.id)
+    ids = {_picked_by(pick, runs) for pick in picks}
+    kept = tuple(run for run in runs if run.id in ids)
+    return Group(summary.workload, picks, picks, kept)
+
+
+def _picked_by(pick: Trial, runs: Sequence[Run]) -> str:
+    """The run that chose it; of a pick that none did, the one that measured it."""
+    chose = (run.id for run in reversed(runs) if run.chose and run.best == pick.config)
+    return next(chose, pick.run_id)
 
 
 def _put_binaries(draft: _Draft, binaries: BinarySource) -> None:

@@ -1,0 +1,73 @@
+"""Picks in SQLite: how they are looked up, and written down where several stores have one."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from whet.core.errors import StoreError
+from whet.core.run import Run
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store import statements as sql
+from whet.store.lineage import lineages
+from whet.store.picking import decide
+from whet.store.protocol import Pick
+from whet.store.rows import Row, run_of, trial_of, workload_of
+
+
+def read_pick(
+    db: sqlite3.Connection, workload_id: str, location: str, *, undivided: bool
+) -> Pick | None:
+    """`undivided`: the store is of a version that did not look at where runs came from."""
+    statement = sql.NEWEST_PICK if undivided else sql.PICK
+    row = db.execute(statement, {"workload": workload_id}).fetchone()
+    if row is None:
+        return None
+    best, rivals = _working(row[:-1], workload_id, location), row[-1]
+    if rivals is None or rivals == "[]":
+        return Pick(best)
+    rows = db.execute(sql.RIVALS, (rivals,)).fetchall()
+    return Pick(best, tuple(_working(one, workload_id, location) for one in rows))
+
+
+def write_decision(
+    db: sqlite3.Connection, workload_id: str, runs: Sequence[Run], location: str
+) -> None:
+    """Keeps what follows from runs and trials of several stores, where they are of several."""
+    divided, decision = lineages(runs), None
+    if len(divided) > 1:
+        rows = db.execute(sql.ALL_TRIALS, (workload_id,)).fetchall()
+        trials = [trial_of(row, workload_id, location) for row in rows]
+        decision = decide(runs, trials, divided)
+    if decision is None:
+        db.execute(sql.DELETE_PICK, (workload_id,))
+        return
+    numbers = dict(db.execute(sql.TRIAL_NUMBERS, (workload_id,)).fetchall())
+    rivals = [numbers[rival.id] for rival in decision.pick.rivals]
+    kept = sorted(numbers[id] for id in decision.kept)
+    row = (numbers[decision.pick.trial.id], json.dumps(rivals), json.dumps(kept))
+    db.execute(sql.PUT_PICK, (workload_id, *row))
+
+
+def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
+    """From the columns that every query for runs selects."""
+    workloads: dict[int, Workload] = {}
+    runs = []
+    for n, body, workload_n, workload in rows:
+        if workload_n not in workloads:
+            workloads[workload_n] = workload_of((workload_n, workload), location)
+        runs.append(run_of(n, body, workloads[workload_n], location))
+    return runs
+
+
+def _working(row: Row, workload_id: str, location: str) -> Trial:
+    trial = trial_of(row, workload_id, location)
+    if trial.status is not Status.OK:
+        raise StoreError(
+            f"store {location} is damaged: trial row {row[0]} is listed as one that works "
+            f"and says {trial.status}; restore the store from a backup"
+        )
+    return trial
