@@ -218,7 +218,8 @@ class OneRun:
             )
             exploration.run()
             self._exhaustive = exploration.complete
-            return Finals(self._bench).run()
+            chosen_before = None if self.known.run is None else self.known.run.best
+            return Finals(self._bench, chosen_before).run()
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
