@@ -127,6 +127,7 @@ def frame(tally: Tally, width: int) -> list[Text]:
         *_best(tally),
         _gains(tally, width),
         _row("trials", tally.counts.replace(", ", " · ") or "none yet"),
+        _row("space", f"{tally.space_text} tried"),
         _row("phase", tally.phase),
         _row("measure", "–" if tally.measuring is None else str(tally.measuring)),
         _row("build", _building(tally, width)),

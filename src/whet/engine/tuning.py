@@ -138,7 +138,9 @@ def _logged(target: Target, run: Callable[[], Result]) -> Result:
         reason = "tuned before"
     else:
         times = "" if result.speedup is None else f", {result.speedup:.3g} times the first config"
-        reason = f"the fastest of {len(result.trials)} tried{times}"
+        coverage = result.run.coverage
+        tried = f"{len(result.trials)} tried" if coverage is None else coverage.count_text
+        reason = f"the fastest of {tried}{times}"
     log_event(
         "tuned",
         workload,
@@ -146,6 +148,7 @@ def _logged(target: Target, run: Callable[[], Result]) -> Result:
         source=result.source,
         cost_s=time.perf_counter() - start,
         reason=reason,
+        coverage=result.run.coverage,
     )
     return result
 
