@@ -111,8 +111,10 @@ def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | Non
 
 
 def _origin(run: Run | None) -> str:
+    from whet.cli.output import count_text
     from whet.cli.reading import moment_text
 
     if run is None:
         return "the lowest median that is known; no tuning that chose it has finished"
-    return f"the tuning of {moment_text(run.started)} ({run.search})"
+    trials = count_text(run.trials, "trial")
+    return f"the tuning of {moment_text(run.started)} ({run.search}, {trials})"

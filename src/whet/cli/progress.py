@@ -105,7 +105,7 @@ def _plan(tally: Tally) -> str:
     planned = "an open number of configs"
     if tally.planned is not None:
         size = None if tally.run is None else tally.run.space_size
-        of = f" of {size:,}" if size is not None and size != tally.planned else ""
+        of = f" of {size:,}" if size is not None and size > tally.planned else ""
         noun = "config" if (size or tally.planned) == 1 else "configs"
         planned = f"{tally.planned:,}{of} {noun}"
     known = f" ({tally.known:,} known)" if tally.known else ""

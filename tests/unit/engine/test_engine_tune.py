@@ -199,7 +199,7 @@ class TestBudget:
         space = Space({"t": list(range(1, 200)), "u": list(range(100))})
         result = tune(FakeTarget(space, micros), store=MemoryStore())
         assert len(result.trials) == 200
-        assert any("200trials" in note for note in result.notes)
+        assert any("200 trials" in note for note in result.notes)
 
 
 class TestFailing:
