@@ -141,32 +141,42 @@ def _listing(
 
 
 def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
-    from whet.cli.output import Column, ns_text, table, times_text
+    from whet.cli.output import Column, narrowed, ns_text, table, times_text, told_by_values, wrap
 
     fastest = measured[0].median_ns
     layout = [
         Column("median", align="right"),
-        Column("of best", align="right"),
-        Column("samples", align="right"),
-        Column("status"),
+        Column("of best", align="right", optional=True),
+        Column("samples", align="right", optional=True),
+        Column("status", optional=True),
         Column("config", flexible=True),
     ]
+    others = ("median ", "of best", "samples", "outraced")
+    room = width - sum(len(title) + 2 for title in others)
+    shared, names = told_by_values([trial.config for trial in measured], room)
     rows = [
         (
             ns_text(trial.median_ns),
             times_text(trial.median_ns / fastest) if fastest and trial.median_ns else "–",
             str(len(trial.timing.samples)) if trial.timing else "–",
             str(trial.status),
-            str(trial.config),
+            name,
         )
-        for trial in measured
+        for trial, name in zip(measured, names, strict=True)
     ]
-    return table(layout, rows, width)
+    layout, cells, said = narrowed(layout, rows, width)
+    told = "; ".join([*([f"config {shared}"] if shared else []), *said])
+    return [*(wrap(told, width, indent=2) if told else []), *table(layout, cells, width)]
 
 
 def _failed_table(failed: Sequence[Trial], width: int) -> list[str]:
-    from whet.cli.output import Column, first_line, table
+    from whet.cli.output import Column, first_line, table, told_by_values, wrap
 
     layout = [Column("status"), Column("config", flexible=True), Column("error", flexible=True)]
-    rows = [(str(trial.status), str(trial.config), first_line(trial.error)) for trial in failed]
-    return table(layout, rows, width)
+    shared, names = told_by_values([trial.config for trial in failed], width // 2)
+    rows = [
+        (str(trial.status), name, first_line(trial.error))
+        for trial, name in zip(failed, names, strict=True)
+    ]
+    told = wrap(f"config {shared}", width, indent=2) if shared else []
+    return [*told, *table(layout, rows, width)]

@@ -83,6 +83,8 @@ class BareLoaded:
                 self._function, self._grid, self._threads, self._shared, self._parameters
             )
 
+    compares = False
+
     def check(self) -> Verdict:
         """There is nothing to compare with in a plain call; but it has run."""
         self.repeat(1)
