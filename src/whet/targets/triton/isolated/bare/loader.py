@@ -52,6 +52,8 @@ class BareLoader:
 class BareLoaded:
     """One config, loaded and ready to be launched as Triton would."""
 
+    compares = False
+
     def __init__(self, driver: CudaDriver, launch: BareLaunch, addresses: list[int]) -> None:
         self._driver = driver
         self._grid, self._threads, self._shared = launch.grid, launch.threads, launch.shared_bytes
@@ -82,8 +84,6 @@ class BareLoaded:
             self._driver.launch(
                 self._function, self._grid, self._threads, self._shared, self._parameters
             )
-
-    compares = False
 
     def check(self) -> Verdict:
         """There is nothing to compare with in a plain call; but it has run."""
