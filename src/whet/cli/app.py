@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import os
 import sys
 import traceback
@@ -34,6 +33,7 @@ from whet.cli import (
     tune,
     verify,
 )
+from whet.cli.encoding import speak_readably
 from whet.cli.help import OrderedGroup, PlainCommand
 from whet.cli.output import printable
 from whet.cli.tables import TransferCommand
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Only what a script raises under `whet run` comes out as the script raised it.
     """
-    _never_fail_to_encode()
+    speak_readably()
     try:
         code = typer.main.get_command(app).main(
             args=None if arguments is None else list(arguments),
@@ -225,13 +225,6 @@ def _usage_text(error: Any) -> str:
         text = text[:1].lower() + text[1:]
     context = getattr(error, "ctx", None)
     return text if context is None else f"{text} (see {context.command_path} --help)"
-
-
-def _never_fail_to_encode() -> None:
-    """A terminal that knows no `µ` shows a question mark instead of ending the command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _reader_gone() -> int:

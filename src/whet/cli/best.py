@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,8 +10,9 @@ import typer
 from whet.cli.options import JsonOption, StoreOption
 
 if TYPE_CHECKING:
+    from whet.core.coverage import Coverage
     from whet.core.run import Run
-    from whet.store import Store, WorkloadSummary
+    from whet.store import WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -45,6 +47,7 @@ def best(
         best_table,
         chosen,
         contested_lines,
+        coverage_of,
         open_known,
     )
 
@@ -52,37 +55,40 @@ def best(
         with open_known(store) as opened:
             known, place = chosen(opened, name), opened.location
             working = [one for one in known if one.best is not None]
-            runs = {
-                one.workload.id: _chosen_by(opened, one)
-                for one in (working if json or len(known) == 1 else ())
-            }
+            runs = {one.workload.id: opened.runs(one.workload.id) for one in known}
     except NothingKnownError:
         if json:
             print_json({"v": 1, "best": []})
         raise
+    covered = {one.workload.id: coverage_of(runs[one.workload.id], one.configs) for one in known}
     if json:
-        print_json({"v": 1, "best": [_as_json(one, runs[one.workload.id]) for one in working]})
+        told = [_as_json(one, runs[one.workload.id], covered[one.workload.id]) for one in working]
+        print_json({"v": 1, "best": told})
     elif len(known) == 1 and working:
-        print_lines(_details(known[0], runs[known[0].workload.id]))
+        (one,) = known
+        print_lines(_details(one, runs[one.workload.id], covered[one.workload.id]))
     elif working:
-        print_lines(best_table(known, columns()))
+        print_lines(best_table(known, covered, columns()))
         print_lines(contested_lines(known, columns()))
     if not working:
         raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work", place)
 
 
-def _chosen_by(store: Store, one: WorkloadSummary) -> Run | None:
+def _chosen_by(runs: Sequence[Run], one: WorkloadSummary) -> Run | None:
     """The run whose choice the best config is; None where it is merely the fastest that is known,
     since no run has finished."""
     assert one.best is not None
-    chose = [run for run in store.runs(one.workload.id) if run.chose]
+    chose = [run for run in runs if run.chose]
     if not any(run.taken for run in chose):
         chose = chose[:1]  # of one store's runs the newest counts
     return next((run for run in chose if run.best == one.best.config), None)
 
 
-def _as_json(one: WorkloadSummary, run: Run | None) -> dict[str, Any]:
+def _as_json(
+    one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | None
+) -> dict[str, Any]:
     assert one.best is not None
+    run = _chosen_by(runs, one)
     timing = one.best.timing
     return {
         "workload": one.workload.to_json(),
@@ -96,10 +102,11 @@ def _as_json(one: WorkloadSummary, run: Run | None) -> dict[str, Any]:
         "contested": [
             {"config": dict(rival.config), "median_ns": rival.median_ns} for rival in one.rivals
         ],
+        "coverage": None if coverage is None else coverage.to_json(),
     }
 
 
-def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
+def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | None) -> list[str]:
     from whet.cli.output import count_text, fields, page, wrap
     from whet.cli.reading import device_text, moment_text, toolchain_text
     from whet.cli.summary import timing_text
@@ -110,11 +117,11 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
     parts = {
         "best": [str(one.best.config), timing_text(one.best)],
         **({"contested": [_CONTESTED, *contested]} if contested else {}),
-        "from": _origin(run),
+        "from": _origin(_chosen_by(runs, one)),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
-        "tried": count_text(one.configs, "config"),
+        "space": count_text(one.configs, "config") if coverage is None else str(coverage),
         "id": one.workload.id,
     }
     return [
@@ -130,5 +137,5 @@ def _origin(run: Run | None) -> str:
 
     if run is None:
         return "the lowest median that is known; no tuning that chose it has finished"
-    how = "all configs tried" if run.exhaustive else count_text(run.trials, "trial")
-    return f"the tuning of {moment_text(run.started)} ({run.search}, {how})"
+    trials = count_text(run.trials, "trial")
+    return f"the tuning of {moment_text(run.started)} ({run.search}, {trials})"

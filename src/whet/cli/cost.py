@@ -55,7 +55,9 @@ def cost(
     timeline: Annotated[
         str | None,
         typer.Option(
-            "--timeline", metavar="FILE", help="Write who did what, when, for ui.perfetto.dev."
+            "--timeline",
+            metavar="FILE",
+            help="Write who did what, when, for ui.perfetto.dev, instead of the report.",
         ),
     ] = None,
     store: StoreOption = None,
@@ -76,6 +78,8 @@ def cost(
         if json:
             print_json({"v": 1, "keys": []})
         raise
+    if timeline is not None and not json:
+        return
     told = account(tunings)
     if json:
         data = told.to_json()

@@ -350,6 +350,8 @@ def _closing(
     if result.first is not None:
         parts["first"] = [str(result.first.config), first_text(result)]
     parts["trials"] = trials_text(result)
+    if result.run.coverage is not None:
+        parts["space"] = str(result.run.coverage)
     parts["check"] = f"passed: the best config's product is {product.checked_against}, to rounding"
     lines = [*interruption(result), *_speeds(result, product, numbers, width), ""]
     lines += fields(parts, width)

@@ -155,14 +155,14 @@ def as_json(kernel: Kernel, done: Sequence[Tuned]) -> dict[str, Any]:
 
 def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
     """One line a key, for more keys than a summary each would be read of."""
-    from whet.cli.output import Column, ns_text, table, times_text
+    from whet.cli.output import Column, ns_text, page, table, times_text, wrap
     from whet.targets.triton.offline import key_text
 
     layout = [
         Column("key", flexible=True),
         Column("median", align="right"),
         Column("speed-up", align="right"),
-        Column("trials", align="right"),
+        Column("tried", align="right"),
         Column("best", flexible=True),
     ]
     rows = [
@@ -170,13 +170,26 @@ def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
             key_text(one.key),
             ns_text(one.result.best.median_ns),
             "–" if one.result.speedup is None else times_text(one.result.speedup),
-            str(len(one.result.trials)) if one.result.source == "tuned" else one.result.source,
+            _tried(one.result),
             str(one.result.config),
         )
         for one in done
         if one.result is not None
     ]
-    return table(layout, rows, width) if rows else []
+    if not rows:
+        return []
+    coverages = [one.result.run.coverage for one in done if one.result is not None]
+    open_ends = [one for one in coverages if one is not None and one.next_text]
+    ends = dict.fromkeys(f"{one.reason}; {one.next_text}" for one in open_ends)
+    said = [f"{len(open_ends)} of {len(done)} keys have untried configs: {end}" for end in ends][:1]
+    return [*table(layout, rows, width), *(["", *wrap(said[0], page(), indent=2)] if said else [])]
+
+
+def _tried(result: Result) -> str:
+    from whet.cli.reading import tried_text
+
+    tried = tried_text(result.run.coverage, len(result.trials))
+    return tried if result.source == "tuned" else f"{tried} {result.source}"
 
 
 def raise_for_failures(done: Sequence[Tuned]) -> None:

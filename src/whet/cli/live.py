@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from whet.cli.encoding import READABLE
 from whet.cli.output import PAGE, colour_wanted, ns_text, seconds_text, shorten, times_text
 from whet.cli.tally import Tally
 from whet.core import event as happened
@@ -34,13 +35,16 @@ _CLOCK_S = 0.5
 class _Terminal(io.TextIOBase):
     """Stderr without a lock: a child forked while the display writes must not inherit one."""
 
-    encoding = "utf-8"
-
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, encoding: str) -> None:
         self._descriptor = descriptor
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
 
     def write(self, text: str) -> int:
-        data = text.encode(errors="replace")
+        data = text.encode(self._encoding, READABLE)
         while data:
             data = data[os.write(self._descriptor, data) :]
         return len(text)
@@ -62,7 +66,7 @@ class LiveProgress:
         self._over = threading.Event()
         self._notes: list[str] = []
         self._console = Console(
-            file=_Terminal(sys.stderr.fileno()),  # type: ignore[arg-type]
+            file=_Terminal(sys.stderr.fileno(), sys.stderr.encoding),  # type: ignore[arg-type]
             force_terminal=True,
             no_color=not colour_wanted(sys.stderr),
             highlight=False,
@@ -126,7 +130,7 @@ def frame(tally: Tally, width: int) -> list[Text]:
         _bar(tally, width),
         *_best(tally),
         _gains(tally, width),
-        _row("trials", tally.counts.replace(", ", " · ") or "none yet"),
+        _row("trials", " · ".join((tally.space_text, *filter(None, tally.counts.split(", "))))),
         _row("phase", tally.phase),
         _row("measure", "–" if tally.measuring is None else str(tally.measuring)),
         _row("build", _building(tally, width)),
@@ -161,7 +165,7 @@ def _bar(tally: Tally, width: int) -> Text:
     full = min(cells, round(share * cells))
     line = Text(no_wrap=True)
     line.append("━" * full, style="green")
-    line.append("━" * (cells - full), style="bright_black")
+    line.append("─" * (cells - full), style="bright_black")
     return line.append(f"  {count}  ").append(clock, style="dim")
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.help import SEARCHES
+
 if TYPE_CHECKING:
     from whet.engine.settings import ResolvedSettings
 
@@ -32,7 +34,10 @@ JobsOption = Annotated[
     typer.Option("--jobs", metavar="N", help="How many builds at once (default: usable cores)."),
 ]
 SearchOption = Annotated[
-    str | None, typer.Option("--search", metavar="NAME", help="The search strategy.")
+    str | None,
+    typer.Option(
+        "--search", metavar="NAME", help=f"The search strategy (default: auto): {SEARCHES}."
+    ),
 ]
 L2Option = Annotated[
     str | None,

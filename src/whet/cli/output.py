@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from whet.cli.encoding import knows_all_characters
 from whet.core.config import Config
 
 PAGE = 80
@@ -114,11 +116,35 @@ def told_by_values(configs: Sequence[Config], width: int) -> tuple[str, list[str
 
 @dataclass(frozen=True)
 class Column:
-    """A `flexible` column gives way when the table is too wide."""
+    """A `flexible` column gives way when the table is too wide; an `optional` one, in `narrowed`,
+    before that."""
 
     title: str
     align: Literal["left", "right"] = "left"
     flexible: bool = False
+    optional: bool = False
+
+
+def narrowed(
+    layout: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[Column], list[list[str]], list[str]]:
+    """Leaves out optional columns until nothing has to be cut: first those that are the same in all
+    rows, then the rightmost. Says what the former were: `status: ok in all`."""
+    kept = list(range(len(layout)))
+    said: list[str] = []
+
+    def too_wide() -> bool:
+        widths = [max(len(layout[i].title), *(len(row[i]) for row in rows)) for i in kept]
+        return sum(widths) + 2 * (len(kept) - 1) > width
+
+    optional = [i for i, column in enumerate(layout) if column.optional]
+    same = [i for i in optional if len(rows) > 1 and len({row[i] for row in rows}) == 1]
+    for i in (*same, *(i for i in reversed(optional) if i not in same)):
+        if not rows or not too_wide():
+            break
+        kept.remove(i)
+        said += [f"{layout[i].title}: {rows[0][i]} in all"] if i in same else []
+    return [layout[i] for i in kept], [[row[i] for i in kept] for row in rows], said
 
 
 def table(layout: Sequence[Column], rows: Iterable[Sequence[str]], width: int) -> list[str]:
@@ -159,7 +185,8 @@ def fields(pairs: Mapping[str, str | Sequence[str]], width: int, margin: int = 9
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    escape = not knows_all_characters(sys.stdout)
+    print(json.dumps(value, indent=2, ensure_ascii=escape, allow_nan=False))
 
 
 def print_lines(lines: Iterable[str]) -> None:

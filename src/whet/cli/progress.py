@@ -76,6 +76,8 @@ class PlainProgress:
                     self._say("the store had the answer")
                 elif event.result.source == "tuned":
                     self._count()
+                if event.result.run.coverage is not None:
+                    self._say(*wrap(str(event.result.run.coverage), PAGE - _MARGIN, indent=2))
 
     def _count_is_due(self) -> bool:
         tally = self._tally
@@ -107,9 +109,12 @@ class PlainProgress:
 def _plan(tally: Tally) -> str:
     planned = "an open number of configs"
     if tally.planned is not None:
-        planned = count_text(tally.planned, "config")
-    known = f" ({tally.known} known)" if tally.known else ""
-    budget = tally.run.budget if tally.run is not None and tally.run.budget.bounded else "none"
+        size = None if tally.run is None else tally.run.space_size
+        of = f" of {size:,}" if size is not None and size > tally.planned else ""
+        noun = "config" if (size or tally.planned) == 1 else "configs"
+        planned = f"{tally.planned:,}{of} {noun}"
+    known = f" ({tally.known:,} known)" if tally.known else ""
+    budget = "none" if tally.run is None else tally.run.budget.text
     return f"{planned} to try{known}, budget {budget}"
 
 

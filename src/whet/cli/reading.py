@@ -8,8 +8,10 @@ from datetime import datetime
 
 from whet.cli.options import resolved
 from whet.cli.output import Column, ns_text, table, wrap
+from whet.core.coverage import Coverage
 from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.core.run import Outcome, Run
 from whet.core.workload import Workload
 from whet.store import Store, WorkloadSummary, open_if_there, open_store, store_path
 from whet.store.merging import identity, lookalikes
@@ -97,9 +99,20 @@ def toolchain_text(toolchain: Mapping[str, str]) -> str:
     )
 
 
-def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
+def coverage_of(runs: Sequence[Run], configs: int) -> Coverage | None:
+    """How much of its space is tried where the store has these runs, newest first, and outcomes of
+    `configs` configs; None where nobody tuned, as with what was imported."""
+    ended = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+    run = ended or next(iter(runs), None)
+    return None if run is None else run.coverage or run.covering(configs)
+
+
+def best_table(
+    known: list[WorkloadSummary], covered: Mapping[str, Coverage | None], width: int
+) -> list[str]:
     """One line a workload; the device only where there is more than one, and what it was built
-    with only where a kernel was built with more than one version of that."""
+    with only where a kernel was built with more than one version of that. `covered` is by
+    workload."""
     workloads = [one.workload for one in known]
     devices = _devices(workloads)
     tools = _several_toolchains(workloads)
@@ -109,6 +122,7 @@ def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
         *([Column("device", flexible=True)] if devices else []),
         *([Column("built with", flexible=True)] if tools else []),
         Column("best", align="right"),
+        Column("tried", align="right"),
         Column("config", flexible=True),
     ]
     rows = [
@@ -118,6 +132,7 @@ def best_table(known: list[WorkloadSummary], width: int) -> list[str]:
             *([devices[one.workload.id]] if devices else []),
             *([toolchain_text(one.workload.toolchain)] if tools else []),
             ns_text(one.median_ns),
+            tried_text(covered.get(one.workload.id), one.configs),
             _config_text(one),
         )
         for one in known
@@ -145,6 +160,13 @@ def _config_text(one: WorkloadSummary) -> str:
     if one.best is None:
         return "nothing works yet"
     return f"{one.best.config} (contested)" if one.rivals else str(one.best.config)
+
+
+def tried_text(coverage: Coverage | None, configs: int) -> str:
+    """`50/65,536`, for a narrow column."""
+    if coverage is None:
+        return f"{configs:,}"
+    return f"{coverage.tried:,}/{'?' if coverage.size is None else f'{coverage.size:,}'}"
 
 
 def _devices(workloads: list[Workload]) -> dict[str, str]:

@@ -48,6 +48,8 @@ def summary(result: Result, location: str, store: str | None = None) -> list[str
     if result.equals:
         parts["equal"] = equals_text(result)
     parts["trials"] = trials_text(result)
+    if result.run.coverage is not None:
+        parts["space"] = str(result.run.coverage)
     notes = [note for note in result.notes if not (result.equals and "no significant" in note)]
     if notes:
         parts["notes"] = notes
@@ -80,7 +82,7 @@ def first_text(result: Result) -> str:
     assert result.first is not None
     median = ns_text(result.first.median_ns)
     if result.first.config == result.best.config:
-        return f"{median}, and no config is faster"
+        return f"{median}, and no config is {'shown to be ' if result.equals else ''}faster"
     if result.speedup is None:
         return median
     # Medians of two different moments need not have this ratio; the reader should know why.

@@ -22,6 +22,7 @@ class Tally:
         self._clock = clock
         self._started = clock()
         self._status_of: dict[str, str] = {}
+        self._new: set[str] = set()
         self.run: Run | None = None
         self.planned: int | None = None
         self.known = 0
@@ -35,6 +36,7 @@ class Tally:
         self.measuring: Config | None = None
         self.phase = "starting"
         self._began_waiting = False
+        self._duel = "duel"
 
     def add(self, event: Event) -> None:
         match event:
@@ -59,6 +61,8 @@ class Tally:
                     self.phase = "first look"
             case happened.TrialFinished():
                 self._finished(event.trial)
+                if not event.known:
+                    self._new.add(event.trial.config.id)
             case happened.BestChanged():
                 self._improved(event.trial)
             case happened.RaceAdvanced():
@@ -66,10 +70,13 @@ class Tally:
                 self.phase = f"race, round {event.round} over, {event.left} may still win"
             case happened.DuelStarted():
                 self.measuring = None
-                self.phase = f"duel of the last {len(event.rivals)}"
+                with_first = len(event.rivals) == 2 and self.first in event.rivals
+                self._duel = "duel with the first config" if with_first else "duel"
+                of = "" if with_first else f" of the last {len(event.rivals)}"
+                self.phase = f"{self._duel}{of}"
             case happened.DuelEnded():
                 equal = f", equal to {len(event.equals)} more" if event.equals else ""
-                self.phase = f"duel over after {event.rounds} rounds{equal}"
+                self.phase = f"{self._duel} over after {event.rounds} rounds{equal}"
             case happened.RunFinished():
                 self.phase = "done"
                 self.measuring = None
@@ -96,6 +103,12 @@ class Tally:
     @property
     def done(self) -> int:
         return len(self._status_of)
+
+    @property
+    def space_text(self) -> str:
+        """`62 of 132`: configs of the space with an outcome, earlier runs' included."""
+        tried, size = self.known + len(self._new), None if self.run is None else self.run.space_size
+        return f"{tried:,}" if size is None else f"{tried:,} of {size:,}"
 
     @property
     def goal(self) -> int | None:

@@ -12,6 +12,7 @@ from whet.core.errors import UsageError, did_you_mean
 from whet.core.status import Status
 
 if TYPE_CHECKING:
+    from whet.core.coverage import Coverage
     from whet.core.trial import Trial
     from whet.core.workload import Workload
 
@@ -56,13 +57,17 @@ def trials(
 ) -> None:
     """List what was tried, fastest first, with what went wrong."""
     from whet.cli.output import print_json, print_lines
-    from whet.cli.reading import NothingKnownError, chosen, open_known
+    from whet.cli.reading import NothingKnownError, chosen, coverage_of, open_known
 
     statuses = [_status(text) for text in status or ()]
     try:
         with open_known(store) as opened:
             found = [
-                (one.workload, _sorted(opened.trials(one.workload.id, all=every), statuses))
+                (
+                    one.workload,
+                    coverage_of(opened.runs(one.workload.id), one.configs),
+                    _sorted(opened.trials(one.workload.id, all=every), statuses),
+                )
                 for one in chosen(opened, name)
             ]
     except NothingKnownError:
@@ -76,15 +81,16 @@ def trials(
                 "workloads": [
                     {
                         "workload": workload.to_json(),
+                        "coverage": None if coverage is None else coverage.to_json(),
                         "trials": [trial.to_json() for trial in _limited(tried, limit)],
                     }
-                    for workload, tried in found
+                    for workload, coverage, tried in found
                 ],
             }
         )
         return
-    for index, (workload, tried) in enumerate(found):
-        lines = _listing(workload, tried, SHOWN if limit is None else limit)
+    for index, (workload, coverage, tried) in enumerate(found):
+        lines = _listing(workload, coverage, tried, SHOWN if limit is None else limit)
         print_lines(["", *lines] if index else lines)
 
 
@@ -114,10 +120,13 @@ def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
     return measured[: limit or None] + failed[: limit or None]
 
 
-def _listing(workload: Workload, tried: Sequence[Trial], limit: int) -> list[str]:
+def _listing(
+    workload: Workload, coverage: Coverage | None, tried: Sequence[Trial], limit: int
+) -> list[str]:
     from whet.cli.output import columns, count_text, page, wrap
 
     lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}"]
+    lines += [] if coverage is None else wrap(str(coverage), page(), indent=2)
     shown = _limited(tried, limit)
     measured = [trial for trial in shown if trial.status.measured]
     failed = [trial for trial in shown if trial.status.failed]
@@ -132,32 +141,42 @@ def _listing(workload: Workload, tried: Sequence[Trial], limit: int) -> list[str
 
 
 def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
-    from whet.cli.output import Column, ns_text, table, times_text
+    from whet.cli.output import Column, narrowed, ns_text, table, times_text, told_by_values, wrap
 
     fastest = measured[0].median_ns
     layout = [
         Column("median", align="right"),
-        Column("of best", align="right"),
-        Column("samples", align="right"),
-        Column("status"),
+        Column("of best", align="right", optional=True),
+        Column("samples", align="right", optional=True),
+        Column("status", optional=True),
         Column("config", flexible=True),
     ]
+    others = ("median ", "of best", "samples", "outraced")
+    room = width - sum(len(title) + 2 for title in others)
+    shared, names = told_by_values([trial.config for trial in measured], room)
     rows = [
         (
             ns_text(trial.median_ns),
             times_text(trial.median_ns / fastest) if fastest and trial.median_ns else "–",
             str(len(trial.timing.samples)) if trial.timing else "–",
             str(trial.status),
-            str(trial.config),
+            name,
         )
-        for trial in measured
+        for trial, name in zip(measured, names, strict=True)
     ]
-    return table(layout, rows, width)
+    layout, cells, said = narrowed(layout, rows, width)
+    told = "; ".join([*([f"config {shared}"] if shared else []), *said])
+    return [*(wrap(told, width, indent=2) if told else []), *table(layout, cells, width)]
 
 
 def _failed_table(failed: Sequence[Trial], width: int) -> list[str]:
-    from whet.cli.output import Column, first_line, table
+    from whet.cli.output import Column, first_line, table, told_by_values, wrap
 
     layout = [Column("status"), Column("config", flexible=True), Column("error", flexible=True)]
-    rows = [(str(trial.status), str(trial.config), first_line(trial.error)) for trial in failed]
-    return table(layout, rows, width)
+    shared, names = told_by_values([trial.config for trial in failed], width // 2)
+    rows = [
+        (str(trial.status), name, first_line(trial.error))
+        for trial, name in zip(failed, names, strict=True)
+    ]
+    told = wrap(f"config {shared}", width, indent=2) if shared else []
+    return [*told, *table(layout, rows, width)]

@@ -63,10 +63,20 @@ class Budget:
     def __str__(self) -> str:
         parts = []
         if self.seconds is not None:
-            parts.append(f"{self.seconds:g}s")
+            parts.append(_duration(self.seconds, "s", "m", "h"))
         if self.trials is not None:
             parts.append(f"{self.trials}trials")
         return ",".join(parts) or "none"
+
+    @property
+    def text(self) -> str:
+        """For sentences: `200 trials`, `30 s or 200 trials`. What can be typed is `str(budget)`."""
+        parts = []
+        if self.seconds is not None:
+            parts.append(_duration(self.seconds, " s", " min", " h"))
+        if self.trials is not None:
+            parts.append(f"{self.trials:,} trial{'' if self.trials == 1 else 's'}")
+        return " or ".join(parts) or "none"
 
     def to_json(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "trials": self.trials}
@@ -78,3 +88,12 @@ class Budget:
             None if seconds is None else number(data, "seconds"),
             None if trials is None else whole(data, "trials"),
         )
+
+
+def _duration(seconds: float, *units: str) -> str:
+    """In the largest unit of which there is a whole number: `90s`, `5m`."""
+    sizes = (3600.0, 60.0, 1.0)
+    for size, unit in zip(sizes, reversed(units), strict=True):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}{units[0]}"

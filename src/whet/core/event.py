@@ -37,7 +37,8 @@ class Waited:
 
 @dataclass(frozen=True)
 class RunStarted:
-    """`planned` is how many configs there are to try, None where that is open-ended."""
+    """`planned` is how many configs there are to try, None where that is open-ended; `known` is
+    how many of the space had an outcome before."""
 
     run: Run
     planned: int | None
@@ -88,9 +89,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class TrialFinished:
-    """A new trial, or a later outcome of one that was reported before."""
+    """A new trial, or a later outcome of one that was reported before. `known`: its config had an
+    outcome before this run."""
 
     trial: Trial
+    known: bool = False
 
 
 @dataclass(frozen=True)

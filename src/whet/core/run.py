@@ -11,6 +11,7 @@ from typing import Any, Literal
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
+from whet.core.coverage import Coverage, Stop
 from whet.core.decoding import number, text, whole
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Workload
@@ -28,7 +29,9 @@ class Outcome(StrEnum):
 @dataclass(frozen=True)
 class Run:
     """One tuning. `exhaustive` means every valid config of the space has its trial; `first` is the
-    author's own config, the one that would be used without tuning.
+    author's own config, the one that would be used without tuning. `tried` counts the configs of
+    the space that had an outcome in the end, by this run or an earlier one; `stopped` says why
+    there are no more. Both are None while it runs, and may be where an older whet wrote it.
 
     `taken` and `after` say how it came into the store it was read from: by a merge, and knowing
     which runs of other stores. They are no part of what it is, so two runs that differ in nothing
@@ -46,6 +49,8 @@ class Run:
     best: Config | None = None
     equals: tuple[Config, ...] = ()
     trials: int = 0
+    tried: int | None = None
+    stopped: Stop | None = None
     cost: Cost = field(default_factory=Cost)
     started: float = 0.0
     wall_s: float = 0.0
@@ -58,6 +63,20 @@ class Run:
     def chose(self) -> bool:
         """Whether it ended with a choice of its own."""
         return self.outcome is Outcome.FINISHED and self.best is not None
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How much of the space was tried; None where that was not written down."""
+        return None if self.tried is None else self.covering(self.tried)
+
+    def covering(self, tried: int) -> Coverage:
+        """The coverage where so many configs of its space have an outcome."""
+        size, stopped = self.space_size, self.stopped
+        if self.outcome is Outcome.RUNNING:
+            stopped = Stop.UNFINISHED
+        if size is not None and tried >= size:
+            tried, stopped = size, Stop.COMPLETE
+        return Coverage(tried, size, stopped, self.budget)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,6 +93,8 @@ class Run:
             "best": None if self.best is None else dict(self.best),
             "equals": [dict(config) for config in self.equals],
             "trials": self.trials,
+            "tried": self.tried,
+            "stopped": None if self.stopped is None else str(self.stopped),
             "cost": self.cost.to_json(),
             "started": self.started,
             "wall_s": self.wall_s,
@@ -101,6 +122,8 @@ class Run:
             best=None if best is None else Config(best),
             equals=tuple(Config(config) for config in data["equals"]),
             trials=whole(data, "trials"),
+            tried=None if data.get("tried") is None else whole(data, "tried"),
+            stopped=Stop.read(data),
             cost=Cost.from_json(data["cost"]),
             started=number(data, "started"),
             wall_s=number(data, "wall_s"),
@@ -191,6 +214,7 @@ class Result:
             "first": brief(self.first),
             "speedup": self.speedup,
             "equals": [dict(config) for config in self.equals],
+            "coverage": None if self.run.coverage is None else self.run.coverage.to_json(),
             "trials": len(self.trials),
             "known": self.known,
             "statuses": self.statuses,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Hashable, Sequence
 
 from whet.build import BuildResult, cut_for
 from whet.core.config import Config
+from whet.core.coverage import Stop
 from whet.core.errors import ConfigFailure, HostFailure
 from whet.core.status import Status
 from whet.core.trial import Trial
@@ -64,12 +65,18 @@ class Exploration:
         self._expected: Expectation | None = None
         self._asked = 0
         self._exhausted = False
-        self._cut_short = False
+        self._cut_short: Stop | None = None
 
     @property
     def complete(self) -> bool:
         """True when every config the strategy could ask for has its outcome."""
-        return self._exhausted and not self._cut_short
+        return self._exhausted and self._cut_short is None
+
+    @property
+    def stopped(self) -> Stop:
+        """Why no more configs were tried; where the strategy has no more to ask for, it is up to
+        the caller to know whether these were all."""
+        return self._cut_short or (Stop.SEARCH if self._exhausted else Stop.TRIALS)
 
     def run(self) -> None:
         while True:
@@ -81,11 +88,11 @@ class Exploration:
                 self._look_at_the_rest()
                 raise
             if self._b.seconds_left <= self._reserve_s:
-                self._cut_short = True
+                self._cut_short = Stop.TIME
                 self._b.builder.cancel_all()
                 break
             if self._b.watch.gave_up:
-                self._cut_short = True
+                self._cut_short = Stop.BUILDS
                 break
             if self._may_measure:
                 candidates = self._distinct(self._next())
@@ -97,7 +104,6 @@ class Exploration:
                 if not self._held:
                     break
                 self._built = [(0, self._held.pop(0))]
-        self._cut_short = self._cut_short or bool(self._held)
         self._settle_host_bound()
 
     @property
@@ -269,7 +275,7 @@ class Exploration:
             try:
                 self._b.look(candidates[0])
             except OutOfTime:
-                self._cut_short = True
+                self._cut_short = Stop.TIME
                 return
             except ConfigFailure as failure:
                 failures[candidates[0].id] = failure

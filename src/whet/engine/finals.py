@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from whet.core.config import Config
 from whet.core.event import DuelEnded, DuelStarted, RaceAdvanced
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.core.timing import median
 from whet.engine.recorder import Candidate
 from whet.engine.workbench import Workbench
-from whet.measure import Duel, DuelOutcome, Exit, Request
+from whet.measure import Duel, DuelOutcome, DuelPolicy, Exit, Request
 
-PAIRS_WITH_FIRST = 7
+# However long a kernel is: the speed-up over the first config is what people quote.
+PAIRS_WITH_DEFAULT = 7
 
 # Configs sampled in one round trip, and how long the rounds of a duel may take that go in one:
 # between two of these the budget is looked at.
@@ -42,10 +43,14 @@ class Finals:
     A stored config takes part with its stored samples. Only when these cannot decide is it built
     and measured again; from then on they are out of play, so that samples of two occasions are
     never mixed.
+
+    The author's first config, or what an earlier run chose (`chosen_before`), stays unless the
+    winner is shown to be faster than it.
     """
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, chosen_before: Config | None = None) -> None:
         self._b = bench
+        self._chosen_before = chosen_before
 
     def run(self) -> Winner | None:
         if self._b.plan.fixed_samples is not None:
@@ -56,7 +61,7 @@ class Finals:
             winner = self._duel(standing)
         else:
             winner = Winner(standing[0]) if standing else None
-        return None if winner is None else self._against_first(winner)
+        return None if winner is None else self._against_default(winner)
 
     def _lowest_median(self) -> Winner | None:
         timed = [c for c in self._b.candidates.values() if c.trial and c.trial.status is Status.OK]
@@ -77,14 +82,17 @@ class Finals:
 
     def _race(self) -> None:
         race, rounds = self._b.race, 0
-        # Half of what is left of a time budget goes to the duel.
-        end = self._b.seconds_left / 2 if self._b.budget.seconds is not None else 0.0
+        end = self._half_left  # the rest goes to the duel
         while self._b.seconds_left > end and (requests := race.plan()):
             for some in _batched(requests, BATCH):
                 if self._b.seconds_left > end:
                     self._take(some)
             rounds += 1
             self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
+
+    @property
+    def _half_left(self) -> float:
+        return 0.0 if self._b.budget.seconds is None else self._b.seconds_left / 2
 
     def _take(self, requests: Sequence[Request]) -> None:
         """Single samples of configs at hand go in one round trip; the rest one by one."""
@@ -98,22 +106,16 @@ class Finals:
             if candidate.id not in taken and race.verdict(candidate.id) == "in":
                 self._b.sample(candidate, samples)
 
-    def _against_first(self, winner: Winner) -> Winner:
-        """The speed-up people will quote deserves better than two samples from another minute."""
+    @property
+    def _default(self) -> Candidate | None:
+        """What would be used without this run: the author's first config; where that is not in the
+        race, since it lost an earlier one, what that one chose."""
         first = self._b.target.space.first
-        author = None if first is None else self._b.candidates.get(first.id)
-        best = winner.candidate
-        if author is None or author is best or author.timing is None or best.timing is None:
-            return winner
-        ratios = []
-        for turn in range(PAIRS_WITH_FIRST):
-            if self._b.seconds_left <= 0:
-                break
-            pair = (best, author) if turn % 2 else (author, best)
-            times = self._b.round(pair)
-            if len(times) == 2:
-                ratios.append(times[author.id] / times[best.id])
-        return replace(winner, speedup=median(ratios)) if ratios else winner
+        for config in (first, self._chosen_before):
+            candidate = None if config is None else self._b.candidates.get(config.id)
+            if candidate is not None and candidate.known_timing is not None:
+                return candidate if _works(candidate) else None
+        return None
 
     def _duel(self, standing: list[Candidate]) -> Winner | None:
         assert self._b.plan.duel is not None
@@ -130,9 +132,59 @@ class Finals:
             prefer={rival.id: _preference(rival) for rival in rivals},
             earlier=self._b.race.passes(ids),
         )
-        by_id = {rival.id: rival for rival in rivals}
         self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
-        while self._b.seconds_left > 0 and (turns := duel.next_rounds(_at_once(rivals))):
+        default = self._default
+        # The other half is for the winner and the default, should they have to meet.
+        self._fight(duel, rivals, 0.0 if default is None else self._half_left)
+        outcome = duel.outcome
+        if default is not None and default.id in outcome.beaten:
+            outcome = duel.outcome_for(default.id)
+        return self._verdict(outcome, rivals)
+
+    def _against_default(self, winner: Winner) -> Winner:
+        """A winner that has not beaten the default yet meets it now. These are new samples: those
+        so far have chosen the winner, and flatter it."""
+        default, best, race = self._default, winner.candidate, self._b.race
+        if default is None or default is best or default.id in winner.lost:
+            return winner
+        pair = [default, best]
+        for one in pair:
+            if one.timing is None and not race.slower(default.id, than=best.id):
+                self._b.sample(one, self._b.plan.first_samples)
+        if not _works(default):
+            return _without(default, winner)
+        if default.timing is None or best.timing is None:
+            return self._by_the_race(winner, default)
+        policy = self._b.plan.duel or DuelPolicy()
+        duel = Duel([default.id, best.id], policy.head_to_head(PAIRS_WITH_DEFAULT))
+        self._b.recorder.emit(DuelStarted((default.config, best.config)))
+        self._fight(duel, pair, 0.0)
+        outcome = duel.outcome_for(default.id)
+        if outcome.winner == default.id and outcome.too_short:
+            return self._by_the_race(winner, default)
+        return self._decided(outcome, winner, default)
+
+    def _decided(self, outcome: DuelOutcome, winner: Winner, default: Candidate) -> Winner:
+        decided = self._verdict(outcome, [default, winner.candidate])
+        if decided is None or decided.candidate is default:
+            return _stays(winner, default, decided.said if decided else "")
+        apart = _without(default, winner)
+        said = decided.said if default in winner.equals else winner.said
+        lost = FrozenMap({**winner.lost, **decided.lost})
+        return replace(apart, said=said, lost=lost, speedup=decided.speedup)
+
+    def _by_the_race(self, winner: Winner, default: Candidate) -> Winner:
+        """There was no time for a duel that could show anything."""
+        if self._b.race.slower(default.id, than=winner.candidate.id):
+            return _without(default, winner)
+        best = winner.candidate.config
+        said = f"too little time was left to show that [{best}] is faster than [{default.config}]"
+        return _stays(winner, default, f"{said}, which stays")
+
+    def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
+        """Round after round, until `end` seconds of the budget are left."""
+        by_id = {rival.id: rival for rival in rivals}
+        while self._b.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
             start = time.perf_counter()
             taken = self._b.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
@@ -143,11 +195,11 @@ class Finals:
                 left = {id: ns for id, ns in times.items() if id not in gone}
                 if left:
                     duel.record_round(left, seconds)
-        return self._verdict(duel.outcome, by_id)
 
-    def _verdict(self, outcome: DuelOutcome, by_id: dict[str, Candidate]) -> Winner | None:
+    def _verdict(self, outcome: DuelOutcome, rivals: Sequence[Candidate]) -> Winner | None:
         if outcome.winner is None:
             return None
+        by_id = {rival.id: rival for rival in rivals}
         winner, equals = by_id[outcome.winner], tuple(by_id[id] for id in outcome.equals)
         self._b.recorder.emit(
             DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
@@ -156,8 +208,32 @@ class Finals:
             id: f"lost the duel: takes {100 * (outcome.ratios[id].mid - 1):.2g} % longer"
             for id in outcome.beaten
         }
-        names = {id: f"[{candidate.config}]" for id, candidate in by_id.items()}
-        return Winner(winner, equals, outcome.describe(names), FrozenMap(lost))
+        said = _said(outcome, rivals)
+        return Winner(winner, equals, said, FrozenMap(lost), self._speedup(outcome))
+
+    def _speedup(self, outcome: DuelOutcome) -> float | None:
+        """Over the author's first config, where it took part."""
+        first = self._b.target.space.first
+        took_part = outcome.rounds and first is not None and first.id in outcome.ratios
+        return outcome.ratios[first.id].mid if took_part and first else None
+
+
+def _works(candidate: Candidate) -> bool:
+    return candidate.trial is None or not candidate.trial.status.failed
+
+
+def _without(default: Candidate, winner: Winner) -> Winner:
+    return replace(winner, equals=tuple(one for one in winner.equals if one is not default))
+
+
+def _stays(winner: Winner, default: Candidate, said: str) -> Winner:
+    others = (one for one in (winner.candidate, *winner.equals) if one is not default)
+    equals = tuple(one for one in others if _works(one))
+    return Winner(default, equals, said, winner.lost)
+
+
+def _said(outcome: DuelOutcome, rivals: Sequence[Candidate]) -> str:
+    return outcome.describe({rival.id: f"[{rival.config}]" for rival in rivals})
 
 
 def _at_once(rivals: Sequence[Candidate]) -> int:

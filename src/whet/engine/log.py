@@ -3,6 +3,7 @@
     event=chosen kernel=matmul key="M=512 dtype=f16" device="NVIDIA H200" pick="BM=64 num_warps=4"
     source=exact cost_s=0.0021 reason="tuned for this workload"
 
+After a tuning, `tried=50/65536 stopped=trials` say how much of the space was tried and why no more.
 Silent unless the program listens to that logger; `WHET_LOG=info` prints to stderr.
 """
 
@@ -16,6 +17,7 @@ import sys
 from typing import Literal
 
 from whet.core.config import Config
+from whet.core.coverage import Coverage
 from whet.core.workload import Workload
 
 logger = logging.getLogger("whet")
@@ -44,8 +46,10 @@ def log_event(
     cost_s: float,
     reason: str,
     level: int = logging.INFO,
+    coverage: Coverage | None = None,
 ) -> None:
-    """`source` is where the pick comes from; `cost_s` what getting it took."""
+    """`source` is where the pick comes from; `cost_s` what getting it took; `coverage`, where
+    something was tuned, how much of its space was tried and why no more."""
     _listen()
     if not logger.isEnabledFor(level):
         return
@@ -59,6 +63,9 @@ def log_event(
         "cost_s": f"{cost_s:.4g}",
         "reason": reason,
     }
+    if coverage is not None:
+        size = "uncounted" if coverage.size is None else coverage.size
+        parts |= {"tried": f"{coverage.tried}/{size}", "stopped": coverage.stopped or "unknown"}
     logger.log(level, " ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
 
 

@@ -12,6 +12,7 @@ from whet.build import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
+from whet.core.coverage import Stop
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
@@ -90,6 +91,7 @@ class OneRun:
         self.recorder = Recorder(store, self.run, subscribers, shield)
         self.known = self.recall()
         self._exhaustive = False
+        self._stopped: Stop | None = None
         self._aftermath = aftermath.Aftermath()
 
     @property
@@ -118,7 +120,8 @@ class OneRun:
             return self.from_store()
         if self._budget != self.settings.budget:
             self.recorder.note(
-                f"the space is large, so {self._budget} are tried; set a budget for more or less"
+                f"the space is large, so {self._budget.text} are made; "
+                "set a budget for more or less"
             )
         with self.shield.held():
             self.store.put_workload(self.run.workload)
@@ -133,27 +136,30 @@ class OneRun:
         try:
             winner = self._tune()
         except KeyboardInterrupt:
-            raise Interrupted(self._ended_early(self._best_so_far())) from None
+            best = self._ended_early(Stop.INTERRUPTED, self._best_so_far())
+            raise Interrupted(best) from None
         except HostFailure as failure:
-            best = self._ended_early(self._best_so_far())
+            best = self._ended_early(Stop.HOST, self._best_so_far())
             raise HostLostError(str(failure), best) from failure
         except DeviceLostError:
-            self._ended_early(None)
+            self._ended_early(Stop.DEVICE, None)
             raise
         except Spoilt as spoilt:
             with self.shield.held():
                 lost = self._device_lost(spoilt)
             raise lost from spoilt.failure
         except StoreError as error:
-            raise StoreLostError(str(error), self._ended_early(self._best_so_far())) from error
+            best = self._ended_early(Stop.STORE, self._best_so_far())
+            raise StoreLostError(str(error), best) from error
         except Exception:
-            self._ended_early(None)
+            self._ended_early(Stop.ERROR, None)
             raise
         try:
             with self.shield.held():
                 result = self._finish(winner, Outcome.FINISHED)
         except StoreError as error:
-            raise StoreLostError(str(error), self._ended_early(winner)) from error
+            best = self._ended_early(Stop.STORE, winner)
+            raise StoreLostError(str(error), best) from error
         if result is None:
             raise TuningFailedError(self._why_nothing_works())
         return result
@@ -241,8 +247,9 @@ class OneRun:
                 [trial.config for trial in self.known.contested],
             )
             exploration.run()
-            self._exhaustive = exploration.complete
-            return self._unless_contested(Finals(self._bench).run())
+            self._exhaustive, self._stopped = exploration.complete, exploration.stopped
+            chosen_before = None if self.known.run is None else self.known.run.best
+            return self._unless_contested(Finals(self._bench, chosen_before).run())
 
     @property
     def _undecided(self) -> list[Trial]:
@@ -309,7 +316,8 @@ class OneRun:
         best = self.recorder.best
         return self._shown() if best is None else Winner(self._bench.candidates[best.config.id])
 
-    def _ended_early(self, best: Winner | None) -> Result | None:
+    def _ended_early(self, stopped: Stop, best: Winner | None) -> Result | None:
+        self._stopped = stopped
         with self.shield.held():
             return self._finish(best, Outcome.INTERRUPTED)
 
@@ -319,6 +327,7 @@ class OneRun:
         if winner is not None and outcome is Outcome.FINISHED and not self._undecided:
             self._settle(winner)
         trials = self.recorder.trials
+        tried = len(self.known.settled.keys() | {trial.config.id for trial in trials})
         work = sum((trial.cost for trial in trials), Cost())
         wall = self.ledger.close()
         search = FrozenMap({**work.work, "search": wall["search"]})
@@ -330,6 +339,8 @@ class OneRun:
             best=None if winner is None or self._undecided else winner.candidate.config,
             equals=() if winner is None else tuple(c.config for c in winner.equals),
             trials=len(trials),
+            tried=tried,
+            stopped=Stop.COMPLETE if tried == self.run.space_size else self._stopped,
             cost=Cost(search, wall),
             wall_s=sum(wall.values()),
         )
@@ -349,6 +360,7 @@ class OneRun:
         error = self._bench.marking.lost(spoilt)
         if len(spoilt.configs) == 1:
             self.recorder.failed(self._bench.candidates[spoilt.configs[0].id], spoilt.failure)
+        self._stopped = Stop.DEVICE
         error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
         return error
 
@@ -397,8 +409,15 @@ class OneRun:
         stored = self.known.run
         equals: tuple[Config, ...] = stored.equals if stored else ()
         wall = self.ledger.close()
+        tried = len(self.known.settled)
+        # To go on, a further run has to exceed the budget of the one that answers.
+        budget = self.run.budget if stored is None else stored.budget
+        stopped = None if stored is None else stored.stopped
         run = replace(
             self.run,
+            tried=tried,
+            stopped=Stop.COMPLETE if tried == self.run.space_size else stopped,
+            budget=budget,
             outcome=Outcome.FINISHED,
             best=best.config,
             equals=equals,

@@ -164,7 +164,7 @@ class Recorder:
             candidate.trial = trial
             if candidate.stored is None or candidate.timing is not None or trial.status.failed:
                 self._trials[trial.config.id] = trial
-            self.emit(TrialFinished(trial))
+            self.emit(TrialFinished(trial, known=candidate.stored is not None))
 
 
 def _rank(timing: Timing | None) -> tuple[bool, float]:

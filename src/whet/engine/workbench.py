@@ -247,9 +247,11 @@ class Workbench:
                     for one in rounds
                 ]
         taken: list[dict[str, float]] = []
+        gone: set[str] = set()
         for one in rounds:
-            standing = [rival for rival in one if self.race.verdict(rival.id) == "in"]
+            standing = [rival for rival in one if rival.id not in gone]
             taken.append(self.round(standing) if standing else {})
+            gone.update(rival.id for rival in standing if rival.id not in taken[-1])
         return taken
 
     def _take_in(self, rivals: Sequence[Candidate], turn: Round) -> None:

@@ -18,7 +18,11 @@ Built = tuple[Config, Any]
 
 
 class Loaded(Protocol):
-    """A config that can run: what a target gives for a built artifact."""
+    """A config that can run: what a target gives for a built artifact.
+
+    One that has nothing to compare its results with may say so with `compares = False`: its
+    `check` then merely runs it once, which is booked as warming up.
+    """
 
     @property
     def facts(self) -> Mapping[str, Value]:

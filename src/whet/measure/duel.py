@@ -23,7 +23,8 @@ class DuelOutcome:
 
     `equals` are those the samples could not tell from the best (never the winner itself): shown
     equal where `decided`, merely not shown different where not. `ratios` are times relative to
-    the winner's. `winner` is None when everyone failed.
+    the winner's. `winner` is None when everyone failed. `default` is the one that others had to
+    be shown faster than.
     """
 
     winner: str | None
@@ -33,6 +34,12 @@ class DuelOutcome:
     ratios: FrozenMap[Ratio]
     decided: bool
     equal_within: float
+    default: str | None = None
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the rounds were too few to tell the winner from any of its equals."""
+        return any(math.isinf(self.ratios[id].high) for id in self.equals)
 
     def describe(self, names: Mapping[str, str] | None = None) -> str:
         """One sentence; `names` says what to call each id.
@@ -47,7 +54,7 @@ class DuelOutcome:
             field = _listed([said[id] for id in (self.winner, *self.equals)])
             return (
                 f"no significant difference between {field} after {self._rounds_text}"
-                f"{self._known_of_equals}; {said[self.winner]} chosen"
+                f"{self._known_of_equals}; {said[self.winner]} {self._why_it}"
             )
         if self.beaten:
             second = min(self.beaten, key=lambda id: self.ratios[id].mid)
@@ -57,6 +64,10 @@ class DuelOutcome:
                 f"{said[second]} takes {mid} longer ({low} to {high})"
             )
         return f"{said[self.winner]} is the only one left"
+
+    @property
+    def _why_it(self) -> str:
+        return "stays" if self.winner == self.default else "chosen"
 
     @property
     def _rounds_text(self) -> str:
@@ -142,8 +153,9 @@ class Duel:
         self._rounds += 1
         self._seconds += seconds
         limit = self.policy.max_seconds
+        late = limit is not None and self._seconds >= limit
         exhausted = self._rounds >= self.policy.max_rounds or (
-            limit is not None and self._seconds >= limit
+            late and self._rounds >= self.policy.min_rounds
         )
         if exhausted or self._rounds >= self._next_check:
             self._next_check = max(self._rounds + 1, round(self._rounds * self.policy.growth))
@@ -159,12 +171,17 @@ class Duel:
 
     @property
     def outcome(self) -> DuelOutcome:
+        return self.outcome_for(None)
+
+    def outcome_for(self, default: str | None) -> DuelOutcome:
+        """The outcome where `default`, one of the contestants, is in use already: it stays unless
+        the interval of its ratio to another shows that one to be faster."""
         leader = self._leader()
         if leader is None:
             return DuelOutcome(
-                None, (), (), self._rounds, FrozenMap(), False, self.policy.equal_within
+                None, (), (), self._rounds, FrozenMap(), False, self.policy.equal_within, default
             )
-        winner = self._chosen(leader)
+        winner = self._active.get(default or "") or self._chosen(leader, default)
         ratios = {id: self._ratio(c, winner) for id, c in self._all.items() if c is not winner}
         return DuelOutcome(
             winner=winner.id,
@@ -174,6 +191,7 @@ class Duel:
             ratios=FrozenMap(ratios),
             decided=self._decided,
             equal_within=self.policy.equal_within,
+            default=default,
         )
 
     def _check(self, last: bool) -> None:
@@ -218,8 +236,8 @@ class Duel:
         shared = [r for r in range(self._rounds) if all(r in c.times for c in active)]
         return [[c.times[r] for c in active] for r in shared]
 
-    def _chosen(self, leader: _Contestant) -> _Contestant:
-        active = list(self._active.values())
+    def _chosen(self, leader: _Contestant, default: str | None) -> _Contestant:
+        active = self._faster_than(self._all.get(default or ""))
         rounds = [
             [times[c.id] for c in active]
             for times in self._earlier
@@ -238,6 +256,16 @@ class Duel:
             return (preferred is None, preferred or (), order, c.place)
 
         return min(tied, key=key)
+
+    def _faster_than(self, default: _Contestant | None) -> list[_Contestant]:
+        """Who beat the default; everybody where nobody did alone, since the one that did has lost
+        to others since."""
+        active = list(self._active.values())
+        if default is None or default.beaten is None:
+            return active
+        ratios = [self._pair(default, one, default.beaten) for one in active]
+        shown = [c for c, r in zip(active, ratios, strict=True) if r is not None and r.low > 1]
+        return shown or active
 
     def _ratio(self, one: _Contestant, other: _Contestant) -> Ratio:
         """Honest also where the rounds are too few for an interval: then it is unbounded."""

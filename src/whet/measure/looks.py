@@ -109,6 +109,11 @@ class Looks:
             self._unsettled[entry.id] = entry
         self._arrived(entry)
 
+    def half_width(self, readings: int, *, earlier_run: bool) -> float:
+        """How far from its true time, as a log, that many readings of a config may be."""
+        noise = self._policy.rerun_noise if earlier_run else self._visit_noise
+        return self._spread(readings, 1, noise)
+
     def remove(self, id: str) -> None:
         """`id` failed, or lost elsewhere."""
         entry = self._live.pop(id, None)

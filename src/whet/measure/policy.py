@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class RacePolicy:
 
 @dataclass(frozen=True)
 class DuelPolicy:
-    """A duel is checked after `first_check` rounds and then ever more rarely, up to `max_rounds`.
+    """A duel is checked after `first_check` rounds and then ever more rarely, up to `max_rounds`,
+    or until `max_seconds` are over and it has had `min_rounds`.
 
     `confidence` holds for the duel as a whole: over all its checks and all its contestants.
     Two kernels are equal when their ratio is known to lie within ±`equal_within`.
@@ -45,7 +46,15 @@ class DuelPolicy:
 
     first_check: int = 6
     growth: float = 1.35
+    min_rounds: int = 1
     max_rounds: int = 30
     max_seconds: float | None = 10.0
     confidence: float = 0.95
     equal_within: float = 0.005
+
+    def head_to_head(self, min_rounds: int) -> DuelPolicy:
+        """For two of whom one must be shown to be faster, in up to twice the rounds. It is checked
+        as soon as anything can be shown and seldom after that: every check makes the others
+        stricter."""
+        most = 2 * self.max_rounds
+        return replace(self, min_rounds=min_rounds, first_check=9, growth=3.0, max_rounds=most)

@@ -47,6 +47,7 @@ class _Entrant:
     order: int
     samples: list[float]
     reason: str = ""
+    earlier_run: bool = False
 
     @property
     def ns(self) -> float | None:
@@ -73,7 +74,8 @@ class Race:
         look, so that this config is sampled again only if somebody comes close to it."""
         if id in self._entrants:
             raise ValueError(f"config {id} is already in the race")
-        self._entrants[id] = self._live[id] = _Entrant(order, list(prior))
+        entrant = _Entrant(order, list(prior), earlier_run=bool(prior))
+        self._entrants[id] = self._live[id] = entrant
         self._rounds = None
         if prior:
             self._looks.add_prior(id, prior)
@@ -109,6 +111,18 @@ class Race:
 
     def verdict(self, id: str) -> Place:
         return "in" if id in self._live else "out"
+
+    def slower(self, id: str, than: str) -> bool:
+        """Whether all that is known of both, in or out, says so: their intervals do not meet."""
+        pessimistic, optimistic = self._ends(than)[1], self._ends(id)[0]
+        return optimistic > pessimistic
+
+    def _ends(self, id: str) -> tuple[float, float]:
+        entrant = self._entrants.get(id)
+        if entrant is None or entrant.ns is None:
+            return -math.inf, math.inf
+        half = self._looks.half_width(len(entrant.samples), earlier_run=entrant.earlier_run)
+        return math.log(entrant.ns) - half, math.log(entrant.ns) + half
 
     def reason(self, id: str) -> str:
         """Why `id` is out; empty while it is in."""

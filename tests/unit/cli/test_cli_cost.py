@@ -321,8 +321,8 @@ def test_a_timeline_is_written_for_perfetto(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
     store.save_timeline(run.id, TIMELINE)
     ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
-    assert ran.code == 0
-    assert "t.json" in ran.err
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "whet: wrote t.json; open it in https://ui.perfetto.dev\n"
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
     assert [(e["name"], e["ts"], e["dur"]) for e in spans] == [

@@ -77,10 +77,10 @@ def plain(clock: Clock, *steps: Event | float) -> list[str]:
 
 
 def test_the_start_says_what_is_planned(clock: Clock) -> None:
-    lines = plain(clock, started(budget=Budget(30.0)))
+    lines = plain(clock, started(budget=Budget(30.0), space_size=132))
 
     assert lines[0] == "   0.0s  tuning matmul(M=512, N=512, dtype=f32) on Test CPU"
-    assert "20 configs to try (3 known), budget 30s, search grid, seed 7" in lines[1]
+    assert "20 of 132 configs to try (3 known), budget 30 s, search grid, seed 7" in lines[1]
 
 
 def test_an_open_ended_plan_is_said_to_be_open(clock: Clock) -> None:

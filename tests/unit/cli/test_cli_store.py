@@ -180,7 +180,7 @@ def test_best_leaves_out_what_all_picks_share(whet: Whet) -> None:
     fill("s.db", a_workload(), a_workload(kernel="softmax", toolchain={"triton": "3.5"}))
     head = whet("best", "--store", "s.db").out.splitlines()[0]
 
-    assert head.split() == ["id", "workload", "best", "config"]
+    assert head.split() == ["id", "workload", "best", "tried", "config"]
 
 
 def test_best_of_one_says_for_what_it_holds_and_who_chose_it(whet: Whet) -> None:

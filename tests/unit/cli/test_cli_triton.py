@@ -168,10 +168,10 @@ def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
 
     assert ran.code == 0, ran.err
     head, one, two = ran.out.splitlines()[:3]
-    assert head.split() == ["key", "median", "speed-up", "trials", "best"]
-    assert one.split()[:5] == ["n=64", "1.00", "µs", "4.00×", "3"]
+    assert head.split() == ["key", "median", "speed-up", "tried", "best"]
+    assert one.split()[:5] == ["n=64", "1.00", "µs", "4.00×", "3/3"]
     assert "BLOCK=32" in one
-    assert two.split()[:5] == ["n=65", "2.00", "µs", "2.00×", "3"]
+    assert two.split()[:5] == ["n=65", "2.00", "µs", "2.00×", "3/3"]
     assert "BLOCK=64" in two
     assert ran.err.count("tuning copy") == 2
     assert ran.widest <= 80

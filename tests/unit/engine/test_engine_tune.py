@@ -65,11 +65,13 @@ class TestFinding:
         ok = {trial.config for trial in result.trials if trial.status is Status.OK}
         assert ok == {Config(a=1, t=50), Config(a=2, t=50)}
 
-    def test_among_equals_the_one_with_fewer_registers_is_chosen(self):
+    def test_among_equals_that_beat_the_first_the_one_with_fewer_registers_is_chosen(self):
         target = FakeTarget(
-            {"a": [1, 2], "t": [50]}, micros, facts=lambda config: {"registers": 100 - config["a"]}
+            [{"a": 1, "t": 60}, {"a": 1, "t": 50}, {"a": 2, "t": 50}],
+            micros,
+            facts=lambda config: {"registers": 100 - config["a"]},
         )
-        assert tune(target, store=MemoryStore()).config["a"] == 2
+        assert tune(target, store=MemoryStore()).config == Config(a=2, t=50)
 
     def test_a_fixed_plan_gives_every_config_the_same_samples(self):
         result = tune(fake([3, 1, 2], noise=NOISY), store=MemoryStore(), plan=Plan.fixed(7))
@@ -198,7 +200,7 @@ class TestBudget:
         space = Space({"t": list(range(1, 200)), "u": list(range(100))})
         result = tune(FakeTarget(space, micros), store=MemoryStore())
         assert len(result.trials) == 200
-        assert any("200trials" in note for note in result.notes)
+        assert any("200 trials" in note for note in result.notes)
 
 
 class TestFailing:

@@ -29,6 +29,15 @@ def test_what_cannot_be_called_is_refused():
         whet.function(3, {"a": [1]})
 
 
+@pytest.mark.parametrize("reference", [None, 1])
+def test_only_what_compares_results_counts_as_checking(reference):
+    target = whet.function(lambda a: 1, {"a": [1, 2]}, reference=reference)
+    result = whet.tune(target, store=MemoryStore())
+    assert (result.run.cost.wall["check"] > 0) == (reference is not None)
+    assert all(("check" in t.cost.work) == (reference is not None) for t in result.trials)
+    assert all(trial.cost.work["warmup"] > 0 for trial in result.trials)
+
+
 def test_arguments_are_passed_on():
     def f(x, scale, *, power):
         return (x * scale) ** power

@@ -74,6 +74,7 @@ class LoadedKernel:
         self._repeat.restype = None
         self._refused = _refused_counter(library)
         self.facts: Mapping[str, Any] = {}
+        self.compares = loader.expected is not None
 
     def repeat(self, n: int) -> None:
         self._repeat(ctypes.c_long(n), *self._values)

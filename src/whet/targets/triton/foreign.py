@@ -10,6 +10,7 @@ from typing import Any
 
 from whet.build import Builder, Job
 from whet.core.config import Config
+from whet.core.coverage import Stop
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
@@ -71,6 +72,8 @@ def keep(
         outcome=Outcome.FINISHED,
         exhaustive=True,
         trials=len(timings),
+        tried=len(timings),
+        stopped=Stop.COMPLETE,
         started=start_after(store, apart(workload).id),
     )
     trials = [

@@ -52,6 +52,8 @@ class BareLoader:
 class BareLoaded:
     """One config, loaded and ready to be launched as Triton would."""
 
+    compares = False
+
     def __init__(self, driver: CudaDriver, launch: BareLaunch, addresses: list[int]) -> None:
         self._driver = driver
         self._grid, self._threads, self._shared = launch.grid, launch.threads, launch.shared_bytes

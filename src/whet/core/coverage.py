@@ -1,0 +1,129 @@
+"""`Coverage`: how much of a space was tried, why no more was, and what would go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from whet.core.budget import Budget
+
+
+class Stop(StrEnum):
+    """Why a tuning asked for no more configs. A closed set."""
+
+    COMPLETE = "complete"
+    TIME = "time"
+    TRIALS = "trials"
+    SEARCH = "search"
+    BUILDS = "builds"
+    INTERRUPTED = "interrupted"
+    HOST = "host"
+    DEVICE = "device"
+    STORE = "store"
+    ERROR = "error"
+    UNFINISHED = "unfinished"
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Stop | None:
+        """Of a run as JSON. An older whet did not write it down, but what it must have been
+        follows from the rest in most cases; a newer one may know more reasons."""
+        if "stopped" in data:
+            return cls(data["stopped"]) if data["stopped"] in list(cls) else None
+        if data["outcome"] == "interrupted":
+            return cls.INTERRUPTED
+        if data["outcome"] != "finished":
+            return None
+        if data["exhaustive"] is True:
+            return cls.COMPLETE
+        budget = Budget.from_json(data["budget"])
+        if budget.trials is not None and data["trials"] >= budget.trials:
+            return cls.TRIALS
+        return None if budget.seconds is None else cls.TIME
+
+
+_AGAIN = "tune again to go on"
+_REASONS = {
+    Stop.SEARCH: "the search asked for no more",
+    Stop.BUILDS: "builds that were no longer heard of were given up",
+    Stop.INTERRUPTED: "it was interrupted",
+    Stop.HOST: "the machine ran out of what every config needs",
+    Stop.DEVICE: "a config took the device from the process",
+    Stop.STORE: "the store could not be written any more",
+    Stop.ERROR: "an error ended it",
+    Stop.UNFINISHED: "it still runs, or was killed",
+}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """`tried` counts configs of the space with a known outcome, those of earlier runs included;
+    `size` is None where the space is too large to count."""
+
+    tried: int
+    size: int | None
+    stopped: Stop | None
+    budget: Budget
+
+    @property
+    def complete(self) -> bool:
+        return self.stopped is Stop.COMPLETE
+
+    @property
+    def count_text(self) -> str:
+        """`62 of 132 configs`."""
+        if self.size is None:
+            return f"{self.tried:,} of too many configs to count"
+        return f"{self.tried:,} of {self.size:,} config{'' if self.size == 1 else 's'}"
+
+    @property
+    def reason(self) -> str:
+        """`the budget of 50 trials is spent`; empty where all were tried or it is not known."""
+        if self.stopped is Stop.TIME:
+            return f"the budget of {Budget(seconds=self.budget.seconds).text} is spent"
+        if self.stopped is Stop.TRIALS:
+            return f"the budget of {Budget(trials=self.budget.trials).text} is spent"
+        return "" if self.stopped is None else _REASONS.get(self.stopped, "")
+
+    @property
+    def next_budget(self) -> Budget | None:
+        """The budget under which a further tuning goes on, where it was the budget that ended this
+        one: twice as much, or what is left."""
+        trials = self.budget.trials
+        if self.stopped is Stop.TIME and self.budget.seconds is not None:
+            return replace(self.budget, seconds=2 * self.budget.seconds)
+        if self.stopped is Stop.TRIALS and trials is not None:
+            left = 2 * trials if self.size is None else self.size - self.tried
+            # The same budget once more would be answered from the store.
+            return replace(self.budget, trials=max(trials + 1, min(2 * trials, left)))
+        return None
+
+    @property
+    def next_option(self) -> str:
+        """What to add on the command line to go on: `--budget 100trials`; empty where nothing has
+        to be added or nothing is left."""
+        if self.next_budget is not None:
+            return f"--budget {self.next_budget}"
+        return "--search grid" if self.stopped is Stop.SEARCH else ""
+
+    @property
+    def next_text(self) -> str:
+        """`go on with --budget 100trials`; empty where nothing is left to do."""
+        if self.complete or self.stopped is None:
+            return ""
+        return f"go on with {self.next_option}" if self.next_option else _AGAIN
+
+    def __str__(self) -> str:
+        """`62 of 132 configs tried: the budget of 50 trials is spent; go on with …`."""
+        end = "; ".join(part for part in (self.reason, self.next_text) if part)
+        return f"{self.count_text} tried" + (f": {end}" if end else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tried": self.tried,
+            "size": self.size,
+            "stopped": None if self.stopped is None else str(self.stopped),
+            "reason": self.reason,
+            "next": self.next_option,
+        }
