@@ -147,6 +147,22 @@ def _shrink(widths: list[int], layout: Sequence[Column], room: int) -> None:
         widths[widest] -= 1
 
 
+def fold(
+    layout: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[dict[str, str], list[Column], list[tuple[str, ...]]]:
+    """What columns say that are the same in all of several rows, by title; and the table without
+    them. The first column stays."""
+    same = [
+        at for at in range(1, len(layout)) if len(rows) > 1 and len({row[at] for row in rows}) == 1
+    ]
+    kept = [at for at in range(len(layout)) if at not in same]
+    return (
+        {layout[at].title: rows[0][at] for at in same},
+        [layout[at] for at in kept],
+        [tuple(row[at] for at in kept) for row in rows],
+    )
+
+
 def fields(pairs: Mapping[str, str | Sequence[str]], width: int, margin: int = 9) -> list[str]:
     """`name    value`, one after another; long values go on beneath themselves."""
     lines: list[str] = []
