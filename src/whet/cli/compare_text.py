@@ -6,14 +6,14 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 
-from whet.cli.output import Column, count_text, fold, table, wrap
+from whet.cli.output import Column, count_text, fold, natural_width, table, wrap
 from whet.replay.contest import AXES
 from whet.replay.scores import Axis, Score
 from whet.replay.standing import Standing
 
 # A strategy may be far worse than random search; the chart ends here.
 _LOWEST = -1.0
-_SIGNS, _ASCII = "●○├┤─│◂", "oO[]-|<"
+_SIGNS, _ASCII = tuple("●○├┤─│◂"), tuple("*o[]-|<")
 
 
 def comparison_lines(
@@ -24,18 +24,23 @@ def comparison_lines(
     width: int,
 ) -> list[str]:
     """`labels` tell the workloads apart, `common` is what they share."""
-    repeats = min(len(one.repeats) for one in standings["evaluations"].order)
-    about = [common, count_text(repeats, "repeat")]
+    order = standings["evaluations"].order
+    about = [common, count_text(min(len(one.repeats) for one in order), "repeat")]
     if len(labels) > 1:
         about.insert(1, count_text(len(labels), "workload"))
-    folded, layout, rows = fold(*_rows(standings, labels, own_ms))
-    notes = ["score: 0 is random search, 1 the optimum; ± 95 % confidence"]
-    if len(standings["evaluations"].order) > 1:
-        notes.append("*: cannot be told from the best")
-    if len(labels) > 1:
-        always = f", which is {folded['on']} for all" if "on" in folded else ""
-        notes.append(f"worst: over evaluations, on the workload where it is lowest{always}")
-    notes.append("ms: the strategy's own time per evaluation")
+    notes = [
+        "score over evaluations and over time: 0 is random search, 1 the optimum",
+        "± 95 % confidence",
+        *(["*: cannot be told from the best"] if len(order) > 1 else []),
+        "ms: own time per evaluation",
+    ]
+    folded, layout, rows = fold(*_rows(standings, labels, own_ms, worst=len(labels) > 1))
+    if natural_width(layout, rows) > width:
+        folded, layout, rows = fold(*_rows(standings, labels, own_ms, worst=False))
+        notes.append("--json and a wider terminal also have the worst workload")
+    elif len(labels) > 1:
+        notes.append("worst: over evaluations, on the workload where it is lowest")
+    notes += [f"{title}: {text.strip()} in every row" for title, text in folded.items()]
     return [
         *wrap(", ".join(about), width),
         *wrap("; ".join(notes), width),
@@ -47,15 +52,18 @@ def comparison_lines(
 
 
 def _rows(
-    standings: Mapping[Axis, Standing], labels: Sequence[str], own_ms: Mapping[str, float]
+    standings: Mapping[Axis, Standing],
+    labels: Sequence[str],
+    own_ms: Mapping[str, float],
+    *,
+    worst: bool,
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
     layout = [
         Column("search"),
-        *(Column(f"over {axis}", align="right") for axis in AXES),
+        *(Column(axis, align="right") for axis in AXES),
         Column("ms", align="right"),
+        *([Column("worst", align="right"), Column("on")] if worst else []),
     ]
-    if len(labels) > 1:
-        layout += [Column("worst", align="right"), Column("on", flexible=True)]
     by_time = {one.search: one for one in standings["time"].order}
     rows = []
     for one in standings["evaluations"].order:
@@ -65,9 +73,9 @@ def _rows(
             _cell(by_time[one.search], standings["time"]),
             f"{own_ms[one.search]:.1f}",
         ]
-        if len(labels) > 1:
-            worst = min(range(len(one.tables)), key=one.tables.__getitem__)
-            cells += [f"{one.tables[worst]:.2f}", labels[worst]]
+        if worst:
+            lowest = min(range(len(one.tables)), key=one.tables.__getitem__)
+            cells += [f"{one.tables[lowest]:.2f}", labels[lowest]]
         rows.append(tuple(cells))
     return layout, rows
 
@@ -80,7 +88,7 @@ def _cell(one: Score, standing: Standing) -> str:
 
 def chart(standings: Mapping[Axis, Standing], width: int) -> list[str]:
     """A line for each strategy: where its scores lie between random search and the optimum."""
-    dot, ring, left, right, dash, wall, less = _SIGNS if _can_print(_SIGNS) else _ASCII
+    dot, ring, left, right, dash, wall, less = _SIGNS if _can_print("".join(_SIGNS)) else _ASCII
     order = standings["evaluations"].order
     over_time = {one.search: one.mean for one in standings["time"].order}
     names = max(len(one.search) for one in order)

@@ -30,7 +30,7 @@ class Countdown:
         part: str = "",
     ) -> None:
         self._noun = noun
-        self._part = f"{part}: " if part else ""
+        self._part = part
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -46,10 +46,13 @@ class Countdown:
         if silent < (REFRESH_S if self._live else max(LINE_S, LINE_SHARE * elapsed)):
             return
         self._said = now
-        text = f"whet: {self._part}{finished:,} of {every:,} {self._noun}"
+        text = f"{finished:,} of {every:,} {self._noun}"
         if elapsed >= ESTIMATE_AFTER_S:
             text += f", about {left_text(elapsed / finished * (every - finished))} left"
-        line = shorten(text, columns() - 1)
+        room = columns() - len("whet: ") - len(text) - 3
+        if self._part and room > 8:
+            text = f"{shorten(self._part, room)}: {text}"
+        line = shorten(f"whet: {text}", columns() - 1)
         self._write(f"\r{line}\033[K" if self._live else f"{line}\n")
 
     def _write(self, text: str) -> None:

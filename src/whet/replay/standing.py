@@ -13,6 +13,9 @@ from whet.replay.scores import CONFIDENCE, Score, half_width
 
 DEFAULT = "auto"
 
+# Beyond these a difference is only that of sums in another order.
+_DIGITS = 9
+
 
 @dataclass(frozen=True)
 class Lead:
@@ -30,7 +33,7 @@ class Lead:
 def lead(one: Score, other: Score) -> Lead:
     """Repeats of one seed are compared with each other, since they see the same noise; where one
     of the two has more of them, the means are."""
-    by = one.mean - other.mean
+    by = round(one.mean - other.mean, _DIGITS)
     counts = sorted(len(score.repeats) for score in (one, other))
     if counts[0] == counts[1]:
         return Lead(other.search, by, float(half_width(np.subtract(one.repeats, other.repeats))))
@@ -85,4 +88,4 @@ def recommended(standings: Sequence[Standing]) -> str | None:
         for one in standing.order:
             if one.search in totals:
                 totals[one.search] += one.mean
-    return max(totals, key=totals.__getitem__)
+    return max(totals, key=lambda name: round(totals[name], _DIGITS))
