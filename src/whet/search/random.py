@@ -1,7 +1,7 @@
 """Uniform without repetition, after the author's first config.
 
-Of n random configs one is among the fastest 5 % with a chance of 1 − 0.95ⁿ: 78.5 % for 30 of them,
-and it takes 59 for 95 %. `whet replay h200-gemm-576 --workloads 1 --search random --top 5%` shows it.
+The chance that one of n random configs is among the fastest 5 % is 1 − 0.95ⁿ: 78.5 % for 30, and
+it takes 59 for 95 %. `whet replay h200-gemm-576 --workloads 1 --search random --top 5%` shows it.
 """
 
 from __future__ import annotations
