@@ -22,9 +22,9 @@ from whet.cli.tables import (
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from whet.replay.contest import Contest
     from whet.replay.figure import Figure
-    from whet.replay.lab import Replayed
-    from whet.replay.scores import Axis, Baseline, Score
+    from whet.replay.scores import Axis, Score
 
 EXAMPLES = """\b
 Examples:
@@ -32,8 +32,6 @@ Examples:
   whet compare-searches *.gz --search auto,gp,random --repeats 50
   whet compare-searches *.gz --out study/searches
 """
-
-_AXES: tuple[Axis, ...] = ("evaluations", "time")
 
 
 def compare_searches(
@@ -66,38 +64,38 @@ def compare_searches(
     The score is the share of the way from random search (0) to the optimum (1), averaged from the
     first evaluation to where random search itself has come 95 % of the way from the median config.
     Random search is calculated as the strategy 'random' goes, failing configs included; until
-    something faster is found, every strategy counts as having the median config. With --json,
-    files are written only where --out says so.
+    something faster is found, every strategy counts as having the median config. The last
+    sentence says what to use and how sure that is: four times the --repeats halve the ±. 'random'
+    is quick and scatters most, so it is repeated ten times as often. With --json, files are
+    written only where --out says so.
     """
+    from whet.cli.compare_verdict import verdict
+    from whet.cli.countdown import Countdown
     from whet.cli.output import page, print_json, print_lines
-    from whet.cli.tables import counter, make_cases, processes, searches_named
-    from whet.replay.lab import Experiment, replay
-    from whet.replay.scores import Baseline, score
+    from whet.cli.tables import make_cases, processes, searches_named
+    from whet.replay.contest import contest
     from whet.search import STRATEGIES
 
     searches = searches_named(search) if search else STRATEGIES
     cases = make_cases(tables, transfer, workloads)
-    experiment = Experiment(tuple(cases), searches, evals, repeats, seed)
-    found = replay(experiment, processes(jobs), counter("tunings"))
-    baselines = [Baseline(case, evals) for case in cases]
-    scores = [
-        score([one for one in found if one.search == name], baselines, axis)
-        for name in searches
-        for axis in _AXES
-    ]
-    data = _as_json(scores, baselines, found)
-    figures = {axis: _figure(scores, axis, len(cases)) for axis in _AXES}
+    found = contest(cases, searches, evals, repeats, seed, processes(jobs), Countdown("tunings"))
+    said = verdict(found.standings, len(cases))
+    data = _as_json(found, said)
+    figures = {
+        axis: _figure(standing.order, axis, len(cases))
+        for axis, standing in found.standings.items()
+    }
     if json:
         print_json(data)
     else:
-        print_lines(_lines(scores, baselines, found, figures["evaluations"], page()))
+        print_lines(_lines(found, said, page()))
     if out or not json:
         _write(out or "searches", data, figures)
 
 
-def _as_json(
-    scores: Sequence[Score], baselines: Sequence[Baseline], found: Sequence[Replayed]
-) -> dict[str, Any]:
+def _as_json(found: Contest, verdict: str) -> dict[str, Any]:
+    from whet.cli.compare_verdict import interval
+
     return {
         "v": 1,
         "tables": [
@@ -108,35 +106,49 @@ def _as_json(
                 "seconds": round(one.evals * one.eval_s, 6),
                 "optimum": one.optimum.ns,
             }
-            for one in baselines
+            for one in found.baselines
         ],
         "scores": [
             {
                 "search": one.search,
                 "over": one.axis,
                 "score": round(one.mean, 6),
-                "interval": [round(one.low, 6), round(one.high, 6)],
+                "interval": interval(one),
+                "level_with_best": one.search in standing.level,
+                "repeats": len(one.repeats),
                 "by_table": [round(value, 6) for value in one.tables],
                 "curve": [round(float(value), 6) for value in one.curve],
                 "curve_low": [round(float(value), 6) for value in one.curve_low],
                 "curve_high": [round(float(value), 6) for value in one.curve_high],
-                "search_ms_per_eval": round(_own_ms(found, one.search), 4),
+                "search_ms_per_eval": round(found.own_ms(one.search), 4),
             }
-            for one in scores
+            for standing in found.standings.values()
+            for one in standing.order
         ],
+        "verdict": verdict,
     }
 
 
-def _own_ms(found: Sequence[Replayed], search: str) -> float:
-    mine = [one.search_ms_per_eval for one in found if one.search == search]
-    return sum(mine) / len(mine)
+def _lines(found: Contest, verdict: str, width: int) -> list[str]:
+    from whet.cli.compare_text import comparison_lines
+    from whet.cli.compare_verdict import about_random
+    from whet.cli.output import wrap
+    from whet.cli.tables import case_labels
+
+    order = found.standings["evaluations"].order
+    common, labels = case_labels([one.case for one in found.baselines])
+    own_ms = {one.search: found.own_ms(one.search) for one in order}
+    lines = comparison_lines(found.standings, common, labels, own_ms, width)
+    for one in order:
+        if one.search == "random" and len(one.repeats) > 1:
+            lines += ["", *wrap(about_random(one), width)]
+    return [*lines, "", *wrap(verdict, width)]
 
 
 def _figure(scores: Sequence[Score], axis: Axis, tables: int) -> Figure:
     from whet.replay.figure import Figure, Series
 
-    mine = sorted((one for one in scores if one.axis == axis), key=lambda one: -one.mean)
-    places = tuple(100 * at / (len(mine[0].curve) - 1) for at in range(len(mine[0].curve)))
+    places = tuple(100 * at / (len(scores[0].curve) - 1) for at in range(len(scores[0].curve)))
     lowest = -1.0
     return Figure(
         title=f"Strategies over {axis}, {tables} tables",
@@ -150,53 +162,9 @@ def _figure(scores: Sequence[Score], axis: Axis, tables: int) -> Figure:
                 tuple(float(max(value, lowest)) for value in one.curve_low),
                 tuple(float(max(value, lowest)) for value in one.curve_high),
             )
-            for one in mine
+            for one in scores
         ),
     )
-
-
-def _lines(
-    scores: Sequence[Score],
-    baselines: Sequence[Baseline],
-    found: Sequence[Replayed],
-    figure: Figure,
-    width: int,
-) -> list[str]:
-    from whet.cli.output import Column, table
-    from whet.cli.plot import plot
-    from whet.cli.tables import case_text
-
-    layout = [
-        Column("search"),
-        Column("over evaluations", align="right"),
-        Column("over time", align="right"),
-        Column("worst table", flexible=True),
-        Column("", align="right"),
-        Column("ms", align="right"),
-    ]
-    pairs = {one.search: one for one in scores if one.axis == "time"}
-    rows = []
-    for one in sorted((s for s in scores if s.axis == "evaluations"), key=lambda s: -s.mean):
-        worst = min(range(len(one.tables)), key=one.tables.__getitem__)
-        rows.append(
-            (
-                one.search,
-                _band(one),
-                _band(pairs[one.search]),
-                case_text(baselines[worst].case),
-                f"{one.tables[worst]:.2f}",
-                f"{_own_ms(found, one.search):.1f}",
-            )
-        )
-    head = [
-        "score: 0 is random search, 1 the optimum; in brackets 95 % confidence",
-        "ms: the strategy's own time an evaluation",
-    ]
-    return [*head, "", *table(layout, rows, width), "", *plot(figure, width)]
-
-
-def _band(one: Score) -> str:
-    return f"{one.mean:.2f} [{one.low:.2f}, {one.high:.2f}]"
 
 
 def _write(name: str, data: dict[str, Any], figures: dict[Axis, Figure]) -> None:

@@ -163,6 +163,39 @@ def table(layout: Sequence[Column], rows: Iterable[Sequence[str]], width: int) -
     return lines
 
 
+def natural_width(layout: Sequence[Column], rows: Iterable[Sequence[str]]) -> int:
+    """How wide the table is where nothing has to give way."""
+    cells = [[column.title for column in layout], *rows]
+    return sum(max(len(row[i]) for row in cells) + 2 for i in range(len(layout))) - 2
+
+
+def column_blocks(
+    layout: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> list[list[int]]:
+    """Which columns go into one table where all are too wide together: the first beside as many
+    others as fit, then the first beside the next ones."""
+    blocks, picked = [], [0]
+    for at in range(1, len(layout)):
+        tried = [*picked, at]
+        wide = natural_width([layout[i] for i in tried], [[row[i] for i in tried] for row in rows])
+        if wide > width and len(picked) > 1:
+            blocks.append(picked)
+            picked = [0]
+        picked = [*picked, at]
+    return [*blocks, picked]
+
+
+def tables(layout: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """One table, or several with some of the columns each where one would have to be cut."""
+    lines: list[str] = []
+    for picked in column_blocks(layout, rows, width):
+        body = table(
+            [layout[at] for at in picked], [[row[at] for at in picked] for row in rows], width
+        )
+        lines += [*([""] if lines else []), *body]
+    return lines
+
+
 def _shrink(widths: list[int], layout: Sequence[Column], room: int) -> None:
     """Takes from the widest flexible column until the table fits or all of them are at 8."""
     flexible = [i for i, column in enumerate(layout) if column.flexible]
@@ -171,6 +204,22 @@ def _shrink(widths: list[int], layout: Sequence[Column], room: int) -> None:
         if widths[widest] <= 8:
             return
         widths[widest] -= 1
+
+
+def fold(
+    layout: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[dict[str, str], list[Column], list[tuple[str, ...]]]:
+    """What columns say that are the same in all of several rows, by title; and the table without
+    them. The first column stays."""
+    same = [
+        at for at in range(1, len(layout)) if len(rows) > 1 and len({row[at] for row in rows}) == 1
+    ]
+    kept = [at for at in range(len(layout)) if at not in same]
+    return (
+        {layout[at].title: rows[0][at] for at in same},
+        [layout[at] for at in kept],
+        [tuple(row[at] for at in kept) for row in rows],
+    )
 
 
 def fields(pairs: Mapping[str, str | Sequence[str]], width: int, margin: int = 9) -> list[str]:

@@ -13,6 +13,7 @@ from whet.cli.tables import ProcessesOption, StudySeedOption
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from whet.cli.countdown import Countdown
     from whet.replay import Table, TableWorkload
 
 EXAMPLES = """\b
@@ -87,7 +88,7 @@ def pareto(
     """
     from whet.cli.output import page, print_json, print_lines
     from whet.cli.pareto_text import study_json, study_lines
-    from whet.cli.tables import counter, processes, read_tables, searches_named
+    from whet.cli.tables import processes, read_tables, searches_named
     from whet.replay.pareto import Draws
     from whet.replay.pareto_study import study
 
@@ -96,7 +97,14 @@ def pareto(
     chosen = _chosen(read, table, workload, all_workloads)
     tflops = None if len(chosen) > 1 else _best_tflops(read, chosen[0], flops)
     plan = Draws(draws=draws, runs=runs, compile_factor=compile_factor, seed=seed)
-    found = study(read, chosen, plan, searches, processes(jobs), counter("tunings"))
+    found = study(
+        read,
+        chosen,
+        plan,
+        searches,
+        processes(jobs),
+        _part,
+    )
     about = _about(read, chosen, plan.draws, plan.runs)
     if json:
         print_json(study_json(found, about, tflops))
@@ -104,6 +112,13 @@ def pareto(
         print_lines(study_lines(found, about, tflops, page()))
     if out or not json:
         _write(out or "pareto", found, about, tflops)
+
+
+def _part(name: str, number: int, parts: int) -> Countdown:
+    from whet.cli.countdown import Countdown
+
+    noun = "draws" if name == "racing" else "tunings"
+    return Countdown(noun, part=f"part {number} of {parts}, {name}")
 
 
 def _chosen(table: Table, name: str, wanted: str | None, every: bool) -> list[TableWorkload]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.cli.output import Column, table, wrap
+from whet.cli.output import Column, natural_width, tables, wrap
 from whet.core.errors import UsageError
 from whet.replay.figure import Figure, Series
 from whet.replay.pareto import UNKNOWN_OVERHEAD_S, Cloud
@@ -55,8 +55,8 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> float:
 def study_lines(study: Study, about: str, tflops: float | None, width: int) -> list[str]:
     first = study.clouds[0]
     lines = [*wrap(about, width, indent=2), "", f"frontier, {first.name}:"]
-    lines += table(_layout(first, tflops), _spread(_rows(study, first, tflops)), width)
-    lines += ["", "seconds until a share of the optimum is reached:"]
+    lines += tables(_layout(first, tflops), _spread(_rows(study, first, tflops)), width)
+    lines += ["", *wrap("seconds until a share of the optimum is reached:", width)]
     layout = [
         Column("", flexible=True),
         *(Column(f"{100 * s:.0f} %", align="right") for s in _REACHED),
@@ -65,7 +65,9 @@ def study_lines(study: Study, about: str, tflops: float | None, width: int) -> l
         (cloud.name, *(_seconds(study.frontiers[cloud.name].seconds_to(s)) for s in _REACHED))
         for cloud in study.clouds
     ]
-    lines += [*table(layout, reached, width), ""]
+    if natural_width(layout, reached) > width:
+        reached = [(_short(cells[0]), *cells[1:]) for cells in reached]
+    lines += [*tables(layout, reached, width), ""]
     for one in study.comparisons:
         lines += wrap(one.verdict, width, indent=2)
     said = []
@@ -93,6 +95,7 @@ def study_json(study: Study, about: str, tflops: float | None) -> dict[str, Any]
                 "interval": [round(one.low, 6), round(one.high, 6)],
                 "moves": one.moves,
                 "seconds": [one.before, one.after],
+                "sooner": None if one.sooner is None else [round(end, 6) for end in one.sooner],
             }
             for one in study.comparisons
         ],
@@ -137,6 +140,11 @@ def study_tables(study: Study, tflops: float | None) -> str:
             f"<details><summary>{name}</summary><table><tr>{head}</tr>\n{rows}</table></details>\n"
         )
     return "".join(parts)
+
+
+def _short(name: str) -> str:
+    """`racing + parallel compilation (16×)` is `racing + parallel (16×)`."""
+    return name.replace("parallel compilation", "parallel")
 
 
 def _points(study: Study, cloud: Cloud, tflops: float | None) -> list[dict[str, Any]]:

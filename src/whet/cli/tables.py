@@ -188,16 +188,22 @@ def case_text(case: Source) -> str:
     return name if len(case.table.workloads) == 1 else f"{name} {key_text(case)}".rstrip()
 
 
-def counter(noun: str) -> Callable[[int, int], None] | None:
-    """Counts up on stderr where that is a terminal."""
-    if not sys.stderr.isatty():
-        return None
+def case_labels(cases: Sequence[Source]) -> tuple[str, list[str]]:
+    """What all have in common, and what tells each from the others: of one table `M=64`, of several
+    `gemm-H200 M=64`."""
+    names = list(dict.fromkeys(case.name for case in cases))
+    if len(names) > 1:
+        return f"{len(names)} tables", [case_text(case) for case in cases]
+    name = short_name(names[0])
+    if len(cases) == 1:
+        return case_text(cases[0]), [case_text(cases[0])]
+    return name, [_told_apart(case, cases) for case in cases]
 
-    def show(finished: int, every: int) -> None:
-        end = "\r\033[K" if finished == every else "\r"
-        print(f"whet: {finished:,} of {every:,} {noun}", end=end, file=sys.stderr, flush=True)
 
-    return show
+def _told_apart(case: Source, cases: Sequence[Source]) -> str:
+    key = case.workload.key
+    varied = [n for n in key if len({repr(one.workload.key.get(n)) for one in cases}) > 1]
+    return " ".join(f"{name}={key[name]}" for name in varied)
 
 
 def processes(jobs: int | None) -> int:

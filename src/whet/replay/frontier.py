@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ TARGET = 0.95
 
 # Less of the area under a frontier than this is nothing one would change a tuner for.
 MATTERS = 0.01
+
+# Where fewer of the resamples than this get to `TARGET`, nothing is said about when.
+CERTAIN = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Frontier:
 class Comparison:
     """`gain` is the difference in area, the mean fraction of the optimum over the logarithm of
     tuning time, with the ends of its confidence interval; `before` and `after` are the seconds to
-    `TARGET` of the optimum."""
+    `TARGET` of the optimum, and `sooner` the ends of the interval of `before` over `after`, None
+    where that cannot be told."""
 
     name: str
     against: str
@@ -48,6 +53,7 @@ class Comparison:
     high: float
     before: float | None
     after: float | None
+    sooner: tuple[float, float] | None = None
 
     @property
     def moves(self) -> bool:
@@ -55,7 +61,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """One sentence, starting with what was changed."""
+        """One sentence, starting with what was changed. The frontier as a whole and when `TARGET`
+        is reached are two things, each with an interval of its own."""
         if self.moves:
             does = "moves the frontier" if self.gain > 0 else "moves the frontier back"
         elif self.low <= 0 <= self.high:
@@ -70,10 +77,35 @@ class Comparison:
 
     @property
     def _reached(self) -> str:
+        target = f"{100 * TARGET:.0f} % of the optimum"
         if self.after is None and self.before is None:
-            return ""
-        times = ["never" if one is None else f"{one:.3g} s" for one in (self.after, self.before)]
-        return f"; {100 * TARGET:.0f} % of the optimum after {times[0]} instead of {times[1]}"
+            return f"; neither reaches {target}"
+        if self.after is None:
+            return f"; it never reaches {target}, which takes {self.before:.3g} s without it"
+        if self.before is None:
+            return f"; it reaches {target} after {self.after:.3g} s, and never without it"
+        return f"; {self._compared(self.before, self.after, target)}"
+
+    def _compared(self, before: float, after: float, target: str) -> str:
+        if self.sooner is None:
+            return f"{target} after {after:.3g} s and {before:.3g} s, too uncertain to compare"
+        ratio, (low, high) = before / after, self.sooner
+        forward = self.gain > 0 if self.moves else None
+        if low <= 1 <= high:
+            but = "" if forward is None else "but "
+            return (
+                f"{but}no clear difference at {target}: {after:.3g} s against {before:.3g} s "
+                f"({ratio:.2f}× as fast, {low:.2f} to {high:.2f})"
+            )
+        if low > 1:
+            but, word = "" if forward else "but ", "sooner"
+        else:
+            but, word = "but " if forward else "", "later"
+            ratio, low, high = 1 / ratio, 1 / high, 1 / low
+        return (
+            f"{but}{target} {ratio:.2f}× {word} ({low:.2f} to {high:.2f}): after {after:.3g} s "
+            f"instead of {before:.3g} s"
+        )
 
 
 def compare(cloud: Cloud, base: Cloud, name: str, seed: int = 0) -> Comparison:
@@ -81,7 +113,8 @@ def compare(cloud: Cloud, base: Cloud, name: str, seed: int = 0) -> Comparison:
     averages, of which many draws have more than few, are not mistaken for good ones."""
     times = np.concatenate([one.seconds.mean(axis=1) for one in (cloud, base)])
     span = float(times.min()), float(times.max())
-    gains = _areas(cloud, span, seed) - _areas(base, span, seed)
+    mine, other = _read_off(cloud, span, seed), _read_off(base, span, seed)
+    gains = mine.areas - other.areas
     half = 1.96 * float(gains[1:].std())
     return Comparison(
         name,
@@ -91,7 +124,19 @@ def compare(cloud: Cloud, base: Cloud, name: str, seed: int = 0) -> Comparison:
         float(gains[0]) + half,
         Frontier.of(base).seconds_to(TARGET),
         Frontier.of(cloud).seconds_to(TARGET),
+        _sooner(mine.reached, other.reached),
     )
+
+
+def _sooner(after: Array, before: Array) -> tuple[float, float] | None:
+    """The interval around the ratio of the first two; None where too often one of them never
+    gets there."""
+    known = np.isfinite(after) & np.isfinite(before)
+    if not known[0] or known.mean() < CERTAIN:
+        return None
+    ratios = np.log(before[known] / after[known])
+    half = 1.96 * float(ratios[1:].std())
+    return math.exp(ratios[0] - half), math.exp(ratios[0] + half)
 
 
 def _frontier(seconds: Array, fraction: Array) -> Frontier:
@@ -101,34 +146,43 @@ def _frontier(seconds: Array, fraction: Array) -> Frontier:
     return Frontier(kept, seconds[kept], fraction[kept])
 
 
-def _areas(cloud: Cloud, span: tuple[float, float], seed: int) -> Array:
-    """The first as it is, the others with the runs of each half drawn anew. Clouds of the same
-    shape are drawn alike, which pairs those that were simulated on the same runs."""
+@dataclass(frozen=True)
+class _Read:
+    """The first as it is, the others with the runs of each half drawn anew: the area under the
+    frontier, and the seconds to `TARGET`, infinite where it is never reached."""
+
+    areas: Array
+    reached: Array
+
+
+def _read_off(cloud: Cloud, span: tuple[float, float], seed: int) -> _Read:
+    """Clouds of the same shape are drawn alike, which pairs those that were simulated on the same
+    runs."""
     rng = np.random.default_rng(seed)
     draws, runs = cloud.seconds.shape
     halves = np.arange(runs) < runs // 2, np.arange(runs) >= runs // 2
-    areas = []
+    areas, reached = [], []
     for resample in range(RESAMPLES + 1):
-        weights = []
+        means, share = [], []
         for half in halves:
             size = int(half.sum())
             rows = 1 if cloud.linked else draws
             drawn = rng.multinomial(size, [1 / size] * size, rows)
             counted = np.zeros((rows, runs))
             counted[:, half] = drawn / size if resample else 1 / size
-            weights.append(counted)
-        means = [
-            ((cloud.seconds * one).sum(axis=1), (cloud.fraction * one).sum(axis=1))
-            for one in weights
-        ]
+            means.append(
+                [(values * counted).sum(axis=1) for values in (cloud.seconds, cloud.fraction)]
+            )
+            share.append(size / runs)
         pairs = ((means[0], means[1]), (means[1], means[0]))
         areas.append(sum(_area(chooser, reader, span) for chooser, reader in pairs) / 2)
-    return np.array(areas)
+        seconds, fraction = (means[0][at] * share[0] + means[1][at] * share[1] for at in (0, 1))
+        first = _frontier(seconds, fraction).seconds_to(TARGET)
+        reached.append(math.inf if first is None else first)
+    return _Read(np.array(areas), np.array(reached))
 
 
-def _area(
-    chooser: tuple[Array, Array], reader: tuple[Array, Array], span: tuple[float, float]
-) -> float:
+def _area(chooser: Sequence[Array], reader: Sequence[Array], span: tuple[float, float]) -> float:
     """The mean of the reader's fraction over log time, at the points that the chooser picks."""
     chosen = _frontier(*chooser)
     edges = np.log(np.concatenate([np.clip(chosen.seconds, *span), [span[1]]]))

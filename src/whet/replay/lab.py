@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.replay.forking import forked
-from whet.replay.simulation import Course, replay_space, simulate
+from whet.replay.simulation import Course, Horizon, replay_space, simulate
 from whet.replay.table import Table, TableWorkload, canonical
 from whet.search import Strategy, make_strategy
 
@@ -88,7 +89,11 @@ class Case(Source):
 
 @dataclass(frozen=True)
 class Experiment:
-    """Repeat `r` gives the seed `seed + r` to the strategy and to the samples it is shown."""
+    """Repeat `r` gives the seed `seed + r` to the strategy and to the samples it is shown.
+
+    `repeats_of` has the strategies that are repeated more often or less than `repeats`; `horizons`
+    are by case, and none where every tuning goes on to the last evaluation.
+    """
 
     cases: tuple[Case, ...]
     searches: tuple[str, ...]
@@ -97,6 +102,23 @@ class Experiment:
     seed: int = 0
     batch: int = 1
     even_builds: bool = False
+    repeats_of: FrozenMap[int] = field(default_factory=FrozenMap)
+    horizons: tuple[Horizon, ...] = ()
+
+    @property
+    def tasks(self) -> list[tuple[int, str, int]]:
+        """Case, strategy and repeat of every tuning. Each stretch of the list has its share of all
+        strategies and cases, so that it takes its share of the time."""
+        return [
+            (number, search, repeat)
+            for turn in range(self.repeats)
+            for number in range(len(self.cases))
+            for search in self.searches
+            for repeat in self.repeated(search)[turn :: self.repeats]
+        ]
+
+    def repeated(self, search: str) -> range:
+        return range(self.repeats_of.get(search, self.repeats))
 
 
 @dataclass(frozen=True)
@@ -138,24 +160,18 @@ def replay(
     experiment: Experiment, jobs: int = 1, done: Callable[[int, int], None] | None = None
 ) -> list[Replayed]:
     """Case by case, strategy by strategy; `done(finished, all)` is called after each tuning."""
-    tasks = [
-        (number, search, repeat)
-        for number in range(len(experiment.cases))
-        for search in experiment.searches
-        for repeat in range(experiment.repeats)
-    ]
+    tasks = experiment.tasks
     for case in experiment.cases:
         _ = case.space, case.workload.medians  # made once, before any process is forked
-    courses: list[Course] = []
-    for course in forked(run_one, experiment, tasks, jobs):
-        courses.append(course)
+    courses: dict[tuple[int, str, int], Course] = {}
+    for task, course in zip(tasks, forked(run_one, experiment, tasks, jobs), strict=True):
+        courses[task] = course
         if done is not None:
             done(len(courses), len(tasks))
-    every = experiment.repeats
     return [
-        Replayed(experiment.cases[number], search, tuple(courses[at : at + every]))
-        for at, (number, search, repeat) in enumerate(tasks)
-        if repeat == 0
+        Replayed(case, search, tuple(courses[at, search, r] for r in experiment.repeated(search)))
+        for at, case in enumerate(experiment.cases)
+        for search in experiment.searches
     ]
 
 
@@ -175,6 +191,7 @@ def run_one(experiment: Experiment, task: tuple[int, str, int]) -> Course:
         seed=seed,
         batch=experiment.batch,
         even_builds=experiment.even_builds,
+        horizon=experiment.horizons[number] if experiment.horizons else None,
     )
     return replace(
         course,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +16,8 @@ from whet.replay.racing import racing_clouds
 from whet.replay.repetition import Array, Ints
 from whet.replay.simulation import Course
 from whet.replay.table import Table, TableWorkload
+
+Done = Callable[[int, int], None]
 
 # A race takes some milliseconds, the paper's simulation of the same run next to nothing.
 RACED_DRAWS = 200
@@ -48,14 +50,18 @@ def study(
     plan: Draws,
     searches: Sequence[str] = (),
     jobs: int = 1,
-    done: Callable[[int, int], None] | None = None,
+    part: Callable[[str, int, int], Done] | None = None,
 ) -> Study:
     """The paper's variants, racing, and strategies with and without what the table's other
-    workloads teach."""
+    workloads teach. `part("racing", 1, 5)` is asked for whom to tell how far the first of five
+    parts has come."""
     paper = Paper.of(table, list(workloads), plan)
     sequential, parallel, stopped, stopped_parallel = paper.clouds()
     draws = min(RACED_DRAWS, plan.draws)
-    raced, raced_parallel = racing_clouds(table, workloads, paper, draws, jobs)
+    added = list(_added(table, searches))
+    parts = 1 + len(added)
+    told = None if part is None else part("racing", 1, parts)
+    raced, raced_parallel = racing_clouds(table, workloads, paper, draws, jobs, told)
     clouds = [sequential, parallel, stopped, stopped_parallel, raced, raced_parallel]
     comparisons = [
         compare(parallel, sequential, "parallel compilation"),
@@ -64,17 +70,24 @@ def study(
         compare(raced, sequential.first(draws), "racing"),
         compare(raced_parallel, parallel.first(draws), "racing"),
     ]
+    for number, (name, search, transfer, parallel_builds) in enumerate(added, 2):
+        batch, base = (plan.compile_factor, parallel) if parallel_builds else (1, sequential)
+        cases = _cases(table, workloads, plan.runs, transfer)
+        named = f"{name} + {plan.parallel}" if parallel_builds else name
+        told = None if part is None else part(named, number, parts)
+        found = strategy_cloud(named, cases, search, plan, batch, jobs, told)
+        clouds.append(found)
+        comparisons.append(compare(found, base, name))
+    return Study(tuple(clouds), tuple(comparisons), paper.overhead_known)
+
+
+def _added(table: Table, searches: Sequence[str]) -> Iterator[tuple[str, str, bool, bool]]:
+    """Name, strategy, whether it is taught and whether it compiles many at once."""
     for search in searches:
         learns = len(table.workloads) > 1 and takes_prior(search)
         for transfer in (False, True) if learns else (False,):
-            name = f"{search} + transfer" if transfer else search
-            for batch, base in ((1, sequential), (plan.compile_factor, parallel)):
-                cases = _cases(table, workloads, plan.runs, transfer)
-                named = name if batch == 1 else f"{name} + {plan.parallel}"
-                found = strategy_cloud(named, cases, search, plan, batch, jobs, done)
-                clouds.append(found)
-                comparisons.append(compare(found, base, name))
-    return Study(tuple(clouds), tuple(comparisons), paper.overhead_known)
+            for parallel in (False, True):
+                yield f"{search} + transfer" if transfer else search, search, transfer, parallel
 
 
 def strategy_cloud(
@@ -84,7 +97,7 @@ def strategy_cloud(
     plan: Draws,
     batch: int,
     jobs: int = 1,
-    done: Callable[[int, int], None] | None = None,
+    done: Done | None = None,
 ) -> Cloud:
     """Row n is after n evaluations; the runs are spread over the cases. Builds of a batch are as
     evenly spread as the paper's effective factor has them."""

@@ -54,14 +54,24 @@ class Track:
 
 
 def racing_clouds(
-    table: Table, workloads: Sequence[TableWorkload], paper: Paper, draws: int, jobs: int = 1
+    table: Table,
+    workloads: Sequence[TableWorkload],
+    paper: Paper,
+    draws: int,
+    jobs: int = 1,
+    done: Callable[[int, int], None] | None = None,
 ) -> list[Cloud]:
     """The first draws of the paper's simulation, raced instead: with sequential and with parallel
     compilation. `EXEC_TIME` has no meaning here, the race decides how long to look at a config.
     """
     used = sorted({int(number) for number in paper.workload[:draws]})
     tracks = {number: Track(table, workloads[number]) for number in used}
-    found = np.array(list(forked(_race_draw, (paper, tracks), range(draws), jobs)))
+    every: list[list[tuple[float, ...]]] = []
+    for one in forked(_race_draw, (paper, tracks), range(draws), jobs):
+        every.append(one)
+        if done is not None:
+            done(len(every), draws)
+    found = np.array(every)
     raced, compiled, fraction = (found[:, :, at] for at in range(3))
     configs = paper.configs[:draws]
     share = paper.plan.compile_share(configs)[:, None]

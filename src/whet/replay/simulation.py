@@ -27,7 +27,7 @@ class Course:
     `best_ns` is the true median of the config believed best, infinite before the first success;
     `evaluations` the indices of the configs asked for, -1 for one the table does not have;
     `seconds` what had been spent by then, `search_s` the strategy's share of it. Shorter than was
-    allowed where the strategy had nothing left to ask.
+    allowed where the strategy had nothing left to ask, or past the horizon.
     """
 
     best_ns: tuple[float, ...]
@@ -38,6 +38,17 @@ class Course:
     def fraction(self, evals: int, optimum_ns: float) -> float:
         """Of the optimum's speed after so many evaluations; 0 before the first success."""
         return optimum_ns / self.best_ns[min(evals, len(self.best_ns)) - 1] if self.best_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """The last evaluation and the last second that anybody looks at."""
+
+    evals: int
+    seconds: float
+
+    def passed(self, evals: int, seconds: float) -> bool:
+        return evals >= self.evals and seconds > self.seconds
 
 
 def replay_space(table: Table, workload: TableWorkload) -> Space:
@@ -63,8 +74,10 @@ def simulate(
     batch: int = 1,
     samples: int = 3,
     even_builds: bool = False,
+    horizon: Horizon | None = None,
 ) -> Course:
-    """Asks and tells until `evals` configs have been evaluated, failures included.
+    """Asks and tells until `evals` configs have been evaluated, failures included, or until the
+    horizon is passed.
 
     A measured config answers with `samples` of one of its visits, both drawn by `seed` and the
     config alone, so that all strategies see the same noise. The configs of one `batch` are built at
@@ -78,6 +91,8 @@ def simulate(
     seconds: list[float] = []
     elapsed = search_s = 0.0
     while len(evaluations) < evals:
+        if horizon is not None and horizon.passed(len(evaluations), elapsed):
+            break
         began = clock()
         asked = strategy.ask(min(batch, evals - len(evaluations)))
         search = clock() - began

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from whet.cli.compare import _figure, _lines
 from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.replay import Build, Course, Outcome, Table, TableWorkload, read_table, write_table
-from whet.replay.lab import Replayed, cases_of
-from whet.replay.scores import Axis, Baseline, Score
+from whet.replay import Build, Outcome, Table, TableWorkload, read_table, write_table
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
 
@@ -90,6 +87,49 @@ def test_the_readable_table_fits_a_page_and_ends_with_means(
     assert ran.out.splitlines()[-1].startswith("mean of 6")
 
 
+@pytest.fixture
+def alike(tmp_path: Path) -> str:
+    """Keys that differ at their ends only, and a table whose name is long."""
+    table = a_table(3)
+    named = [
+        replace(one, key=FrozenMap({"batch": 1024, "hidden": 4096, "sequence": 8192 + at}))
+        for at, one in enumerate(table.workloads)
+    ]
+    name = "a-table-of-a-rather-long-name.whet.json.gz"
+    write_table(replace(table, workloads=tuple(named)), tmp_path / name)
+    return name
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+@pytest.mark.parametrize("search", ["grid", "grid,random"])
+def test_no_width_hides_which_workload_a_row_is_about(
+    whet: Whet, alike: str, monkeypatch: pytest.MonkeyPatch, columns: int, search: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ran = whet("replay", alike, "--search", search, "--repeats", "2")
+    assert ran.widest <= columns
+    for at in range(3):
+        assert f"sequence={8192 + at}" in ran.out
+    for title in ("at 10", "at 25", "at 50", "at 100", "worst", "ms/eval"):
+        assert title in ran.out
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_no_width_cuts_a_comparison(
+    whet: Whet, alike: str, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ran = whet("compare-searches", alike, "--search", "grid,random", "--repeats", "2")
+    assert max(map(len, ran.out.splitlines())) <= columns
+    assert "…" not in ran.out
+
+
+def test_what_is_the_same_in_every_row_is_said_once(whet: Whet, many: str) -> None:
+    ran = whet("replay", many, "--search", "grid", "--repeats", "1")
+    assert ran.out.count("grid") == 1
+    assert ran.out.count("many") == 1
+
+
 def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
     ran = whet("replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json")
     assert [row["workload"]["M"] for row in json.loads(ran.out)["tables"]] == [1, 5]
@@ -101,6 +141,8 @@ def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
         (("--search", "gridd"), "unknown search 'gridd'; did you mean 'grid'? valid: auto"),
         (("--evals", "10,x"), "--evals '10,x' cannot be read"),
         (("--evals", "0"), "--evals '0' cannot be read"),
+        (("--top", "much"), "--top 'much' cannot be read; write a percentage, such as 5%"),
+        (("--top", "100%"), "--top '100%' cannot be read"),
         (("--serch", "grid"), "no such option --serch"),
     ],
 )
@@ -159,7 +201,8 @@ def test_strategies_are_compared_by_score_and_drawn(
     ran = whet("compare-searches", one, many, "--search", "grid,random", "--repeats", "3")
     assert ran.code == 0
     assert ran.widest <= 80
-    assert "0 is random search, 1 the optimum" in ran.out
+    assert "0 is random search, 1 the optimum" in " ".join(ran.out.split())
+    assert "Use grid" in ran.out
     data = json.loads((tmp_path / "searches.json").read_text())
     assert {(row["search"], row["over"]) for row in data["scores"]} == {
         ("grid", "evaluations"),
@@ -171,26 +214,24 @@ def test_strategies_are_compared_by_score_and_drawn(
     assert (tmp_path / "searches-time.svg").read_text().startswith("<svg")
 
 
-def test_the_comparison_is_cut_at_no_figure_where_scores_are_negative() -> None:
-    case = cases_of("a-rather-long-name-of-a-table", a_table())[0]
-    points = np.zeros(3)
-    axes: tuple[Axis, ...] = ("evaluations", "time")
-    scores = [
-        Score("evolve-model", axis, -0.79, -0.85, -0.72, points, points, points, (-0.79,))
-        for axis in axes
-    ]
-    found = [Replayed(case, "evolve-model", (Course((1.0,), (0,), 0.0123, (1.0,)),))]
-    lines = _lines(scores, [Baseline(case, 5)], found, _figure(scores, "evaluations", 1), 80)
-    row = next(line for line in lines if line.startswith("evolve-model"))
-    assert row.split()[-2:] == ["-0.79", "12.3"]
-
-
 def test_the_comparison_as_json_writes_no_files_unasked(
     whet: Whet, one: str, tmp_path: Path
 ) -> None:
     ran = whet("compare-searches", one, "--search", "grid", "--repeats", "2", "--json")
     assert json.loads(ran.out)["scores"][0]["score"] == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [one]
+
+
+def test_the_chance_of_random_search_is_shown_beside_the_formula(whet: Whet, many: str) -> None:
+    arguments = ("replay", many, "--search", "random", "--top", "5%", "--repeats", "40")
+    ran = whet(*arguments)
+    said = " ".join(ran.out.split())
+    assert ran.widest <= 80
+    assert "78.5 % at 30" in said
+    assert "For 95 % it takes 59." in said
+    tried = json.loads(whet(*arguments, "--json").out)["tables"][0]["tried_top"]
+    assert set(tried) == {"10", "30", "59"}
+    assert tried["59"] == 1.0  # of twelve configs all
 
 
 def test_a_store_is_recorded_as_a_table(whet: Whet, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from table_samples import a_large_table, a_table
@@ -131,14 +133,47 @@ def test_slow_thinking_costs_score_over_time_only() -> None:
     assert score([slow], [random], "evaluations").mean == 1.0
 
 
-def test_random_search_scores_about_zero_and_its_band_says_so() -> None:
-    table = a_large_table(300, 3, 1, 5)
-    cases = tuple(cases_of("t", table))
-    found = replay(Experiment(cases, ("random",), 60, repeats=30))
+def test_random_search_scores_zero_within_its_interval() -> None:
+    """The strategy sees no noise here, so nothing but chance is left."""
+    cases = (case(300), case(200))
+    found = replay(Experiment(cases, ("random",), 60, repeats=100))
     got = score(found, [Baseline(one, 60) for one in cases], "evaluations")
-    assert got.low < got.mean < got.high
-    assert abs(got.mean) < 0.25
-    assert len(got.tables) == 3
+    assert 0 < got.half < 0.3
+    assert abs(got.mean) < 2 * got.half
+    assert len(got.tables) == 2
+    assert np.mean(got.repeats) == pytest.approx(got.mean)
+
+
+def test_luck_that_tables_share_widens_the_interval() -> None:
+    """The same repeats on two tables that are alike say no more than those on one of them."""
+    one = case(300)
+    found = replay(Experiment((one,), ("random",), 60, repeats=30))
+    base = Baseline(one, 60)
+    alone = score(found, [base], "evaluations")
+    twice = score([*found, *found], [base, base], "evaluations")
+    assert twice.half == pytest.approx(alone.half)
+
+
+def test_one_repeat_has_no_interval() -> None:
+    found = Replayed(case(), "x", (course(110.0),))
+    got = score([found], [Baseline(found.case, 30)], "evaluations")
+    assert np.isinf(got.half)
+    assert np.isfinite(got.curve_low).all()
+
+
+@pytest.mark.parametrize("search", ["random", "coordinate"])
+def test_what_comes_after_the_horizon_does_not_change_the_score(search: str) -> None:
+    cases = tuple(cases_of("t", a_large_table(300, 1, 1, 5)))
+    bases = [Baseline(one, 200) for one in cases]
+    every = Experiment(cases, (search,), 200, repeats=3)
+    whole = replay(every)
+    short = replay(replace(every, horizons=tuple(one.horizon for one in bases)))
+    assert len(short[0].courses[0].evaluations) < len(whole[0].courses[0].evaluations)
+    assert score(short, bases, "evaluations").mean == score(whole, bases, "evaluations").mean
+    # The strategies' own time is measured, hence not the same twice.
+    assert score(short, bases, "time").mean == pytest.approx(
+        score(whole, bases, "time").mean, abs=0.05
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
