@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Literal
 
 from whet.core.config import Config
@@ -45,6 +46,21 @@ def log_event(
     reason: str,
 ) -> None:
     """`source` is where the pick comes from; `cost_s` what getting it took."""
+    parts = {
+        "pick": "none" if pick is None else str(pick),
+        "source": source,
+        "cost_s": f"{cost_s:.4g}",
+        "reason": reason,
+    }
+    _log(event, workload, parts)
+
+
+def log_note(workload: Workload, text: str) -> None:
+    """What a tuning has to say that is no outcome."""
+    _log("note", workload, {"reason": text})
+
+
+def _log(event: str, workload: Workload, more: Mapping[str, str]) -> None:
     _listen()
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -53,10 +69,7 @@ def log_event(
         "kernel": workload.kernel,
         "key": " ".join(f"{name}={value}" for name, value in workload.key.items()),
         "device": workload.device.name,
-        "pick": "none" if pick is None else str(pick),
-        "source": source,
-        "cost_s": f"{cost_s:.4g}",
-        "reason": reason,
+        **more,
     }
     logger.info(" ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
 

@@ -25,7 +25,7 @@ from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.known import Knowledge, relatives
-from whet.engine.log import warn
+from whet.engine.log import log_note, warn
 from whet.engine.mishaps import aftermath
 from whet.engine.mishaps.interrupt import (
     DeviceLostError,
@@ -40,6 +40,7 @@ from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
+from whet.engine.sources import apart_notes, located
 from whet.engine.target import BenchLimits, Target
 from whet.engine.workbench import Workbench
 from whet.search import Strategy
@@ -72,7 +73,7 @@ class OneRun:
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
         self.run = Run(
-            workload=target.workload(),
+            workload=located(target),
             space_id=target.space.id,
             space_size=target.space.count,
             first=target.space.first,
@@ -110,6 +111,9 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
+        for note in apart_notes(self.store, self.run.workload):
+            self.recorder.note(note)
+            log_note(self.run.workload, note)
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -321,7 +325,7 @@ class OneRun:
             best=best,
             first=self.first(trials),
             trials=trials,
-            known=len(self.known.settled),
+            known=len(self.known.settled.keys() - {trial.config.id for trial in trials}),
             equals=self.run.equals,
             notes=tuple(self.recorder.notes),
             paired_speedup=winner.speedup,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.errors import WhetError
@@ -49,6 +49,7 @@ _WORKLOAD = {
         "limits": MapOf(Maybe(COUNT)),
     },
 }
+_ORIGIN = {"code": NAME, "captured": MapOf(NAME), "places": [NAME]}
 _COST = {"work_s": MapOf(NUMBER), "wall_s": MapOf(NUMBER)}
 _TIMING = {
     "samples_ns": [SAMPLE],
@@ -132,7 +133,7 @@ def group_lines(group: Group) -> list[str]:
     places = {trial.id: place for place, trial in enumerate(group.trials)}
     header = {
         "id": group.workload.id,
-        "workload": group.workload.to_json(),
+        "workload": _portable(group.workload).to_json(),
         "standing": [places[trial.id] for trial in group.standing],
         "runs": len(group.runs),
         "trials": len(group.trials),
@@ -148,9 +149,13 @@ def summary_lines(summary: WorkloadSummary) -> list[str]:
     counts = {name: getattr(summary, name) for name in ("trials", "configs", "ok", "active")}
     best = summary.best
     return [
-        _dump({"workload": summary.workload.to_json(), **counts}),
+        _dump({"workload": _portable(summary.workload).to_json(), **counts}),
         "null" if best is None else _dump(_trial_json(best)),
     ]
+
+
+def _portable(workload: Workload) -> Workload:
+    return replace(workload, origin=workload.origin.portable())
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
@@ -243,6 +248,8 @@ def indexed(data: bytes) -> Iterator[IndexLine]:
 
 def workload_of(data: Any) -> Workload:
     try:
+        if "origin" in data:
+            check(data["origin"], _ORIGIN, "workload.origin")
         return Workload.from_json(data)
     except _UNREADABLE as error:
         raise _unreadable("workload", error) from None

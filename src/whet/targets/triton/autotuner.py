@@ -50,6 +50,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 
     whet_idle = False
+    whet_place = ""
 
     def __init__(
         self,

@@ -24,11 +24,11 @@ from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.foreign import FOREIGN, apart
 from whet.targets.triton.isolated.bench import IsolatedBench
-from whet.targets.triton.keys import input_key
+from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.locks import OneAtATime
 from whet.targets.triton.packed.portable import BinaryShelf
 from whet.targets.triton.packed.serving import active_shelves, packed_for
-from whet.targets.triton.source import fingerprint
+from whet.targets.triton.source import source_of
 
 
 class TritonTarget:
@@ -117,17 +117,22 @@ class TritonTarget:
     def _workload(self) -> Workload:
         import triton
 
+        tuner = self.call.tuner
+        source = source_of(tuner)
         workload = Workload(
             kernel=self.name,
-            fingerprint=fingerprint(self.call.tuner.fn),
+            fingerprint=source.fingerprint,
             device=device.describe(self._index),
-            key=self._key,
+            key=FrozenMap({**self._key, **claimed_key(source, tuner.whet_buckets)}),
             toolchain=FrozenMap({"triton": triton.__version__}),
+            origin=source.origin,
         )
         return apart(workload) if self._foreign else workload
 
     def defined_at(self) -> str:
         tuner = self.call.tuner
+        if tuner.whet_place:
+            return str(tuner.whet_place)
         return place_of(tuner.base_fn.__code__.co_filename, lambda value: _leads_to(value, tuner))
 
     def call_arguments(self) -> Mapping[str, Any]:

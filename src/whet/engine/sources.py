@@ -1,0 +1,53 @@
+"""Why results of one kernel are kept apart: what its source has captured, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from whet.core.origin import captured_differences
+from whet.core.workload import Workload
+from whet.engine.target import Target
+from whet.engine.untuned.missed import Traceable
+from whet.store import Store
+
+
+def located(target: Target) -> Workload:
+    """The target's workload, with the place where it is defined."""
+    workload = target.workload()
+    where = target.defined_at() if isinstance(target, Traceable) else ""
+    file = str(getattr(target, "file", ""))
+    if not where and file and not file.startswith("<"):  # made in a function, or in a notebook
+        where = f"{file}:{workload.kernel}"
+    return replace(workload, origin=workload.origin.at(where))
+
+
+def apart_notes(store: Store, workload: Workload) -> list[str]:
+    """What keeps these results from others of the same kernel, in words and with a remedy."""
+    clashes = [
+        f"key= has {name}={workload.key[name]!r}, but the code uses {name}={value}: "
+        "make them agree, or give one of them another name"
+        for name, value in workload.origin.captured.items()
+        if name in workload.key and repr(workload.key[name]) != value
+    ]
+    return [*clashes, *_captured_note(store, workload)]
+
+
+def _captured_note(store: Store, workload: Workload) -> list[str]:
+    for summary in store.workloads(workload.kernel):
+        other = summary.workload
+        if other.fingerprint == workload.fingerprint or not other.origin.code:
+            continue
+        if other.origin.code != workload.origin.code:
+            continue
+        changes = captured_differences(workload.origin, other.origin)
+        if changes:
+            said = ", ".join(f"{name}={now} (was {was})" for name, (now, was) in changes.items())
+            return [f"same code as before, but captured {said}: kept apart; {remedy(changes)}"]
+    return []
+
+
+def remedy(names: Iterable[str]) -> str:
+    """What to do about values that a source captures."""
+    said = " and ".join(names)
+    return f"put {said} in key= to keep them together"
