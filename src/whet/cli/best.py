@@ -16,6 +16,7 @@ EXAMPLES = """\b
 Examples:
   whet best                    the best of everything that was ever tuned
   whet best matmul             the best of one kernel
+  whet best kernel.py:matmul   where several files have one of that name
   whet best 3fa2               the best of the workload whose id starts so
   whet best matmul --json | jq '.best[0].config'
 """
@@ -25,8 +26,9 @@ def best(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name, or how a workload's id starts (default: everything).",
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts (default: everything).",
             show_default=False,
         ),
     ] = None,
@@ -92,12 +94,13 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
 
     assert one.best is not None
     width = page()
-    parts = {
+    parts: dict[str, str | list[str]] = {
         "best": [str(one.best.config), timing_text(one.best)],
         "from": _origin(run),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
+        **({"source": list(one.workload.origin.places)} if one.workload.origin.places else {}),
         "tried": count_text(one.configs, "config"),
         "id": one.workload.id,
     }

@@ -7,6 +7,7 @@ from collections import Counter
 
 from whet.cli.output import Column, bytes_text, columns, count_text, ns_text, page, table, wrap
 from whet.cli.reading import SHORT_ID, device_text, moment_text, problem_text
+from whet.cli.sources import source_labels
 from whet.core.workload import Workload
 from whet.store import GcReport, Store, WorkloadSummary
 from whet.store.merging import identity, lookalikes
@@ -15,9 +16,11 @@ from whet.store.merging import identity, lookalikes
 def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
     size = bytes_text(os.path.getsize(location)) if os.path.isfile(location) else "in memory"
     lines = [location, f"{count_text(len(known), 'workload')}, {size}"]
+    sources = source_labels([one.workload for one in known])
     layout = [
         Column("id"),
         Column("workload", flexible=True),
+        *([Column("source", flexible=True)] if sources else []),
         Column("configs", align="right"),
         Column("ok", align="right"),
         Column("trials", align="right"),
@@ -28,6 +31,7 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
         (
             one.workload.id[:SHORT_ID],
             problem_text(one.workload),
+            *([sources.get(one.workload.id, "")] if sources else []),
             f"{one.configs:,}",
             f"{one.ok:,}",
             f"{one.trials:,}",

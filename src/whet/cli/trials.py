@@ -29,8 +29,9 @@ def trials(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name, or how a workload's id starts.",
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts.",
             show_default=False,
         ),
     ],

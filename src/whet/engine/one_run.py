@@ -40,7 +40,7 @@ from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
-from whet.engine.sources import apart_notes, located
+from whet.engine.sources import apart_notes, keep_place, located
 from whet.engine.target import BenchLimits, Target
 from whet.engine.workbench import Workbench
 from whet.search import Strategy
@@ -341,6 +341,7 @@ class OneRun:
         return trial if trial is not None and trial.timing is not None else None
 
     def from_store(self) -> Result:
+        keep_place(self.store, self.run.workload)
         best = self.known.incumbents[0]
         stored = self.known.run
         equals: tuple[Config, ...] = stored.equals if stored else ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
+from whet.core.errors import StoreError
 from whet.core.origin import captured_differences
 from whet.core.workload import Workload
 from whet.engine.target import Target
@@ -20,6 +22,17 @@ def located(target: Target) -> Workload:
     if not where and file and not file.startswith("<"):  # made in a function, or in a notebook
         where = f"{file}:{workload.kernel}"
     return replace(workload, origin=workload.origin.at(where))
+
+
+def keep_place(store: Store, workload: Workload) -> None:
+    """Lets the name that is used now lead to what is stored, too. A bundle keeps its own names."""
+    own: Store = getattr(store, "layers", (store,))[0]
+    known = own.match(workload)
+    if own.read_only or known is None or known.kind != "strict":
+        return
+    if not set(workload.origin.places) <= set(known.workload.origin.places):
+        with suppress(StoreError):
+            own.put_workload(workload)
 
 
 def apart_notes(store: Store, workload: Workload) -> list[str]:

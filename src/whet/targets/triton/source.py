@@ -42,7 +42,9 @@ def fingerprint(jit_fn: Any) -> str:
 def source_of(tuner: Any) -> Source:
     """The source of a tuned kernel. Names in its `key` that are no arguments claim what the kernel
     captures under them: those values belong to the key, and the fingerprint leaves them out."""
-    return _surveyed(_Survey([name for name in tuner.keys if name not in tuner.arg_names]), tuner.fn)
+    return _surveyed(
+        _Survey([name for name in tuner.keys if name not in tuner.arg_names]), tuner.fn
+    )
 
 
 def strict_fingerprint(jit_fn: Any) -> str:
