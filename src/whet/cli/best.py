@@ -101,7 +101,7 @@ def _details(one: WorkloadSummary, run: Run | None) -> list[str]:
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
         **({"source": list(one.workload.origin.places)} if one.workload.origin.places else {}),
-        "tried": count_text(one.configs, "config"),
+        "tried": f"{count_text(one.configs, 'config')} in all",
         "id": one.workload.id,
     }
     return [*wrap(str(one.workload), width, indent=2), "", *fields(parts, width)]
@@ -113,5 +113,5 @@ def _origin(run: Run | None) -> str:
 
     if run is None:
         return "the lowest median that is known; no tuning that chose it has finished"
-    how = "all configs tried" if run.exhaustive else count_text(run.trials, "trial")
+    how = "all configs tried" if run.exhaustive else f"{count_text(run.trials, 'config')} tried"
     return f"the tuning of {moment_text(run.started)} ({run.search}, {how})"

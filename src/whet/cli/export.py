@@ -131,8 +131,7 @@ def _pruned(kernel: Kernel) -> Callable[[Workload], Sequence[Any]]:
                 f"kernel '{kernel.name}' prunes its configs by its arguments, so that "
                 "whet.autotune(…, inputs=…) is needed to know which are left"
             )
-        names = [name for name in tuner.keys if name in tuner.arg_names]
-        key = {name: value for name, value in workload.key.items() if name in names}
+        key = {name: value for name, value in workload.key.items() if name in tuner.keys}
         check_key(kernel, key)
         _, args, keywords = make_inputs(kernel, key)
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))

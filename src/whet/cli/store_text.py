@@ -40,7 +40,13 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
         )
         for one in known
     ]
-    return [*lines, "", *table(layout, rows, columns())] if known else lines
+    if not known:
+        return lines
+    lines += ["", *table(layout, rows, columns())]
+    if any(one.trials > one.configs for one in known):
+        text = "trials counts every stored outcome; the latest of a config stands (trials --all)"
+        lines += ["", *wrap(text, page(), indent=2)]
+    return lines
 
 
 def counts_text(workloads: int, trials: int, runs: int) -> str:

@@ -118,7 +118,9 @@ def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
 def _listing(workload: Workload, tried: Sequence[Trial], limit: int) -> list[str]:
     from whet.cli.output import columns, count_text, page, wrap
 
-    lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}"]
+    configs = count_text(len({trial.config for trial in tried}), "config")
+    lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
+    lines += [f"source {workload.origin.places[0]}"] if workload.origin.places else []
     shown = _limited(tried, limit)
     measured = [trial for trial in shown if trial.status.measured]
     failed = [trial for trial in shown if trial.status.failed]

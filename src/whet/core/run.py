@@ -101,8 +101,8 @@ class Result:
 
     `source` is `stored` when nothing had to be built or measured. `equals` are configs that the
     final duel could not tell from the best. `trials` are those of this run, one for each config;
-    `known` counts configs that the store already had and that were not tried again. `first` is the author's
-    first config, if it could be measured.
+    `known` counts configs that the store already had and that were not tried again. `first`
+    is the author's first config, if it could be measured.
     """
 
     run: Run

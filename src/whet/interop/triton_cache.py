@@ -81,8 +81,7 @@ def write(
 def tuning_key(tuner: Any, workload: Workload) -> tuple[Any, ...]:
     """Triton's key of the call: the values of `key`, then the dtype of every tensor, in the order
     in which they were passed, which is the order a workload's key keeps."""
-    names = [name for name in tuner.keys if name in tuner.arg_names]
-    values = [workload.key[name] for name in names if name in workload.key]
+    values = [workload.key[name] for name in tuner.keys if name in workload.key]
     dtypes = [value for name, value in workload.key.items() if name.endswith(".dtype")]
     return (*values, *dtypes)
 

@@ -40,11 +40,16 @@ def fingerprint(jit_fn: Any) -> str:
 
 
 def source_of(tuner: Any) -> Source:
-    """The source of a tuned kernel. Names in its `key` that are no arguments claim what the kernel
-    captures under them: those values belong to the key, and the fingerprint leaves them out."""
-    return _surveyed(
-        _Survey([name for name in tuner.keys if name not in tuner.arg_names]), tuner.fn
-    )
+    """The source of a tuned kernel. What it captures under the names in `whet_claims` belongs to
+    the key, and the fingerprint leaves it out."""
+    return _surveyed(_Survey(tuner.whet_claims), tuner.fn)
+
+
+def claimable(kernel: Any, names: Collection[str]) -> tuple[str, ...]:
+    """Those of the names under which a kernel captures a value that a key can hold."""
+    if not names:
+        return ()
+    return tuple(_surveyed(_Survey(names), kernel).claimed)
 
 
 def strict_fingerprint(jit_fn: Any) -> str:

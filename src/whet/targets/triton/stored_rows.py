@@ -25,7 +25,6 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
 
     index, source = device.current_index(), source_of(tuner)
     claimed = claimed_key(source, tuner.whet_buckets)
-    passed = [name for name in tuner.keys if name not in claimed]
     here, method = device.describe(index), tuner.whet_method()
     places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
     rows: list[Row] = []
@@ -46,7 +45,7 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
             continue
         if method is not None and best.timing.method != method:
             continue
-        row = _row(passed, workload, places[best.config], lookup)
+        row = _row(tuner.keys, workload, places[best.config], lookup)
         rows += [] if row is None else [row]
     return rows[MOST_ROWS - 1 :: -1]
 

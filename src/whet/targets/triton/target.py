@@ -129,11 +129,13 @@ class TritonTarget:
         )
         return apart(workload) if self._foreign else workload
 
+    @property
+    def file(self) -> str:
+        return str(self.call.tuner.base_fn.__code__.co_filename)
+
     def defined_at(self) -> str:
         tuner = self.call.tuner
-        if tuner.whet_place:
-            return str(tuner.whet_place)
-        return place_of(tuner.base_fn.__code__.co_filename, lambda value: _leads_to(value, tuner))
+        return str(tuner.whet_place) or place_of(self.file, lambda value: _leads_to(value, tuner))
 
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named
