@@ -111,7 +111,7 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
-        for note in apart_notes(self.store, self.run.workload):
+        for note in apart_notes(self.store, self.target, self.run.workload):
             self.recorder.note(note)
             log_note(self.run.workload, note)
         try:

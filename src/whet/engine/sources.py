@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from whet.core.errors import StoreError
 from whet.core.origin import captured_differences
@@ -35,13 +36,14 @@ def keep_place(store: Store, workload: Workload) -> None:
             own.put_workload(workload)
 
 
-def apart_notes(store: Store, workload: Workload) -> list[str]:
+def apart_notes(store: Store, target: Target, workload: Workload) -> list[str]:
     """What keeps these results from others of the same kernel, in words and with a remedy."""
+    claims: Mapping[str, Any] = getattr(target, "claims", {})
     clashes = [
-        f"key= has {name}={workload.key[name]!r}, but the code uses {name}={value}: "
+        f"key= has {name}={claims[name]!r}, but the code uses {name}={value}: "
         "make them agree, or give one of them another name"
         for name, value in workload.origin.captured.items()
-        if name in workload.key and repr(workload.key[name]) != value
+        if name in claims
     ]
     return [*clashes, *_captured_note(store, workload)]
 

@@ -88,11 +88,11 @@ class TrialObligations(StoreMaker):
 
     def test_an_origin_is_added_to_a_workload_that_is_known(self, tmp_path: Path) -> None:
         store, workload = self.filled(tmp_path, {})
-        first, second = Origin("c0de", places=("/a.py:f",)), Origin("c0de", places=("/b.py:g",))
+        first, second = Origin("c0de", places=("a.py:f",)), Origin("c0de", places=("b.py:g",))
         store.put_workload(replace(workload, origin=first))
         store.save_run(a_run(replace(workload, origin=second), {"BM": 64}))
         [known] = store.workloads()
-        assert known.workload.origin == Origin("c0de", places=("/b.py:g", "/a.py:f"))
+        assert known.workload.origin == Origin("c0de", places=("b.py:g", "a.py:f"))
         assert known.trials == 1
 
     def test_the_latest_trial_of_each_config_in_order_of_first_appearance(

@@ -79,3 +79,12 @@ def test_configs_that_are_tried_again_are_not_known_before() -> None:
     whet.tune(whet.function(run, sizes), store=store, budget="2trials")
     result = whet.tune(whet.function(run, sizes), store=store)
     assert result.known + len(result.trials) == store.workloads()[0].configs
+
+
+def test_a_key_that_was_read_off_the_arguments_cannot_disagree_with_the_code() -> None:
+    store, inner = MemoryStore(), made(512).fn
+
+    def run(block: int, M: int) -> int:  # noqa: N803
+        return int(inner(block)) + M
+
+    assert notes(store, whet.function(run, {"block": [1, 2]}, kwargs={"M": 4})) == []

@@ -109,18 +109,21 @@ class NativeTarget:
                 "install one or pass compiler="
             )
         folder = Path(self.folder) if self.folder else None
-        key = key_of(self.given_key, self.args)
         source = NativeSource(
             self.text, folder, self.include, self.function, self.options, self.libraries
-        ).source(key if self.given_key is not None else {})
+        ).source(self.claims)
         return Workload(
             kernel=self.name,
             fingerprint=source.fingerprint,
             device=host_device(),
-            key=key,
+            key=key_of(self.given_key, self.args),
             toolchain=FrozenMap({self.compiler: version}),
             origin=source.origin,
         )
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return {} if self.given_key is None else key_of(self.given_key)
 
     def reject(self, config: Config) -> str | None:
         return None

@@ -17,6 +17,7 @@ from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.engine.untuned.missed import place_of, summarised
 from whet.measure import Bench, LocalBench, Timer
+from whet.targets.fingerprint import Source
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.capture import identified_request, ready_to_fork
@@ -113,17 +114,24 @@ class TritonTarget:
     def workload(self) -> Workload:
         return self._workload
 
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return self._source.claimed
+
+    @cached_property
+    def _source(self) -> Source:
+        return source_of(self.call.tuner)
+
     @cached_property
     def _workload(self) -> Workload:
         import triton
 
-        tuner = self.call.tuner
-        source = source_of(tuner)
+        source = self._source
         workload = Workload(
             kernel=self.name,
             fingerprint=source.fingerprint,
             device=device.describe(self._index),
-            key=FrozenMap({**self._key, **claimed_key(source, tuner.whet_buckets)}),
+            key=FrozenMap({**self._key, **claimed_key(source, self.call.tuner.whet_buckets)}),
             toolchain=FrozenMap({"triton": triton.__version__}),
             origin=source.origin,
         )
