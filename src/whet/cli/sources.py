@@ -87,8 +87,8 @@ def place_text(place: str, others: Collection[str] = ()) -> str:
 
 
 def _labels(several: Sequence[Workload]) -> dict[str, str]:
-    """By file and by what was captured, and where that is the same by the age of the code; the
-    most recently tuned come first."""
+    """By file and by what was captured, and where that is the same by the age of the source;
+    the most recently tuned come first."""
     places = {one.origin.places[0] for one in several if one.origin.places}
     files = {_divided(place)[0] for place in places}
     said: dict[str, list[str]] = {}
@@ -98,9 +98,9 @@ def _labels(several: Sequence[Workload]) -> dict[str, str]:
         label = [*(place_text(place, places) for place in here), *_captured(one, several)]
         newest = latest.setdefault(tuple(label), one.fingerprint)
         if newest != one.fingerprint:
-            label.append(f"earlier code {one.fingerprint[:SHOWN]}")
+            label.append(f"earlier source {one.fingerprint[:SHOWN]}")
         said[one.id] = label
-    return {id: ", ".join(label) or "latest code" for id, label in said.items()}
+    return {id: ", ".join(label) or "latest source" for id, label in said.items()}
 
 
 def _captured(one: Workload, several: Sequence[Workload]) -> list[str]:

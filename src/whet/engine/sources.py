@@ -45,17 +45,19 @@ def apart_notes(store: Store, target: Target, workload: Workload) -> list[str]:
         for name, value in workload.origin.captured.items()
         if name in claims
     ]
-    return [*clashes, *_captured_note(store, workload)]
+    return [*clashes, *_captured_note(store, workload, claims)]
 
 
-def _captured_note(store: Store, workload: Workload) -> list[str]:
+def _captured_note(store: Store, workload: Workload, claims: Mapping[str, Any]) -> list[str]:
+    """Nothing of a name that the key has already: it needs no advice but to agree."""
     for summary in store.workloads(workload.kernel):
         other = summary.workload
         if other.fingerprint == workload.fingerprint or not other.origin.code:
             continue
         if other.origin.code != workload.origin.code:
             continue
-        changes = captured_differences(workload.origin, other.origin)
+        found = captured_differences(workload.origin, other.origin)
+        changes = {name: values for name, values in found.items() if name not in claims}
         if changes:
             said = ", ".join(f"{name}={now} (was {was})" for name, (now, was) in changes.items())
             return [f"same code as before, but captured {said}: kept apart; {remedy(changes)}"]

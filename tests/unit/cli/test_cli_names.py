@@ -145,9 +145,9 @@ def test_a_source_is_labelled_by_what_it_captured_or_by_its_age() -> None:
     here = [source("c", "1", M="256", N="8"), source("c", "2", M="512", N="8")]
     assert list(source_labels(here).values()) == ["M=256", "M=512"]
     edited = [source("new", "1"), source("old", "2")]
-    assert list(source_labels(edited).values()) == ["latest code", "earlier code 2"]
+    assert list(source_labels(edited).values()) == ["latest source", "earlier source 2"]
     unknown = [a_workload(fingerprint="1"), a_workload(fingerprint="2")]
-    assert list(source_labels(unknown).values()) == ["latest code", "earlier code 2"]
+    assert list(source_labels(unknown).values()) == ["latest source", "earlier source 2"]
     assert source_labels([a_workload(), a_workload(key={"M": 1})]) == {}
 
 

@@ -39,7 +39,9 @@ def test_nothing_is_said_where_the_key_claims_it() -> None:
 
 
 def test_a_key_that_says_otherwise_than_the_code_is_named_with_both_values() -> None:
-    [note] = notes(MemoryStore(), made(512, key={"M": 256}))
+    store = MemoryStore()
+    notes(store, made(256, key={"M": 128}))
+    [note] = notes(store, made(512, key={"M": 256}))
     assert note.startswith("key= has M=256, but the code uses M=512: make them agree")
 
 
