@@ -18,6 +18,7 @@ EXAMPLES = """\b
 Examples:
   whet best                    the best of everything that was ever tuned
   whet best matmul             the best of one kernel
+  whet best kernel.py:matmul   where several files have one of that name
   whet best 3fa2               the best of the workload whose id starts so
   whet best matmul --json | jq '.best[0].config'
 """
@@ -32,8 +33,9 @@ def best(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name, or how a workload's id starts (default: everything).",
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts (default: everything).",
             show_default=False,
         ),
     ] = None,
@@ -114,13 +116,14 @@ def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | Non
     assert one.best is not None
     width = page()
     contested = [f"[{rival.config}] {timing_text(rival)}" for rival in one.rivals]
-    parts = {
+    parts: dict[str, str | list[str]] = {
         "best": [str(one.best.config), timing_text(one.best)],
         **({"contested": [_CONTESTED, *contested]} if contested else {}),
         "from": _origin(_chosen_by(runs, one)),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
+        **({"source": list(one.workload.origin.places)} if one.workload.origin.places else {}),
         "space": count_text(one.configs, "config") if coverage is None else str(coverage),
         "id": one.workload.id,
     }
@@ -137,5 +140,5 @@ def _origin(run: Run | None) -> str:
 
     if run is None:
         return "the lowest median that is known; no tuning that chose it has finished"
-    trials = count_text(run.trials, "trial")
-    return f"the tuning of {moment_text(run.started)} ({run.search}, {trials})"
+    how = "all configs tried" if run.exhaustive else f"{count_text(run.trials, 'config')} tried"
+    return f"the tuning of {moment_text(run.started)} ({run.search}, {how})"

@@ -33,8 +33,9 @@ def cost(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name, or how a workload's id starts (default: the last run).",
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts (default: the last run).",
             show_default=False,
         ),
     ] = None,

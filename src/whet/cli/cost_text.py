@@ -70,7 +70,12 @@ def account_lines(account: Account, tunings: Sequence[Tuning], shown: int, width
 def _heading(account: Account, tunings: Sequence[Tuning], width: int) -> list[str]:
     tried = sum(key.tried for key in account.keys)
     length = f" in {seconds_text(account.wall_s)}" if account.wall else ""
-    work = f"{count_text(tried, 'config')} tried{length}"
+    known = sum(len(tuning.known) for tuning in tunings if tuning.known_fits)
+    before = f", {known:,} known before" if known else ""
+    what = f"{count_text(tried, 'config')} tried"
+    if len(tunings) > 1:  # a config is tried once at each key
+        what = f"{count_text(tried, 'trial')} of {count_text(len(account.configs), 'config')}"
+    work = f"{what}{before}{',' if before and length else ''}{length}"
     run = tunings[0].run
     if len(tunings) == 1:
         head = str(run.workload)

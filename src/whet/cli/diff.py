@@ -41,7 +41,9 @@ def diff(
     ],
     kernel: Annotated[
         str | None,
-        typer.Argument(metavar="KERNEL", help="Only this kernel's.", show_default=False),
+        typer.Argument(
+            metavar="NAME", help="Only this kernel's, as 'whet best' takes it.", show_default=False
+        ),
     ] = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 1 where a pick is another one.")
@@ -61,8 +63,8 @@ def diff(
 
     check_there(store_a, store_b)
     with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:
-        _check_kernel(kernel, a, b)
-        found = compare_stores(a, b, kernel)
+        ids = _meant(kernel, a, b)
+        found = [one for one in compare_stores(a, b) if ids is None or _is_of(one, ids)]
         places = a.location, b.location
     if json:
         print_json(_as_json(found, *places))
@@ -73,13 +75,22 @@ def diff(
         raise typer.Exit(1)
 
 
-def _check_kernel(kernel: str | None, *stores: Store) -> None:
+def _meant(kernel: str | None, *stores: Store) -> set[str] | None:
+    """The ids of the workloads that go by this name in either store; None is all of them."""
+    from whet.cli.sources import known_names, named
+
     if kernel is None:
-        return
-    known = {one.workload.kernel for store in stores for one in store.workloads()}
-    if kernel not in known:
-        hint = did_you_mean(kernel, sorted(known))
+        return None
+    known = [one.workload for store in stores for one in store.workloads()]
+    ids = named(kernel, known)
+    if not ids:
+        hint = did_you_mean(kernel, sorted(known_names(known)))
         raise UsageError(f"neither store knows a kernel '{kernel}'{hint}")
+    return ids
+
+
+def _is_of(one: Difference, ids: set[str]) -> bool:
+    return any(side is not None and side.workload.id in ids for side in (one.a, one.b))
 
 
 def _lines(found: Sequence[Difference]) -> list[str]:

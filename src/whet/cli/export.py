@@ -20,7 +20,7 @@ from whet.cli.options import StoreOption
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from whet.core.workload import Workload
     from whet.targets.triton.offline import Kernel
@@ -76,9 +76,14 @@ def triton(
     from triton import knobs
 
     from whet.interop import triton_cache
+    from whet.targets.triton.keys import agrees, claimed_key
+    from whet.targets.triton.source import source_of
 
     with open_known(store) as opened:
-        picks = selected(opened, kernel.name, device, where).picks
+        source = source_of(kernel.tuner)
+        claimed = claimed_key(source, kernel.tuner.whet_buckets)
+        every = selected(opened, kernel.name, device, where, source.fingerprint).picks
+        picks = [pick for pick in every if agrees(pick[0].key, claimed)] or every
         known = [
             triton_cache.Timed(
                 workload, best, {trial.config.id: trial for trial in opened.trials(workload.id)}
@@ -86,18 +91,20 @@ def triton(
             for workload, best in picks
         ]
     for one in known:
-        _refuse_other_source(kernel, one.workload)
+        _refuse_other_source(kernel, one.workload, source.fingerprint, claimed)
     folder = Path(out or knobs.cache.dir)
     for path in triton_cache.write(kernel.tuner, known, folder, _pruned(kernel)):
         print(path)
 
 
-def _refuse_other_source(kernel: Kernel, workload: Workload) -> None:
+def _refuse_other_source(
+    kernel: Kernel, workload: Workload, fingerprint: str, claimed: Mapping[str, Any]
+) -> None:
     import triton
 
-    from whet.targets.triton.source import fingerprint
+    from whet.targets.triton.keys import agrees
 
-    if workload.fingerprint != fingerprint(kernel.tuner.fn):
+    if workload.fingerprint != fingerprint or not agrees(workload.key, claimed):
         raise UsageError(
             f"{workload} was tuned with another source of {kernel.name} than is in the file; "
             "tune it again"

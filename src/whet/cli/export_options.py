@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 KernelArgument = Annotated[
     str,
     typer.Argument(
-        metavar="KERNEL|ID",
-        help="A kernel's name, or how a workload's id starts.",
+        metavar="NAME|ID",
+        help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's id "
+        "starts.",
         show_default=False,
     ),
 ]
@@ -53,14 +54,20 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
 
 
 def selected(
-    store: Store, name: str, devices: Sequence[str] | None, where: Sequence[str] | None
+    store: Store,
+    name: str,
+    devices: Sequence[str] | None,
+    where: Sequence[str] | None,
+    source: str | None = None,
 ) -> Selection:
-    """What a file is made from; notes go to stderr."""
+    """What a file is made from, of the fingerprint `source` where there is such; notes go to
+    stderr."""
     from whet.cli.reading import chosen
     from whet.interop import select
 
     known = chosen(store, name)
-    selection = select(known, devices=devices or (), where=pairs(where, "--where"))
+    asked = pairs(where, "--where")
+    selection = select(known, devices=devices or (), where=asked, source=source)
     for note in selection.notes:
         print(f"whet: note: {note}", file=sys.stderr)
     return selection

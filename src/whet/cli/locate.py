@@ -38,7 +38,16 @@ def locate(text: str) -> Target | Kernel:
         raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
     else:
         value = getattr(module, name)
-    return _kernel(value) or _target(path, name, value, found)
+    return _placed(_kernel(value) or _target(path, name, value, found), f"{path.resolve()}:{name}")
+
+
+def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
+    """So that results are kept under the name that was typed, too."""
+    if not isinstance(found, Target):
+        found.tuner.whet_place = place
+        return found
+    placed: Callable[[str], Target] | None = getattr(found, "placed", None)
+    return found if placed is None else placed(place)
 
 
 def file_of(text: str) -> Path:

@@ -36,7 +36,11 @@ def pack(
     ],
     kernel: Annotated[
         list[str] | None,
-        typer.Option("--kernel", metavar="NAME", help="Only this kernel; may be repeated."),
+        typer.Option(
+            "--kernel",
+            metavar="NAME",
+            help="Only this kernel, as 'whet best' takes it; may be repeated.",
+        ),
     ] = None,
     best_only: Annotated[
         bool,
@@ -55,11 +59,12 @@ def pack(
     from whet.store.bundles.writing import FolderBinaries, write_bundle
 
     with _known(store, empty=binaries is not None) as opened:
-        models = _models(opened, kernel)
+        chosen = _chosen(opened, kernel)
+        models = _models(opened, None if chosen is None else sorted(set(chosen.values())))
         manifest = write_bundle(
             file,
             opened,
-            kernels=kernel or None,
+            workloads=chosen,
             models=models,
             binaries=None if binaries is None else FolderBinaries(binaries),
             best_only=best_only,
@@ -135,6 +140,16 @@ def _known(store: str | None, *, empty: bool) -> Store:
         if empty:
             return MemoryStore()
         raise
+
+
+def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
+    """The kernels of the workloads that were asked for, by workload id; None is all of them."""
+    from whet.cli.reading import chosen
+
+    if not names:
+        return None
+    found = (one.workload for name in names for one in chosen(store, name))
+    return {workload.id: workload.kernel for workload in found}
 
 
 def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:

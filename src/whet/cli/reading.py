@@ -8,6 +8,7 @@ from datetime import datetime
 
 from whet.cli.options import resolved
 from whet.cli.output import Column, ns_text, table, wrap
+from whet.cli.sources import known_names, named, source_labels
 from whet.core.coverage import Coverage
 from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
@@ -58,7 +59,10 @@ def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True
 
 
 def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
-    """The workloads of the kernel called `name`, else those whose id starts with it."""
+    """The workloads that go by this name, else those whose id starts with it.
+
+    A name is the kernel's, the one that was typed to tune it, or `FILE.py:NAME`.
+    """
     every = store.workloads()
     if not every:
         raise NothingKnownError(
@@ -66,12 +70,12 @@ def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
         )
     if name is None:
         return every
-    found = [one for one in every if one.workload.kernel == name]
-    found = found or [one for one in every if one.workload.id.startswith(name)]
-    if not found:
-        kernels = dict.fromkeys(one.workload.kernel for one in every)
-        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, kernels)}")
-    return found
+    workloads = [one.workload for one in every]
+    ids = named(name, workloads) or {w.id for w in workloads if w.id.startswith(name)}
+    if not ids:
+        names = known_names(workloads)
+        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, names)}")
+    return [one for one in every if one.workload.id in ids]
 
 
 def problem_text(workload: Workload) -> str:
@@ -111,14 +115,16 @@ def best_table(
     known: list[WorkloadSummary], covered: Mapping[str, Coverage | None], width: int
 ) -> list[str]:
     """One line a workload; the device only where there is more than one, and what it was built
-    with only where a kernel was built with more than one version of that. `covered` is by
-    workload."""
+    with only where a kernel was built with more than one version of that, and its source only
+    where a kernel has several. `covered` is by workload."""
     workloads = [one.workload for one in known]
     devices = _devices(workloads)
     tools = _several_toolchains(workloads)
+    sources = source_labels(workloads)
     layout = [
         Column("id"),
         Column("workload", flexible=True),
+        *([Column("source", flexible=True)] if sources else []),
         *([Column("device", flexible=True)] if devices else []),
         *([Column("built with", flexible=True)] if tools else []),
         Column("best", align="right"),
@@ -129,6 +135,7 @@ def best_table(
         (
             one.workload.id[:SHORT_ID],
             problem_text(one.workload),
+            *([sources.get(one.workload.id, "")] if sources else []),
             *([devices[one.workload.id]] if devices else []),
             *([toolchain_text(one.workload.toolchain)] if tools else []),
             ns_text(one.median_ns),

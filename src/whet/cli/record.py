@@ -23,8 +23,9 @@ def record(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name for all its workloads, or how a workload's id starts.",
+            metavar="NAME|ID",
+            help="A kernel's name (or FILE.py:NAME) for all its workloads, or how a workload's id "
+            "starts.",
             show_default=False,
         ),
     ],

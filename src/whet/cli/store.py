@@ -143,11 +143,14 @@ def gc(
     size = None if max_size is None else _bytes(max_size)
     try:
         with open_known(store, read_only=dry_run, bundle=False) as opened:
-            if kernel is not None:
-                kernel = chosen(opened, kernel)[0].workload.kernel
             ids, said = None, list[str]()
             if toolchain or other_toolchains:
                 ids, said = of_toolchains(opened, toolchain or [], other_toolchains)
+            if kernel is not None:
+                meant = {one.workload.id: one.workload.kernel for one in chosen(opened, kernel)}
+                if kernel not in meant.values():  # another name of it, or one file's alone
+                    ids = [id for id in meant if ids is None or id in ids]
+                    kernel = None
             report = opened.gc(
                 older_than_s=age,
                 superseded=superseded,

@@ -9,6 +9,7 @@ from typing import Any
 
 from whet.cli.output import Column, bytes_text, columns, count_text, ns_text, page, table, wrap
 from whet.cli.reading import SHORT_ID, contested_lines, device_text, moment_text, problem_text
+from whet.cli.sources import source_labels
 from whet.core.workload import Workload
 from whet.store import GcReport, MergedPick, Store, WorkloadSummary
 from whet.store.merging import identity, lookalikes
@@ -17,9 +18,11 @@ from whet.store.merging import identity, lookalikes
 def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
     size = bytes_text(os.path.getsize(location)) if os.path.isfile(location) else "in memory"
     lines = [location, f"{count_text(len(known), 'workload')}, {size}"]
+    sources = source_labels([one.workload for one in known])
     layout = [
         Column("id"),
         Column("workload", flexible=True),
+        *([Column("source", flexible=True)] if sources else []),
         Column("configs", align="right"),
         Column("ok", align="right"),
         Column("trials", align="right"),
@@ -30,6 +33,7 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
         (
             one.workload.id[:SHORT_ID],
             problem_text(one.workload),
+            *([sources.get(one.workload.id, "")] if sources else []),
             f"{one.configs:,}",
             f"{one.ok:,}",
             f"{one.trials:,}",
@@ -40,8 +44,12 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
     ]
     if not known:
         return lines
+    lines += ["", *table(layout, rows, columns())]
+    if any(one.trials > one.configs for one in known):
+        text = "trials counts every stored outcome; the latest of a config stands (trials --all)"
+        lines += ["", *wrap(text, page(), indent=2)]
     contested = contested_lines(known, columns())
-    return [*lines, "", *table(layout, rows, columns()), *([""] if contested else []), *contested]
+    return [*lines, *([""] if contested else []), *contested]
 
 
 def counts_text(workloads: int, trials: int, runs: int) -> str:

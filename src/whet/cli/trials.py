@@ -30,8 +30,9 @@ def trials(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL|ID",
-            help="A kernel's name, or how a workload's id starts.",
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts.",
             show_default=False,
         ),
     ],
@@ -125,7 +126,9 @@ def _listing(
 ) -> list[str]:
     from whet.cli.output import columns, count_text, page, wrap
 
-    lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}"]
+    configs = count_text(len({trial.config for trial in tried}), "config")
+    lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
+    lines += [f"source {workload.origin.places[0]}"] if workload.origin.places else []
     lines += [] if coverage is None else wrap(str(coverage), page(), indent=2)
     shown = _limited(tried, limit)
     measured = [trial for trial in shown if trial.status.measured]

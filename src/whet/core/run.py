@@ -146,9 +146,10 @@ class Result:
 
     `source` is `stored` when nothing had to be built or measured, and `waited` when another process
     was tuning the same for as long as this one could wait: then `best` is the best known so far, or
-    a config that was never measured, as the notes say. `equals` are configs that the
-    final duel could not tell from the best. `trials` are those of this run; `known` counts those
-    the store already had. `first` is the author's first config, if it could be measured.
+    a config that was never measured, as the notes say. `equals` are configs that the final duel
+    could not tell from the best. `trials` are those of this run, one for each config; `known`
+    counts configs that the store already had and that were not tried again. `first` is the author's
+    first config, if it could be measured.
     """
 
     run: Run

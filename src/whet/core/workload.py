@@ -13,6 +13,7 @@ from whet.core.config import frozen_values
 from whet.core.decoding import text, texts
 from whet.core.device import Device
 from whet.core.frozen import FrozenMap
+from whet.core.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Workload:
     Two workloads with one `id` may share results without a second look (a strict match); the same
     `kernel` on another key, device or toolchain is a loose match, and the caller is told so.
     `fingerprint` covers the source and what it calls; `key` the shapes, dtypes and the like.
+    `origin` says what the source is made of, and is no part of what makes two workloads the same.
     """
 
     kernel: str
@@ -29,6 +31,7 @@ class Workload:
     device: Device
     key: FrozenMap[Any] = field(default_factory=FrozenMap)
     toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
+    origin: Origin = field(default_factory=Origin, compare=False)
 
     @cached_property
     def id(self) -> str:
@@ -56,6 +59,7 @@ class Workload:
             "key": dict(self.key),
             "toolchain": dict(self.toolchain),
             "device": self.device.to_json(),
+            **({"origin": self.origin.to_json()} if self.origin else {}),
         }
 
     @classmethod
@@ -66,4 +70,5 @@ class Workload:
             device=Device.from_json(data["device"]),
             key=frozen_values(data["key"]),
             toolchain=FrozenMap(texts(data, "toolchain")),
+            origin=Origin.from_json(data["origin"]) if "origin" in data else Origin(),
         )

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Literal
 
 from whet.core.config import Config
@@ -50,14 +51,7 @@ def log_event(
 ) -> None:
     """`source` is where the pick comes from; `cost_s` what getting it took; `coverage`, where
     something was tuned, how much of its space was tried and why no more."""
-    _listen()
-    if not logger.isEnabledFor(level):
-        return
     parts = {
-        "event": event,
-        "kernel": workload.kernel,
-        "key": " ".join(f"{name}={value}" for name, value in workload.key.items()),
-        "device": workload.device.name,
         "pick": "none" if pick is None else str(pick),
         "source": source,
         "cost_s": f"{cost_s:.4g}",
@@ -66,6 +60,27 @@ def log_event(
     if coverage is not None:
         size = "uncounted" if coverage.size is None else coverage.size
         parts |= {"tried": f"{coverage.tried}/{size}", "stopped": coverage.stopped or "unknown"}
+    _log(event, workload, parts, level)
+
+
+def log_note(workload: Workload, text: str) -> None:
+    """What a tuning has to say that is no outcome."""
+    _log("note", workload, {"reason": text})
+
+
+def _log(
+    event: str, workload: Workload, more: Mapping[str, str], level: int = logging.INFO
+) -> None:
+    _listen()
+    if not logger.isEnabledFor(level):
+        return
+    parts = {
+        "event": event,
+        "kernel": workload.kernel,
+        "key": " ".join(f"{name}={value}" for name, value in workload.key.items()),
+        "device": workload.device.name,
+        **more,
+    }
     logger.log(level, " ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
 
 

@@ -26,7 +26,7 @@ from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.known import Knowledge, relatives
-from whet.engine.log import warn
+from whet.engine.log import log_note, warn
 from whet.engine.mishaps import aftermath
 from whet.engine.mishaps.interrupt import (
     DeviceLostError,
@@ -41,6 +41,7 @@ from whet.engine.moment import start_after
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
 from whet.engine.settings import Settings
+from whet.engine.sources import apart_notes, keep_place, located
 from whet.engine.target import BenchLimits, Target
 from whet.engine.workbench import LEAST_S, Workbench
 from whet.search import Strategy
@@ -73,7 +74,7 @@ class OneRun:
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
         self.run = Run(
-            workload=target.workload(),
+            workload=located(target),
             space_id=target.space.id,
             space_size=target.space.count,
             first=target.space.first,
@@ -133,6 +134,9 @@ class OneRun:
                 f"stores that were merged disagree on the fastest, so their picks are measured "
                 f"again, side by side: {picks}"
             )
+        for note in apart_notes(self.store, self.target, self.run.workload):
+            self.recorder.note(note)
+            log_note(self.run.workload, note)
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -389,7 +393,7 @@ class OneRun:
             best=best,
             first=self.first(trials),
             trials=trials,
-            known=len(self.known.settled),
+            known=len(self.known.settled.keys() - {trial.config.id for trial in trials}),
             equals=self.run.equals,
             notes=tuple(self.recorder.notes),
             paired_speedup=winner.speedup,
@@ -405,6 +409,7 @@ class OneRun:
         return trial if trial is not None and trial.timing is not None else None
 
     def from_store(self) -> Result:
+        keep_place(self.store, self.run.workload)
         best = self.known.incumbents[0]
         stored = self.known.run
         equals: tuple[Config, ...] = stored.equals if stored else ()

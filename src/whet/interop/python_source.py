@@ -158,6 +158,7 @@ def _header(measured: Sequence[Measured], names: _Names, decision: Decision) -> 
         f"{name} {min(w.key[name] for w in workloads)} to {max(w.key[name] for w in workloads)}"
         for name in names.sizes
     ]
+    tried = {trial.config for one in measured for trial in one.trials}
     fields = {
         "written by": f"whet {__version__}; better written again than edited",
         "device": _listed(f"{w.device.name} {w.device.architecture}".strip() for w in workloads),
@@ -165,7 +166,8 @@ def _header(measured: Sequence[Measured], names: _Names, decision: Decision) -> 
         "measured": f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}" if moment else "",
         "keys": "; ".join([str(decision.keys), *([", ".join(ranges)] if ranges else [])]),
         "for": ", ".join(f"{name}={value}" for name, value in names.fixed.items()),
-        "configs": f"{len(decision.configs)} of {decision.measured} that were measured",
+        "configs": f"{len(decision.configs)} of {decision.measured} that were measured"
+        + (f"; {len(tried)} were tried" if len(tried) > decision.measured else ""),
         "score": _score(decision),
     }
     title = f"# Which config of {_one_line(workloads[0].kernel)} to launch, by the problem's size."

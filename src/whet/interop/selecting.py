@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.interop.left_out import left_out
 from whet.store import WorkloadSummary
 
 
@@ -26,31 +27,36 @@ def select(
     *,
     devices: Sequence[str] = (),
     where: Mapping[str, Any] | None = None,
+    source: str | None = None,
 ) -> Selection:
     """Of `known`, the most recently active first, those that belong together.
 
-    Where a device has results of several sources or toolchains, the newest counts. Results of two
-    devices are refused unless both were named.
+    Where a device has results of several sources or toolchains, the newest counts, or the newest
+    of the fingerprint `source` where there is one. Results of two devices are refused unless both
+    were named. The notes say what is left out, why, and how to get it in.
     """
-    usable = [one for one in known if one.best is not None and _fits(one.workload, where or {})]
-    if not usable:
+    fitting = [one for one in known if one.best is not None and _fits(one.workload, where or {})]
+    if not fitting:
         raise UsageError(_nothing(known, where or {}))
-    usable = _of_devices(usable, devices)
-    newest: dict[str, str] = {}
-    for one in usable:
-        newest.setdefault(one.workload.device.name, _made_from(one.workload))
-    kept = [one for one in usable if newest[one.workload.device.name] == _made_from(one.workload)]
-    left = len(usable) - len(kept)
+    usable = _of_devices(fitting, devices)
+    chosen: dict[str, Workload] = {}
+    for one in _preferred(usable, source):
+        chosen.setdefault(one.workload.device.name, one.workload)
+    kept = [one for one in usable if _made_alike(one.workload, chosen[one.workload.device.name])]
     once: dict[str, WorkloadSummary] = {}
     for one in kept:  # another driver, say: the same key again
         once.setdefault(_canonical([one.workload.device.name, dict(one.workload.key)]), one)
-    notes = [f"left out: {left} of another source or toolchain, not the newest"] if left else []
+    picks = [(one.workload, one.best) for one in once.values() if one.best is not None]
+    notes = left_out([one.workload for one in fitting], [one.workload for one in kept], chosen)
     contested = sum(bool(one.rivals) for one in once.values())
     if contested:
         which = "a pick is" if contested == 1 else f"{contested} picks are"
-        notes.append(f"{which} contested, since merged stores disagree; tune again to decide")
-    picks = [(one.workload, one.best) for one in once.values() if one.best is not None]
-    return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), tuple(notes))
+        notes += (f"{which} contested, since merged stores disagree; tune again to decide",)
+    return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), notes)
+
+
+def _preferred(usable: Sequence[WorkloadSummary], source: str | None) -> Iterable[WorkloadSummary]:
+    return sorted(usable, key=lambda one: source is not None and one.workload.fingerprint != source)
 
 
 def _fits(workload: Workload, where: Mapping[str, Any]) -> bool:
@@ -81,8 +87,8 @@ def _nothing(known: Sequence[WorkloadSummary], where: Mapping[str, Any]) -> str:
     return f"no config of {kernel} is known to work; tune it first"
 
 
-def _made_from(workload: Workload) -> str:
-    return _canonical([workload.fingerprint, dict(workload.toolchain)])
+def _made_alike(one: Workload, other: Workload) -> bool:
+    return one.fingerprint == other.fingerprint and one.toolchain == other.toolchain
 
 
 def _order(workload: Workload) -> tuple[Any, ...]:

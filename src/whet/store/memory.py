@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
@@ -309,7 +309,11 @@ class MemoryStore(Store):
         self._closed = True
 
     def _shelf(self, workload: Workload) -> Shelf:
-        return self._shelves.setdefault(workload.id, Shelf(workload, added=time.time()))
+        shelf = self._shelves.setdefault(workload.id, Shelf(workload, added=time.time()))
+        if workload.origin and workload is not shelf.workload:
+            origin = workload.origin.over(shelf.workload.origin)
+            shelf.workload = replace(shelf.workload, origin=origin)
+        return shelf
 
     def _shelf_of(self, run_id: str) -> Shelf | None:
         return next((s for s in self._shelves.values() if run_id in s.runs), None)

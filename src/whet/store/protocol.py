@@ -123,7 +123,8 @@ class Store(Protocol):
         ...
 
     def put_workload(self, workload: Workload) -> None:
-        """Makes a workload known. A second time changes nothing."""
+        """Makes a workload known. A second time adds to its origin, where that says more, and
+        changes nothing else."""
         ...
 
     def append(self, trials: Iterable[Trial]) -> int:

@@ -321,7 +321,17 @@ class SqliteStore(Store):
 
     def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
         row = (workload.id, workload.kernel, time.time(), workload_body(workload))
-        return db.execute(sql.PUT_WORKLOAD, row).rowcount
+        added = db.execute(sql.PUT_WORKLOAD, row).rowcount
+        if not added and workload.origin:
+            self._put_origin(db, workload)
+        return added
+
+    def _put_origin(self, db: sqlite3.Connection, workload: Workload) -> None:
+        row = db.execute(sql.WORKLOAD, (workload.id,)).fetchone()
+        stored = workload_of(row, self.location)
+        known = replace(stored, origin=workload.origin.over(stored.origin))
+        if known.origin != stored.origin:
+            db.execute(sql.PUT_BODY, (workload_body(known), workload.id))
 
     def _last_trial(self, db: sqlite3.Connection) -> int:
         return int(db.execute(sql.LAST_TRIAL).fetchone()[0])

@@ -13,6 +13,7 @@ _OF_WORKLOAD = "(SELECT n FROM workloads WHERE id = ?)"
 PUT_WORKLOAD = """
 INSERT INTO workloads (id, kernel, added, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 """
+PUT_BODY = "UPDATE workloads SET body = ? WHERE id = ?"
 WORKLOAD_N = "SELECT n FROM workloads WHERE id = ?"
 WORKLOAD = "SELECT n, body FROM workloads WHERE id = ?"
 WORKLOADS_WITH_OK = """

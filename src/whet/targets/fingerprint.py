@@ -9,14 +9,18 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from whet.core.config import freeze_value
+from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
+from whet.core.frozen import FrozenMap
+from whet.core.origin import Origin
 
+_LONGEST_SHOWN = 60
 _LOCAL_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -29,11 +33,71 @@ def digest(*parts: str) -> str:
     return hashed.hexdigest()
 
 
+@dataclass(frozen=True)
+class Source:
+    """`claimed` are captured values that the fingerprint leaves out, since the key has them."""
+
+    fingerprint: str
+    origin: Origin
+    claimed: FrozenMap[Any] = field(default_factory=FrozenMap)
+
+
+class Parts:
+    """What a source is made of, in the order in which it was met: code, and values from around it.
+
+    A value whose name is in `claims` and which is the one that is claimed there is left out.
+    """
+
+    def __init__(self, claims: Mapping[str, Any] | None = None) -> None:
+        self._claims = claims or {}
+        self._code: list[str] = []
+        self._whole: list[str] = []
+        self._captured: dict[str, str] = {}
+
+    def code(self, text: str) -> None:
+        self._code.append(text)
+        self._whole.append(text)
+
+    def value(self, name: str, value: Value, text: str, owner: str = "") -> None:
+        """`text` is what the fingerprint covers; `owner` tells two values of one name apart."""
+        if name in self._claims and same_value(value, self._claims[name]):
+            return
+        self._whole.append(text)
+        self.captured(name, shown(value), owner)
+
+    def captured(self, name: str, said: str, owner: str = "") -> None:
+        if self._captured.setdefault(name, said) != said:
+            self._captured[f"{owner}.{name}"] = said
+
+    def source(self) -> Source:
+        origin = Origin(digest(*self._code), FrozenMap(self._captured))
+        return Source(digest(*self._whole), origin)
+
+
+def same_value(one: Any, two: Any) -> bool:
+    """1 and 1.0 are the same number; True is none."""
+    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
+
+
+def shown(value: Any) -> str:
+    """As text that can be read, and that tells long values apart."""
+    said = repr(value)
+    if len(said) <= _LONGEST_SHOWN:
+        return said
+    return f"{said[: _LONGEST_SHOWN - 20]}… ({digest(said)[:8]})"
+
+
 def of_callable(fn: Callable[..., Any]) -> str:
     """Covers the function, the Python functions it calls by name, and the plain values it uses."""
-    parts: list[str] = []
+    return source_of(fn).fingerprint
+
+
+def source_of(fn: Callable[..., Any], claims: Mapping[str, Any] | None = None) -> Source:
+    """The same, without the values that the key claims: what is captured under a name of `claims`
+    and has the value that is given there."""
+    parts = Parts(claims)
     _collect(fn, parts, seen=set())
-    return digest(*parts)
+    return parts.source()
 
 
 def of_c_source(text: str, folder: Path | None, include: tuple[str, ...] = ()) -> str:
@@ -58,32 +122,33 @@ def _headers(
             break
 
 
-def _collect(fn: Any, parts: list[str], seen: set[int]) -> None:
+def _collect(fn: Any, parts: Parts, seen: set[int]) -> None:
     fn = inspect.unwrap(fn) if callable(fn) else fn
     fn = getattr(fn, "__func__", fn)
     if id(fn) in seen:
         return
     seen.add(id(fn))
     if not isinstance(fn, FunctionType):  # a callable object, a builtin, a partial
-        parts.append(f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}")
+        parts.code(f"{type(fn).__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}")
         if isinstance(fn, partial):
-            _values({**dict(enumerate(fn.args)), **fn.keywords}, parts)
+            _values({**dict(enumerate(fn.args)), **fn.keywords}, parts, "partial")
             _collect(fn.func, parts, seen)
         elif isinstance(call := type(fn).__dict__.get("__call__"), FunctionType):
             _collect(call, parts, seen)
         return
-    parts.append(_text(fn))
+    parts.code(_text(fn))
     used = dict(sorted(_used_values(fn).items()))
-    _values(used, parts)
+    _values(used, parts, fn.__name__)
     for value in used.values():
         if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
             _collect(value, parts, seen)
 
 
-def _values(used: Mapping[Any, Any], parts: list[str]) -> None:
+def _values(used: Mapping[Any, Any], parts: Parts, owner: str) -> None:
     for name, value in used.items():
         with contextlib.suppress(SpaceError):  # arrays and objects are the key's business
-            parts.append(f"{name}={freeze_value(value)!r}")
+            plain = freeze_value(value)
+            parts.value(str(name), plain, f"{name}={plain!r}", owner)
 
 
 def _used_values(fn: FunctionType) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import inspect
 import platform
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.build import Job
@@ -42,6 +42,7 @@ class FunctionTarget:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     key: FrozenMap[Any] = field(default_factory=FrozenMap)
+    claims: FrozenMap[Any] = field(default_factory=FrozenMap)
     reference: Any = None
     check: Check | None = None
     rtol: float = 1e-5
@@ -50,18 +51,21 @@ class FunctionTarget:
     mode: Mode | None = None
     file: str = ""
     prepare: Callable[..., Any] | None = None
+    place: str = ""
 
     shares_host = True
     method = Method(CpuTimer.name)
     build_mode = "fork"
 
     def workload(self) -> Workload:
+        source = fingerprint.source_of(self.fn, self.claims)
         return Workload(
             kernel=self.name,
-            fingerprint=fingerprint.of_callable(self.fn),
+            fingerprint=source.fingerprint,
             device=host_device(),
             key=self.key,
             toolchain=FrozenMap({"python": platform.python_version()}),
+            origin=source.origin,
         )
 
     def reject(self, config: Config) -> str | None:
@@ -88,7 +92,10 @@ class FunctionTarget:
         return {}
 
     def defined_at(self) -> str:
-        return place_of(self.file, lambda value: value is self)
+        return self.place or place_of(self.file, lambda value: value is self)
+
+    def placed(self, place: str) -> FunctionTarget:
+        return replace(self, place=place)
 
     def call_arguments(self) -> Mapping[str, Any]:
         return {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
@@ -171,6 +178,8 @@ def function(
 
     `reference` is compared with what `fn` returns; `check(result, config)` returns False, or says
     what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
+    What `fn` captures from around it, a closure's variable or a module's global, is part of the
+    source, and another value makes it another source, unless `key` has it by the same name.
     `buckets` are by name of the key: "pow2", a list of upper bounds or a function. `mode` holds for
     this target whatever the context and the settings say.
 
@@ -195,6 +204,7 @@ def function(
         args=tuple(args),
         kwargs=dict(kwargs or {}),
         key=FrozenMap({name: ranges.value(name, value) for name, value in exact.items()}),
+        claims=exact if key is not None else FrozenMap(),
         reference=reference,
         check=check,
         rtol=rtol,

@@ -17,6 +17,7 @@ from pathlib import Path
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.limit import Limit
+from whet.core.origin import Origin
 from whet.core.run import Outcome
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
@@ -85,6 +86,15 @@ class TrialObligations(StoreMaker):
         store, workload = self.filled(tmp_path, {})
         store.put_workload(workload)
         assert [summary.trials for summary in store.workloads()] == [1]
+
+    def test_an_origin_is_added_to_a_workload_that_is_known(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {})
+        first, second = Origin("c0de", places=("a.py:f",)), Origin("c0de", places=("b.py:g",))
+        store.put_workload(replace(workload, origin=first))
+        store.save_run(a_run(replace(workload, origin=second), {"BM": 64}))
+        [known] = store.workloads()
+        assert known.workload.origin == Origin("c0de", places=("b.py:g", "a.py:f"))
+        assert known.trials == 1
 
     def test_the_latest_trial_of_each_config_in_order_of_first_appearance(
         self, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from interop_samples import a_key, moe_store, tile, tuned
@@ -11,8 +12,10 @@ from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.core.origin import Origin
 from whet.core.status import Status
 from whet.core.timing import Summary
+from whet.core.workload import Workload
 from whet.interop import Finding, Tried, keep, select
 from whet.store import MemoryStore
 from whet.testing.samples import a_run, a_trial
@@ -39,7 +42,72 @@ def test_of_two_toolchains_the_newest_counts_and_the_rest_is_told() -> None:
     store.append([a_trial(newer, config, created=1_800_000_000.0)])
     selection = select(store.workloads())
     assert [workload for workload, _ in selection.picks] == [newer]
-    assert selection.notes == ("left out: 2 of another source or toolchain, not the newest",)
+    assert selection.notes == (
+        "left out 1 key (M=16 E=8 N=14336), built with triton 3.6.0 and not triton 3.7.0: "
+        "tune them again with the latter",
+        "left out 1 older result of keys that are in it anyway, from another source or toolchain",
+    )
+
+
+def made_from(fingerprint: str, key: dict[str, int], origin: Origin) -> Workload:
+    return replace(a_key(key), fingerprint=fingerprint, origin=origin)
+
+
+def notes_of(*workloads: Workload, **options: Any) -> tuple[str, ...]:
+    """What is left out where the first of them is the newest."""
+    store = MemoryStore()
+    for age, workload in enumerate(workloads):
+        started = 1_700_000_000.0 - age
+        store.save_run(a_run(workload, tile(), started=started))
+        store.append([a_trial(workload, tile(), created=started)])
+    return select(store.workloads(), **options).notes
+
+
+def test_captured_values_that_split_a_kernel_are_named_with_the_remedy() -> None:
+    sources = [
+        made_from(str(m), {"N": 8}, Origin("same", FrozenMap({"M": str(m)}))) for m in (3, 1, 2)
+    ]
+    assert notes_of(*sources) == (
+        "left out 2 keys (M=1 N=8; M=2 N=8), from the same code with another M captured (in the "
+        "file: M=3): put M in key= and tune them again",
+    )
+
+
+def test_another_file_of_the_same_name_is_named() -> None:
+    here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
+    there = made_from("2", {"M": 2}, Origin("2", places=("/b/k.py:f",)))
+    assert notes_of(here, there) == (
+        "left out 1 key (M=2), from another fused_moe_kernel: export /b/k.py:f as well",
+    )
+
+
+def test_earlier_code_is_told_from_a_source_of_which_nothing_is_known() -> None:
+    here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
+    earlier = made_from("2", {"M": 2}, Origin("2", places=("/a/k.py:f",)))
+    unknown = made_from("3", {"M": 3}, Origin())
+    assert notes_of(here, earlier, unknown) == (
+        "left out 1 key (M=2), from earlier code of the kernel: "
+        "tune them again with the code of now",
+        "left out 1 key (M=3), from another source (whet 0.1 did not write down what differs): "
+        "tune them again with the code of now",
+    )
+
+
+def test_a_device_that_was_not_asked_for_is_named() -> None:
+    here, there = a_key({"M": 1}), a_key({"M": 2}, device=A100)
+    assert notes_of(here, there, devices=["NVIDIA H200"]) == (
+        "left out 1 key (M=2), of NVIDIA A100: add --device 'NVIDIA A100'",
+    )
+
+
+def test_a_source_that_is_asked_for_comes_before_a_newer_one() -> None:
+    store = MemoryStore()
+    for age, fingerprint in enumerate(("new", "old")):
+        workload = made_from(fingerprint, {"M": 1}, Origin())
+        store.save_run(a_run(workload, tile(), started=1_700_000_000.0 - age))
+        store.append([a_trial(workload, tile())])
+    [(picked, _)] = select(store.workloads(), source="old").picks
+    assert picked.fingerprint == "old"
 
 
 def test_another_driver_is_the_same_key_again() -> None:

@@ -312,6 +312,13 @@ def test_a_field_of_a_workload_with_another_type_is_refused(
     refusal(rewritten(good, lambda lines: lines[0]["workload"].update({field: value})))
 
 
+@pytest.mark.parametrize("field", ["code", "captured", "places"])
+@pytest.mark.parametrize("value", [None, 1, ["\x1b[2J"], {"M": "\x1b[2J"}])
+def test_an_origin_that_is_no_plain_text_is_refused(good: Path, field: str, value: object) -> None:
+    origin = {"code": "c0de", "captured": {}, "places": [], field: value}
+    refusal(rewritten(good, lambda lines: lines[0]["workload"].update({"origin": origin})))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from whet.core.errors import WhetError
@@ -51,6 +51,7 @@ _WORKLOAD = {
         "limits": MapOf(Maybe(COUNT)),
     },
 }
+_ORIGIN = {"code": NAME, "captured": MapOf(NAME), "places": [NAME]}
 _COST = {"work_s": MapOf(NUMBER), "wall_s": MapOf(NUMBER)}
 _TIMING = {
     "samples_ns": [SAMPLE],
@@ -136,7 +137,7 @@ def group_lines(group: Group) -> list[str]:
     places = {trial.id: place for place, trial in enumerate(group.trials)}
     header = {
         "id": group.workload.id,
-        "workload": group.workload.to_json(),
+        "workload": _portable(group.workload).to_json(),
         "standing": [places[trial.id] for trial in group.standing],
         "runs": len(group.runs),
         "trials": len(group.trials),
@@ -153,9 +154,13 @@ def summary_lines(summary: WorkloadSummary) -> list[str]:
     best, rivals = summary.best, [_trial_json(rival) for rival in summary.rivals]
     contested = {"rivals": rivals} if rivals else {}
     return [
-        _dump({"workload": summary.workload.to_json(), **counts, **contested}),
+        _dump({"workload": _portable(summary.workload).to_json(), **counts, **contested}),
         "null" if best is None else _dump(_trial_json(best)),
     ]
+
+
+def _portable(workload: Workload) -> Workload:
+    return replace(workload, origin=workload.origin.portable())
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
@@ -252,6 +257,8 @@ def indexed(data: bytes) -> Iterator[IndexLine]:
 
 def workload_of(data: Any) -> Workload:
     try:
+        if "origin" in data:
+            check(data["origin"], _ORIGIN, "workload.origin")
         return Workload.from_json(data)
     except _UNREADABLE as error:
         raise _unreadable("workload", error) from None

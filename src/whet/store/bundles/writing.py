@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +82,7 @@ def write_bundle(
     store: Store,
     *,
     kernels: Iterable[str] | None = None,
+    workloads: Collection[str] | None = None,
     models: Mapping[str, str] | None = None,
     binaries: BinarySource | None = None,
     best_only: bool = False,
@@ -91,11 +92,14 @@ def write_bundle(
 
     The same content gives the same bytes but for the date, `created`. Workloads that were never
     tried are left out; with `best_only`, all but each workload's best trial, those it is contested
-    with, and the runs that chose them. `kernels` None is all of them.
+    with, and the runs that chose them. `kernels` and `workloads` (ids) confine it; None is all of
+    them.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
     summaries = _asked(store, None if kernels is None else list(kernels), best_only)
+    if workloads is not None:
+        summaries = [one for one in summaries if one.workload.id in workloads]
     with tempfile.TemporaryFile() as spool:
         draft = _Draft(spool)
         parts, digits = _put_store(draft, store, summaries, best_only)

@@ -6,7 +6,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.engine.untuned.missed import place_of
 from whet.measure import Bench, CpuTimer, RemoteBench
-from whet.targets import fingerprint
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
@@ -35,6 +34,7 @@ from whet.targets.native.compile import (
     shim,
 )
 from whet.targets.native.loader import NativeLoader
+from whet.targets.native.source import NativeSource
 
 Arguments = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
@@ -61,6 +61,7 @@ class NativeTarget:
     atol: float
     mode: Mode | None = None
     file: str = ""
+    place: str = ""
 
     shares_host = True
     method = Method(CpuTimer.name)
@@ -107,20 +108,22 @@ class NativeTarget:
                 f"there is no C compiler '{self.compiler}' on this machine; "
                 "install one or pass compiler="
             )
+        folder = Path(self.folder) if self.folder else None
+        source = NativeSource(
+            self.text, folder, self.include, self.function, self.options, self.libraries
+        ).source(self.claims)
         return Workload(
             kernel=self.name,
-            fingerprint=fingerprint.digest(
-                fingerprint.of_c_source(
-                    self.text, Path(self.folder) if self.folder else None, self.include
-                ),
-                self.function,
-                *self.options,
-                *self.libraries,
-            ),
+            fingerprint=source.fingerprint,
             device=host_device(),
             key=key_of(self.given_key, self.args),
             toolchain=FrozenMap({self.compiler: version}),
+            origin=source.origin,
         )
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return {} if self.given_key is None else key_of(self.given_key)
 
     def reject(self, config: Config) -> str | None:
         return None
@@ -144,7 +147,10 @@ class NativeTarget:
         return {}
 
     def defined_at(self) -> str:
-        return place_of(self.file, lambda value: value is self)
+        return self.place or place_of(self.file, lambda value: value is self)
+
+    def placed(self, place: str) -> NativeTarget:
+        return replace(self, place=place)
 
     def call_arguments(self) -> Mapping[str, Any]:
         return self.args
@@ -211,7 +217,9 @@ def native(
     they are. `args` are the function's arguments in order, by name, or a function that makes them:
     arrays are pointers, a Python int is an `int`, a float a `double`, NumPy scalars what they are.
     The arrays named in `outputs` are compared with `reference`: values, or a function of the
-    arguments that returns them. `mode` holds whatever the context and the settings say.
+    arguments that returns them. `key` names the problem, and claims a `#define` or a `-D` option
+    of the same name and value, which else make another source of it. `mode` holds whatever the
+    context and the settings say.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent

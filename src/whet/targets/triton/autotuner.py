@@ -53,6 +53,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 
     whet_idle = False
+    whet_place = ""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         whet_mode: Mode | None = None,
         whet_buckets: Mapping[str, Any] | None = None,
         whet_isolate: bool | None = None,
+        whet_claims: Sequence[str] = (),
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
@@ -71,7 +73,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self._pruning = True  # Triton's constructor reads back what the author gave
         super().__init__(*args, **keywords)
         self._pruning = False
-        self.whet_buckets = Buckets.of(whet_buckets, self.keys)
+        self.whet_claims = tuple(whet_claims)
+        self.whet_buckets = Buckets.of(whet_buckets, [*self.keys, *self.whet_claims])
         self._lookup.buckets = self.whet_buckets
         self.whet_mode = whet_mode
         self.whet_search = whet_search

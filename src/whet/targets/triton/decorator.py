@@ -15,6 +15,7 @@ from whet.search import check_search
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.gate import Check
 from whet.targets.triton.idle import IdleAutotuner
+from whet.targets.triton.source import claimable
 
 
 def autotune(
@@ -48,6 +49,8 @@ def autotune(
     `budget` are those of `whet.tune`; `inputs` makes arguments from a key, for `whet tune`.
     `check` is a function from the arguments by name to the expected outputs by name, or "agree":
     what the first config writes. A config that differs is `wrong_result` and cannot win.
+    `key` may also name what the kernel captures, a global or a closure's variable, so that its
+    values are keys of one kernel; otherwise each value makes another source.
     `mode` holds for this kernel whatever the context and the settings say. `buckets` make many
     values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
     the first call in a bucket is the one that is tuned. With `idle` no call waits for a tuning:
@@ -62,11 +65,12 @@ def autotune(
         if not hasattr(fn, "arg_names"):
             raise UsageError(f"{fn!r} is not a Triton kernel; put @triton.jit below @whet.autotune")
         kind = IdleAutotuner if idle else Autotuner
+        claims = claimable(fn, [name for name in key or () if name not in fn.arg_names])
         return kind(
             fn,
             fn.arg_names,
             listed,
-            key or [],
+            [name for name in key or () if name not in claims],
             reset_to_zero,
             restore_value,
             pre_hook=pre_hook,
@@ -84,6 +88,7 @@ def autotune(
             whet_mode=mode,
             whet_buckets=buckets,
             whet_isolate=isolate,
+            whet_claims=claims,
         )
 
     return decorator

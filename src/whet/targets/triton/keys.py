@@ -8,6 +8,7 @@ from typing import Any
 
 from whet.core.buckets import Buckets
 from whet.core.miss import Argument
+from whet.targets.fingerprint import Source, same_value
 
 
 def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:
@@ -25,6 +26,16 @@ def workload_key(
         if hasattr(value, "dtype"):
             key[f"{name}.dtype"] = str(value.dtype)
     return key
+
+
+def claimed_key(source: Source, buckets: Buckets) -> dict[str, Any]:
+    """What a kernel captures under names of its key, as part of the key."""
+    return {name: buckets.value(name, value) for name, value in source.claimed.items()}
+
+
+def agrees(key: Mapping[str, Any], claimed: Mapping[str, Any]) -> bool:
+    """Whether a stored key is one of a kernel that captures these values."""
+    return all(name in key and same_value(key[name], value) for name, value in claimed.items())
 
 
 def _plain(value: Any) -> Any:

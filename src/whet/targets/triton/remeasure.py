@@ -11,7 +11,9 @@ from whet.engine.settings import resolve_settings
 from whet.store import store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
+from whet.targets.triton.keys import agrees, claimed_key
 from whet.targets.triton.offline import Kernel, NothingToTuneError, _afresh
+from whet.targets.triton.source import source_of
 from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
 
@@ -70,11 +72,12 @@ def keys_for_inputs(kernel: Kernel, known: Sequence[Workload]) -> list[dict[str,
     inputs = kernel.tuner.whet_inputs
     assert inputs is not None
     parameters = inspect.signature(inputs).parameters
+    claimed = claimed_key(source_of(kernel.tuner), kernel.tuner.whet_buckets)
     needed = {name for name, p in parameters.items() if p.default is p.empty}
     found: list[dict[str, Any]] = []
     for workload in known:
         key = {name: workload.key[name] for name in parameters if name in workload.key}
         same = workload.kernel == kernel.name and workload.device.name == here.name
-        if same and needed <= key.keys() and key not in found:
+        if same and agrees(workload.key, claimed) and needed <= key.keys() and key not in found:
             found.append(key)
     return found

@@ -9,13 +9,17 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from whet.targets.fingerprint import code_text, digest
+from whet.core.config import Value, freeze_value
+from whet.core.errors import SpaceError
+from whet.core.frozen import FrozenMap
+from whet.targets.fingerprint import Parts, Source, code_text, same_value
 
 _UNWRITTEN = {"ctx", "kind", "type_comment"}
 _MISSING = object()
@@ -32,7 +36,20 @@ def fingerprint(jit_fn: Any) -> str:
     Comments, docstrings, decorators, the line, the file and the module do not count. `jit_fn` may
     also be an autotuner or heuristics around a `JITFunction`.
     """
-    return _surveyed(_Survey(), jit_fn)
+    return _surveyed(_Survey(), jit_fn).fingerprint
+
+
+def source_of(tuner: Any) -> Source:
+    """The source of a tuned kernel. What it captures under the names in `whet_claims` belongs to
+    the key, and the fingerprint leaves it out."""
+    return _surveyed(_Survey(tuner.whet_claims), tuner.fn)
+
+
+def claimable(kernel: Any, names: Collection[str]) -> tuple[str, ...]:
+    """Those of the names under which a kernel captures a value that a key can hold."""
+    if not names:
+        return ()
+    return tuple(_surveyed(_Survey(names), kernel).claimed)
 
 
 def strict_fingerprint(jit_fn: Any) -> str:
@@ -41,24 +58,30 @@ def strict_fingerprint(jit_fn: Any) -> str:
     Two kernels of one such fingerprint may stand for each other without being compiled.
     """
     survey = _Survey()
-    text = _surveyed(survey, jit_fn)
+    source = _surveyed(survey, jit_fn)
     if survey.vague:
         raise TypeError(f"it uses {survey.vague[0]}, whose contents cannot be told apart")
-    return text
+    return source.fingerprint
 
 
-def _surveyed(survey: _Survey, jit_fn: Any) -> str:
+def _surveyed(survey: _Survey, jit_fn: Any) -> Source:
     survey.number(jit_fn)
-    return digest(*(text for found in survey.found for text in survey.texts(found)))
+    for found in survey.found:  # grows meanwhile
+        survey.add(found)
+    return replace(survey.parts.source(), claimed=FrozenMap(survey.claimed))
 
 
 class _Survey:
     """Functions and classes in the order they were met; a text refers to them by that number, so
-    that kernels may call each other in circles. `vague` are those known by name only."""
+    that kernels may call each other in circles. `vague` are those known by name only, `claimed`
+    the values that were found under the names in `claims`."""
 
-    def __init__(self) -> None:
+    def __init__(self, claims: Collection[str] = ()) -> None:
         self.found: list[Any] = []
         self.vague: list[str] = []
+        self.parts = Parts()
+        self.claimed: dict[str, Any] = {}
+        self._claims = claims
         self._numbers: dict[int, int] = {}
 
     def describe(self, value: Any) -> str:
@@ -75,9 +98,9 @@ class _Survey:
             return f"{kind.__name__}({self._joined(value)})"
         if isinstance(value, set | frozenset):
             return f"{kind.__name__}({sorted(map(self.describe, value))})"
-        if kind.__name__ == "constexpr":
+        if _is_constexpr(value):
             return f"constexpr({self.describe(value.value)})"
-        if any(base.__name__ == "dtype" for base in kind.__mro__):
+        if _is_dtype(value):
             return f"dtype {value}"
         return self._describe_code(value)
 
@@ -106,29 +129,41 @@ class _Survey:
             self.found.append(value)
         return f"number {number}"
 
-    def texts(self, found: Any) -> Iterator[str]:
+    def add(self, found: Any) -> None:
+        code = self.parts.code
         if isinstance(found, type):
             for name, member in sorted(vars(found).items()):
                 if name in ("__annotations__", "__aggregate_defaults__") or name[:2] != "__":
-                    yield f"{name} = {self.describe(getattr(member, '__func__', member))}"
+                    code(f"{name} = {self.describe(getattr(member, '__func__', member))}")
             return
         *wrappers, layer = _layers(found)
         for wrapper in wrappers:
             if isinstance(heuristics := getattr(wrapper, "values", None), Mapping):
-                yield self.describe(dict(heuristics))
+                code(self.describe(dict(heuristics)))
         function = _innermost(found)
         if function is None:
             raise TypeError(f"{found!r} is not a Triton kernel")
         tree = _tree(layer, function)
-        yield code_text(function.__code__) if tree is None else _written(tree)
-        yield str(getattr(layer, "noinline", False))
+        code(code_text(function.__code__) if tree is None else _written(tree))
+        code(str(getattr(layer, "noinline", False)))
         for name, parameter in inspect.signature(function).parameters.items():
-            yield self._parameter(name, parameter, layer)
+            code(self._parameter(name, parameter, layer))
         names = _names(function.__code__) if tree is None else _references(tree)
         for name in sorted(names):
             value = _resolve(name, function)
             if value is not _MISSING:
-                yield f"{name} = {self.describe(value)}"
+                self._use(name, value, function.__name__)
+
+    def _use(self, name: str, value: Any, owner: str) -> None:
+        """What the key claims is left out, unless another value was claimed under the name."""
+        try:
+            plain = _plain(value)
+        except SpaceError:
+            self.parts.code(f"{name} = {self.describe(value)}")
+            return
+        if name in self._claims and same_value(self.claimed.setdefault(name, plain), plain):
+            return
+        self.parts.value(name, plain, f"{name} = {self.describe(value)}", owner)
 
     def _parameter(self, name: str, parameter: inspect.Parameter, layer: Any) -> str:
         default = parameter.default
@@ -138,6 +173,20 @@ class _Survey:
                 if compiled.name == name and getattr(compiled, listed, False):
                     text += f" {listed}"
         return f"{name} {text}"
+
+
+def _is_constexpr(value: Any) -> bool:
+    return type(value).__name__ == "constexpr"
+
+
+def _is_dtype(value: Any) -> bool:
+    return any(base.__name__ == "dtype" for base in type(value).__mro__)
+
+
+def _plain(value: Any) -> Value:
+    """What stands for it in a key; `SpaceError` for what cannot be in one."""
+    value = value.value if _is_constexpr(value) else value
+    return str(value) if _is_dtype(value) else freeze_value(value)
 
 
 def _layers(kernel: Any) -> Iterator[Any]:

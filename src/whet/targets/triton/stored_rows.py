@@ -13,7 +13,8 @@ from whet.engine.settings import resolve_settings
 from whet.targets.triton import device
 from whet.targets.triton.compiled import MOST_ROWS, Lookup, Row
 from whet.targets.triton.configs import plain_config
-from whet.targets.triton.source import fingerprint
+from whet.targets.triton.keys import agrees, claimed_key
+from whet.targets.triton.source import source_of
 from whet.targets.triton.surroundings import opened, say_once
 
 
@@ -22,7 +23,8 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
     this Triton, timed as they would be now."""
     import triton
 
-    index, source = device.current_index(), fingerprint(tuner.fn)
+    index, source = device.current_index(), source_of(tuner)
+    claimed = claimed_key(source, tuner.whet_buckets)
     here, method = device.describe(index), tuner.whet_method()
     places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
     rows: list[Row] = []
@@ -34,8 +36,10 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
         return rows
     for summary in known:
         workload, best = summary.workload, summary.best
-        mine = workload.fingerprint == source and workload.device.name == here.name
-        if not mine or dict(workload.toolchain) != {"triton": triton.__version__}:
+        mine = workload.fingerprint == source.fingerprint and workload.device.name == here.name
+        if not mine or not agrees(workload.key, claimed):
+            continue
+        if dict(workload.toolchain) != {"triton": triton.__version__}:
             continue
         if best is None or best.config not in places or best.timing is None:
             continue

@@ -17,6 +17,7 @@ from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.engine.untuned.missed import place_of, summarised
 from whet.measure import Bench, LocalBench, Timer
+from whet.targets.fingerprint import Source
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.capture import identified_request, ready_to_fork
@@ -24,11 +25,11 @@ from whet.targets.triton.compile import compile_kernel
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.foreign import FOREIGN, apart
 from whet.targets.triton.isolated.bench import IsolatedBench
-from whet.targets.triton.keys import input_key
+from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.locks import OneAtATime
 from whet.targets.triton.packed.portable import BinaryShelf
 from whet.targets.triton.packed.serving import active_shelves, packed_for
-from whet.targets.triton.source import fingerprint
+from whet.targets.triton.source import source_of
 
 
 class TritonTarget:
@@ -113,22 +114,36 @@ class TritonTarget:
     def workload(self) -> Workload:
         return self._workload
 
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return self._source.claimed
+
+    @cached_property
+    def _source(self) -> Source:
+        return source_of(self.call.tuner)
+
     @cached_property
     def _workload(self) -> Workload:
         import triton
 
+        source = self._source
         workload = Workload(
             kernel=self.name,
-            fingerprint=fingerprint(self.call.tuner.fn),
+            fingerprint=source.fingerprint,
             device=device.describe(self._index),
-            key=self._key,
+            key=FrozenMap({**self._key, **claimed_key(source, self.call.tuner.whet_buckets)}),
             toolchain=FrozenMap({"triton": triton.__version__}),
+            origin=source.origin,
         )
         return apart(workload) if self._foreign else workload
 
+    @property
+    def file(self) -> str:
+        return str(self.call.tuner.base_fn.__code__.co_filename)
+
     def defined_at(self) -> str:
         tuner = self.call.tuner
-        return place_of(tuner.base_fn.__code__.co_filename, lambda value: _leads_to(value, tuner))
+        return str(tuner.whet_place) or place_of(self.file, lambda value: _leads_to(value, tuner))
 
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named

@@ -3,6 +3,7 @@
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -410,7 +411,10 @@ def test_the_compiler_gets_nothing_that_was_tuned_from_another_source(driver, mo
     call(kernel())
     from whet.targets.triton import stored_rows
 
-    monkeypatch.setattr(stored_rows, "fingerprint", lambda fn: "another")
+    real = stored_rows.source_of
+    monkeypatch.setattr(
+        stored_rows, "source_of", lambda tuner: replace(real(tuner), fingerprint="another")
+    )
     with whet.mode("cached"):
         assert pruned(kernel()) == [128]
 
