@@ -14,17 +14,35 @@ from whet.measure import Timer
 from whet.targets.triton.request import DeviceLimits
 
 
+class NoGpuError(UsageError):
+    """Triton has no driver to launch with; `why` says what is missing."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}; run on a machine with one. Without it 'whet precompile' compiles the kernel "
+            "for a GPU elsewhere, and TRITON_INTERPRET=1 runs it on CPU tensors, slowly and untuned"
+        )
+        self.why = why
+
+
 def current_index() -> int:
     from triton.runtime.driver import driver
 
     try:
         index: int = driver.active.get_current_device()
     except Exception as error:
-        raise UsageError(
-            f"Triton finds no GPU driver to tune on ({error}); run on a machine with a GPU that "
-            "torch can use, or set TRITON_INTERPRET=1"
-        ) from None
+        raise NoGpuError(f"Triton finds no GPU here ({_why_none(error)})") from None
     return index
+
+
+def _why_none(error: Exception) -> str:
+    """Triton only counts its drivers, and each of them asks torch."""
+    torch = _torch()
+    if torch is None:
+        return "it asks torch for one, and torch is not installed"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is built without CUDA and ROCm"
+    return str(error) if torch.cuda.is_available() else "torch sees none"
 
 
 @cache

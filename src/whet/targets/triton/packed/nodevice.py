@@ -3,13 +3,15 @@ a shape, a dtype and an alignment but no memory."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 from whet.core.device import Device
+from whet.core.errors import UsageError
 from whet.targets.triton.packed.architectures import Architecture
 
 # Kernels keep what they know of a device under its number, so each architecture has one of its own,
@@ -39,6 +41,11 @@ class NoDriver:
     def get_current_stream(self, device: int) -> int:
         return 0
 
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)  # which `without_memory` makes `meta`
+
     def get_device_properties(self, device: int) -> dict[str, Any]:
         limits = self.whet_device.limits
         return {
@@ -66,6 +73,35 @@ def imagined(architecture: Architecture, device: Device | None = None) -> Iterat
         at_hand.describe.cache_clear()
 
 
+class NoLaunchError(UsageError):
+    """A kernel was launched where there is only something to compile for."""
+
+
+@contextmanager
+def loading(architecture: Architecture) -> Iterator[None]:
+    """For running a file of kernels: as on such a device, but nothing can be launched on it."""
+    from triton.runtime import autotuner as stock
+    from triton.runtime.jit import JITFunction
+
+    from whet.targets.triton.autotuner import Autotuner
+
+    def refuse(kernel: Any, *args: Any, **keywords: Any) -> NoReturn:
+        raise NoLaunchError(f"there is no {architecture.label} here to launch a kernel on")
+
+    kinds: list[Any] = [JITFunction, stock.Autotuner, Autotuner]
+    own = [(kind, kind.run) for kind in kinds]
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 - the file may make tensors as soon as it has imported it
+    with imagined(architecture), without_memory():
+        for kind in kinds:
+            kind.run = refuse
+        try:
+            yield
+        finally:
+            for kind, run in own:
+                kind.run = run
+
+
 def without_memory() -> AbstractContextManager[Any]:
     """What asks torch for a tensor on a GPU gets one on the `meta` device until the block ends."""
     if "torch" not in sys.modules:
@@ -86,6 +122,8 @@ def without_memory() -> AbstractContextManager[Any]:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if function is torch.device:  # moved where it is used
+                return function(*args, **(kwargs or {}))
             if function is torch.Tensor.cuda:
                 return args[0].to(meta)
             named = {name: moved(value) for name, value in (kwargs or {}).items()}
