@@ -30,9 +30,41 @@ def package_of(path: Path) -> Packaged | None:
 
 
 def import_from_package(packaged: Packaged) -> ModuleType:
+    """Anew each time, since what a package finds may be another device by now. Where the package
+    cannot be imported here, its file may still do with those parts that it imports itself."""
     if str(packaged.root) not in sys.path:
         sys.path.insert(0, str(packaged.root))
-    return importlib.import_module(packaged.module)
+    _forget(packaged)
+    try:
+        return importlib.import_module(packaged.module)
+    except Exception as error:
+        _forget(packaged)
+        _bare_parents(packaged)
+        try:
+            module = importlib.import_module(packaged.module)
+        except Exception:
+            _forget(packaged)
+            raise error from None
+        top = packaged.module.partition(".")[0]
+        said = f"{type(error).__name__}: {error}"
+        print(f"whet: note: loaded without the rest of '{top}' ({said})", file=sys.stderr)
+        return module
+
+
+def _forget(packaged: Packaged) -> None:
+    top = packaged.module.partition(".")[0]
+    for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+        del sys.modules[name]
+
+
+def _bare_parents(packaged: Packaged) -> None:
+    """The packages around the file, as if the `__init__.py` of each were empty."""
+    *parents, _ = packaged.module.split(".")
+    for depth in range(1, len(parents) + 1):
+        name = ".".join(parents[:depth])
+        module = ModuleType(name)
+        module.__path__ = [str(packaged.root.joinpath(*parents[:depth]))]
+        sys.modules[name] = module
 
 
 def _imports_from(path: Path, package: str) -> bool:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +31,6 @@ Examples:
 """
 
 WHICH = ("space", "stored", "pick")
-
-UNITS = (
-    "shared memory per block; 32-bit registers, and bytes of them spilled to memory, per thread; "
-    "occ. (occupancy): warps that run at once, of the most a multiprocessor holds"
-)
 
 
 def precompile(
@@ -93,6 +87,7 @@ def precompile(
     version of Triton.
     """
     from whet.cli.output import columns, print_json, print_lines
+    from whet.cli.precompile_text import as_json, closing_lines, made_table
     from whet.targets.triton.packed.portable import FolderShelf
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
@@ -203,101 +198,3 @@ def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: boo
         shelf=shelf,
         on_made=on_made,
     )
-
-
-def as_json(kernel: str, made: Sequence[Made], folder: str | None) -> dict[str, Any]:
-    return {"v": 1, "kernel": kernel, "out": folder, "builds": [_row_json(one) for one in made]}
-
-
-def _row_json(one: Made) -> dict[str, Any]:
-    return {
-        "architecture": one.order.architecture.name,
-        "gpus": list(one.order.architecture.products),
-        "config": dict(one.order.config),
-        "keys": [dict(key) for key in one.order.keys],
-        "why": one.order.why,
-        "status": one.status.value,
-        "error": one.error,
-        "resources": None if one.resources is None else asdict(one.resources),
-        "binary_bytes": one.binary_bytes,
-        "portable_key": one.portable or None,
-        "was_there": one.was_there,
-        "seconds": round(one.seconds, 3),
-    }
-
-
-def made_table(made: Sequence[Made], width: int) -> list[str]:
-    """One line a binary, below what all of them share."""
-    from whet.cli.output import Column, bytes_text, seconds_text, table, told_by_values, wrap
-    from whet.targets.triton.packed.resources import REGISTER_BYTES
-
-    shown = [one for one in made if one.resources is not None]
-    if not shown:
-        return []
-    keys = [_keys_text(one.order.keys) for one in shown]
-    one_key = len(set(keys)) == 1
-    by, configs = told_by_values([one.order.config for one in shown], width - 50)
-    title = ", ".join([*([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
-    layout = [
-        Column("arch"),
-        *([] if one_key else [Column("key", flexible=True)]),
-        Column("config", flexible=True),
-        *(Column(title, align="right") for title in ("shared", "regs", "spilled", "occ.", "built")),
-    ]
-    rows = []
-    for one, key, config in zip(shown, keys, configs, strict=True):
-        used = one.resources
-        assert used is not None
-        share = "–" if used.occupancy is None else f"{used.occupancy:.0%}"
-        registers = "–" if used.registers is None else str(used.registers)
-        spilled = "–" if used.spills is None else bytes_text(REGISTER_BYTES * used.spills)
-        where = one.order.architecture.label, *([] if one_key else [key]), config
-        spent = "there" if one.was_there else seconds_text(one.seconds)
-        rows.append((*where, bytes_text(used.shared_bytes), registers, spilled, share, spent))
-    above = [*wrap(title, width, indent=2), ""] if title else []
-    return [*above, *table(layout, rows, width), "", *wrap(UNITS, width)]
-
-
-def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
-    from whet.targets.triton.inputs import key_text
-
-    more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
-    return f"{key_text(keys[0])}{more}"
-
-
-def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
-    """Why some were chosen or could not be made, how many came of it, and how to use them."""
-    from whet.cli.output import bytes_text, page, wrap
-
-    remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
-    lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
-    built = [one for one in made if one.resources is not None]
-    lines.append(f"{len(built)} of {len(made)} compiled")
-    packed = {one.portable: one.binary_bytes for one in built if one.portable}
-    if folder is None:
-        lines.append("nothing was written; --out FOLDER keeps the binaries")
-    elif packed:
-        size = bytes_text(sum(packed.values()))
-        lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
-    return lines
-
-
-def _remarks(one: Made) -> list[str]:
-    from whet.cli.output import bytes_text, first_line
-    from whet.core.status import Status
-    from whet.targets.triton.call import out_of_resources
-
-    where = f"{one.order.architecture.label} [{one.order.config}]"
-    remarks = [f"{where} is {one.order.why}"] if one.order.why else []
-    if one.resources is not None:
-        return [*remarks, f"{where} {one.error}"] if one.error else remarks
-    refusal: Any = out_of_resources(one.error)
-    if refusal is None:
-        verdict = "refused" if one.status is Status.RESOURCES else "failed"
-        return [*remarks, f"{where} {verdict}: {first_line(one.error)}"]
-    in_bytes = refusal.name == "shared memory"
-    needed, limit = (
-        bytes_text(number) if in_bytes else str(number)
-        for number in (refusal.required, refusal.limit)
-    )
-    return [*remarks, f"{where} refused: needs {needed} of {refusal.name}, there are {limit}"]

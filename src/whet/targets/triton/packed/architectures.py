@@ -145,6 +145,13 @@ class Architecture:
         return GPUTarget("hip", self.name, warp)
 
     @property
+    def capability(self) -> tuple[int, int]:
+        """As torch says it: `(9, 0)` for sm_90, `(9, 4)` for gfx942, `(11, 0)` for gfx1100."""
+        if self.name.startswith("sm_"):
+            return divmod(int(self.name[3:]), 10)
+        return int(self.name[3:-2]), int(self.name[-2], 16)
+
+    @property
     def limits(self) -> DeviceLimits:
         if self.unit is None:
             return DeviceLimits(threads=THREADS)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from whet.core.device import Device
@@ -91,8 +92,8 @@ def loading(architecture: Architecture) -> Iterator[None]:
     kinds: list[Any] = [JITFunction, stock.Autotuner, Autotuner]
     own = [(kind, kind.run) for kind in kinds]
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401 - the file may make tensors as soon as it has imported it
-    with imagined(architecture), without_memory():
+        import torch  # noqa: F401 - the file may ask it for a device as soon as it has imported it
+    with imagined(architecture), without_memory(), _torch_answers(architecture):
         for kind in kinds:
             kind.run = refuse
         try:
@@ -100,6 +101,41 @@ def loading(architecture: Architecture) -> Iterator[None]:
         finally:
             for kind, run in own:
                 kind.run = run
+
+
+@contextmanager
+def _torch_answers(architecture: Architecture) -> Iterator[None]:
+    """What libraries ask torch about the device when they are imported, as far as the architecture
+    tells; a property that it does not tell is an `AttributeError`."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    device = architecture.device
+    maker = "NVIDIA" if device.vendor == "nvidia" else "AMD"
+    known = SimpleNamespace(
+        name=f"{maker} {(*architecture.products, architecture.name)[0].upper()}",
+        major=architecture.capability[0],
+        minor=architecture.capability[1],
+        gcnArchName=architecture.name,
+        warp_size=architecture.target.warp_size,
+        shared_memory_per_block_optin=device.limits.shared_memory_bytes,
+    )
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: known.name,
+        "get_device_capability": lambda device=None: architecture.capability,
+        "get_device_properties": lambda device=None: known,
+    }
+    own = {name: getattr(torch.cuda, name) for name in answers}
+    vars(torch.cuda).update(answers)
+    try:
+        yield
+    finally:
+        vars(torch.cuda).update(own)
 
 
 def without_memory() -> AbstractContextManager[Any]:
