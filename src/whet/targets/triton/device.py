@@ -60,7 +60,8 @@ def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     here = describe(index)
     whole = here.limits.l2_bytes or 0
     cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
-    fresh = here.vendor == "nvidia" and compiles_ptx()
+    # A driver that is only imagined would have its compiler, as real ones do.
+    fresh = here.vendor == "nvidia" and (_imagined() is not None or compiles_ptx())
     return Method.on_gpu(cleared, whole, fresh=fresh, graph=graph)
 
 
@@ -83,9 +84,7 @@ def _default_options(target: Any) -> Any:
 
 @cache
 def describe(index: int) -> Device:
-    from triton.runtime.driver import driver
-
-    imagined: Device | None = getattr(driver.active, "whet_device", None)
+    imagined = _imagined()
     if imagined is not None:
         return imagined
     target = _target()
@@ -124,6 +123,14 @@ def timing_lock_path(index: int, folder: Path) -> Path:
         uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
         identity = f"{identity}-{uuid}-{index if uuid is None else ''}"
     return folder / f"gpu-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}.lock"
+
+
+def _imagined() -> Device | None:
+    """What is compiled for where no device is at hand."""
+    from triton.runtime.driver import driver
+
+    found: Device | None = getattr(driver.active, "whet_device", None)
+    return found
 
 
 def _target() -> Any:

@@ -64,7 +64,7 @@ def make_inputs(kernel: Kernel, key: Key) -> Launch:
         if not wrong:
             return grid, tuple(args), keywords
     raise with_example(
-        kernel, f"the inputs of kernel '{kernel.name}' {wrong}; return it like this:"
+        kernel, f"the inputs of kernel '{kernel.name}' {wrong}; it must look like this:"
     )
 
 
@@ -99,11 +99,11 @@ def _wrong_shape(made: Any) -> str:
     grid, args, *rest = made
     returned = f"returned {described(made)}"
     if not callable(grid) and not _is_grid(grid):
-        return f"{returned}, where a grid of one to three numbers comes first"
+        return f"{returned}, but the first part must be a grid of one to three numbers"
     if not isinstance(args, tuple | list):
-        return f"{returned}, where a tuple with the kernel's arguments comes second"
+        return f"{returned}, but the second part must be a tuple of the kernel's arguments"
     if rest and not isinstance(rest[0], Mapping):
-        return f"{returned}, where a third part has to be a dict of arguments by name"
+        return f"{returned}, but the third part must be a dict of arguments by name"
     return ""
 
 

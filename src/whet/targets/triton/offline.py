@@ -114,7 +114,8 @@ def received(
 
 
 def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
-    """The target that the tuner would make of this call, with the configs it would consider."""
+    """The target that the tuner would make of this call, with the configs it would consider, for
+    looking things up: there may be nothing here to measure with."""
     tuner = kernel.tuner
     passed = {name: value for name, value in call.named.items() if name in tuner.arg_names}
     own = {name: v for name, v in call.keywords.items() if name not in ("grid", "warmup")}
@@ -129,6 +130,7 @@ def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
         workload_key(tuner.keys, passed, tuner.whet_buckets),
         tuner.whet_timer,
         temporary(),
+        glance=True,
     )
 
 
