@@ -212,6 +212,9 @@ def _say(text: str, code: int, error: Exception) -> int:
     if _debugging():
         traceback.print_exception(error)
     print(f"whet: {printable(' '.join(text.split()))}", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        for line in note.splitlines():
+            print(f"  {printable(line)}", file=sys.stderr)
     return code
 
 

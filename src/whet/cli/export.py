@@ -119,7 +119,7 @@ def _refuse_other_source(
 
 def _pruned(kernel: Kernel) -> Callable[[Workload], Sequence[Any]]:
     """The configs that Triton's key names: those that are left for a call."""
-    from whet.targets.triton.offline import check_key, make_inputs
+    from whet.targets.triton.inputs import check_key, make_inputs
 
     tuner = kernel.tuner
 

@@ -106,9 +106,10 @@ def tune_keys(
     """
     from whet.engine import Interrupted
     from whet.store import open_store
-    from whet.targets.triton.offline import check_key, check_ready
+    from whet.targets.triton.inputs import check_key
+    from whet.targets.triton.offline import check_ready
 
-    check_ready(kernel)
+    check_ready(kernel, keys[0])
     for key in keys:
         check_key(kernel, key)
     tuner = kernel.tuner
@@ -135,7 +136,8 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
     from whet.cli.progress import progress
     from whet.engine import HostLostError
     from whet.targets.triton.configs import plain_config
-    from whet.targets.triton.offline import NothingToTuneError, make_inputs, tune_call
+    from whet.targets.triton.inputs import make_inputs
+    from whet.targets.triton.offline import NothingToTuneError, tune_call
 
     grid, args, keywords = guarded(path, lambda: make_inputs(kernel, key))
     with progress(plain_config(kernel.tuner.configs[0]), quiet=quiet) as on_event:
@@ -156,7 +158,7 @@ def as_json(kernel: Kernel, done: Sequence[Tuned]) -> dict[str, Any]:
 def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
     """One line a key, for more keys than a summary each would be read of."""
     from whet.cli.output import Column, ns_text, page, table, times_text, wrap
-    from whet.targets.triton.offline import key_text
+    from whet.targets.triton.inputs import key_text
 
     layout = [
         Column("key", flexible=True),
@@ -195,7 +197,7 @@ def _tried(result: Result) -> str:
 def raise_for_failures(done: Sequence[Tuned]) -> None:
     """For keys without a result: one line that names the first of them, and exit code 1. For keys
     whose result could not be kept or is not the last word: why, likewise."""
-    from whet.targets.triton.offline import key_text
+    from whet.targets.triton.inputs import key_text
 
     failed = [one for one in done if one.result is None]
     if failed:

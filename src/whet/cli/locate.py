@@ -10,10 +10,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from whet.cli.packages import import_from_package, package_of
 from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
 from whet.engine.target import Target
 
@@ -21,14 +23,15 @@ if TYPE_CHECKING:
     from whet.targets.triton.offline import Kernel
 
 
-def locate(text: str) -> Target | Kernel:
+def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     """Runs the file and returns its tunable; whatever is wrong with either is a `UsageError`.
 
-    NAME is a target, a kernel decorated with `whet.autotune`, or a function without arguments that
-    returns a target, and may be left out where the file has only one of them.
+    NAME is a target, a kernel decorated with `whet.autotune` or `triton.autotune`, or a function
+    without arguments that returns a target, and may be left out where the file has only one of
+    them. `as_far_as_it_goes` is content with a file that fails below NAME, and says so on stderr.
     """
     path, name = _split(text)
-    module = load_module(path)
+    module = load_module(path, enough=name if as_far_as_it_goes else None)
     found = _tunables(module)
     if name is None:
         if len(found) != 1:
@@ -38,7 +41,10 @@ def locate(text: str) -> Target | Kernel:
         raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
     else:
         value = getattr(module, name)
-    return _placed(_kernel(value) or _target(path, name, value, found), f"{path.resolve()}:{name}")
+    kernel = _kernel(value) or _stock_kernel(value)
+    if kernel is not None:
+        return _placed(replace(kernel, where=f"{path}:{name}"), f"{path.resolve()}:{name}")
+    return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
 
 
 def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
@@ -53,6 +59,11 @@ def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
 def file_of(text: str) -> Path:
     """The file in `FILE.py:NAME`."""
     return _split(text)[0]
+
+
+def name_in(text: str) -> str | None:
+    """The name in `FILE.py:NAME`."""
+    return _split(text)[1]
 
 
 def _split(text: str) -> tuple[Path, str | None]:
@@ -83,7 +94,7 @@ def _which(path: Path, found: dict[str, Any]) -> str:
     if not found:
         return (
             f"{path} has nothing to tune; make it with whet.function(…), whet.native(…) or, "
-            "of a Triton kernel, with whet.autotune(…)"
+            "of a Triton kernel, with whet.autotune(…) or triton.autotune(…)"
         )
     names = ", ".join(found)
     return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
@@ -102,8 +113,13 @@ def _module_name(path: Path) -> str:
     return f"whet_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
 
 
-def load_module(path: Path) -> ModuleType:
+def load_module(path: Path, enough: str | None = None) -> ModuleType:
+    """Runs the file. Where it fails but has defined `enough`, that is a note on stderr."""
     real = path.resolve()
+    package = package_of(real)
+    if package is not None:
+        imported: ModuleType = guarded(path, lambda: import_from_package(package))
+        return imported
     folder = str(real.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -118,7 +134,10 @@ def load_module(path: Path) -> ModuleType:
     loader = spec.loader
     try:
         guarded(path, lambda: loader.exec_module(module))
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, UsageError) and enough is not None and hasattr(module, enough):
+            print(f"whet: note: {error}; '{enough}' was defined by then", file=sys.stderr)
+            return module
         sys.modules.pop(name, None)
         raise
     return module
@@ -135,7 +154,10 @@ def guarded(path: Path, step: Callable[[], Any]) -> Any:
         where = path if where == path.resolve() else where
         raise UsageError(f"{where}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
     except WhetError as error:
-        raise UsageError(f"{_place(path, error)}: {error}") from error
+        told = UsageError(f"{_place(path, error)}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error
     except BaseException as error:
         text = no_triton(error) or traceback.format_exception_only(error)[-1].strip()
         raise UsageError(f"{_place(path, error)}: {text}") from error
@@ -168,7 +190,8 @@ def _tunables(module: ModuleType) -> dict[str, Any]:
         and not _required(value)
         and _may_return_target(value)
     }
-    return targets or makers
+    stock = {name: value for name, value in public.items() if _stock_kernel(value) is not None}
+    return targets or stock or makers
 
 
 def _is_target(value: Any) -> bool:
@@ -182,6 +205,15 @@ def _kernel(value: Any) -> Kernel | None:
     from whet.targets.triton.offline import kernel_of
 
     return kernel_of(value)
+
+
+def _stock_kernel(value: Any) -> Kernel | None:
+    """A kernel under Triton's own decorator, taken over."""
+    if "triton.runtime.autotuner" not in sys.modules or not _is_plain_kernel(value):
+        return None
+    from whet.targets.triton.takeover import taken_over
+
+    return taken_over(value)
 
 
 def _is_plain_kernel(value: Any) -> bool:
@@ -213,8 +245,8 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
         return value
     if _is_plain_kernel(value):
         raise UsageError(
-            f"{path}:{name} is a Triton kernel that whet does not tune; decorate it with "
-            "whet.autotune(…, inputs=…)"
+            f"{path}:{name} is a Triton kernel without configs to choose from; decorate it with "
+            "whet.autotune(…, inputs=…) or triton.autotune(…)"
         )
     if not callable(value):
         kind = type(value).__name__

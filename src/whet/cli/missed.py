@@ -110,6 +110,7 @@ class _Offline:
 
 def tune_missed(
     tunable: str | None,
+    inputs: str | None,
     flags: Mapping[str, str | None],
     settings: Settings,
     *,
@@ -127,7 +128,7 @@ def tune_missed(
     done: list[Settled] = []
     interrupted = False
     try:
-        for miss, found, path in _located(tunable, misses):
+        for miss, found, path in _located(tunable, inputs, misses):
             if isinstance(found, str):
                 done.append(Settled(miss, None, found))
             else:
@@ -147,15 +148,18 @@ def tune_missed(
 
 
 def _located(
-    tunable: str | None, misses: Sequence[Miss]
+    tunable: str | None, inputs: str | None, misses: Sequence[Miss]
 ) -> list[tuple[Miss, Target | Kernel | str, Path]]:
     """Each miss with what it is a key of, or with why that cannot be had."""
+    from whet.cli.inputs import with_inputs
     from whet.cli.locate import file_of, locate
 
     known: dict[str, Target | Kernel | str] = {}
+    if inputs is not None and tunable is None:
+        raise UsageError("--inputs is of one kernel; name it: whet tune FILE.py:NAME --missed")
     if tunable is not None:
         with redirect_stdout(sys.stderr):
-            found = known[tunable] = locate(tunable)
+            found = known[tunable] = with_inputs(locate(tunable), inputs)
         misses = [miss for miss in misses if miss.workload.kernel == found.name]
     located: list[tuple[Miss, Target | Kernel | str, Path]] = []
     for miss in misses:

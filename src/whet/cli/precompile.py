@@ -6,24 +6,27 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.inputs import InputsOption
 from whet.cli.options import JobsOption, JsonOption, QuietOption, StoreOption, resolved
 from whet.core.errors import UsageError, WhetError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.packed.architectures import Architecture
     from whet.targets.triton.packed.precompile import Made, Order
 
 EXAMPLES = """\b
 Examples:
-  whet precompile kernel.py:mm --arch sm_90 --keys M=512,N=512
-  whet precompile kernel.py:mm --arch sm_80,gfx942 --keys M=64 --keys M=512
+  whet precompile kernel.py:mm --arch h100 --keys M=512,N=512
+  whet precompile kernel.py:mm --arch a100,mi300x --keys M=64 --keys M=512
   whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
   whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
+  whet precompile lib.py:k --arch h100 --keys M=512 --inputs mine.py:inputs
   WHET_BINARIES=packed python serve.py   on the machine with the GPU
 """
 
@@ -35,13 +38,18 @@ def precompile(
         str,
         typer.Argument(
             metavar="FILE.py:KERNEL",
-            help="A Triton kernel with whet.autotune(…, inputs=…).",
+            help="A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs.",
             show_default=False,
         ),
     ],
     arch: Annotated[
         list[str] | None,
-        typer.Option("--arch", metavar="sm_90,gfx942", help="For which GPUs (repeatable)."),
+        typer.Option(
+            "--arch",
+            metavar="h100,gfx942",
+            help="For which GPUs: a name such as h100 or mi300x, or an architecture such as "
+            "sm_90 or gfx942 (repeatable).",
+        ),
     ] = None,
     keys: Annotated[
         list[str] | None,
@@ -52,6 +60,7 @@ def precompile(
             help="What inputs= gets, or a JSON file with a list of such keys (repeatable).",
         ),
     ] = None,
+    inputs: InputsOption = None,
     configs: Annotated[
         str,
         typer.Option(
@@ -78,6 +87,7 @@ def precompile(
     version of Triton.
     """
     from whet.cli.output import columns, print_json, print_lines
+    from whet.cli.precompile_text import as_json, closing_lines, made_table
     from whet.targets.triton.packed.portable import FolderShelf
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
@@ -85,43 +95,76 @@ def precompile(
         raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
     shelf = None if settings.binaries is None else FolderShelf(settings.binaries)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
-        found, ordered = _ordered(kernel, arch or (), keys or (), configs, settings.store)
+        wanted = _architectures(arch or ())
+        name, ordered = _ordered(kernel, wanted, keys or (), inputs, configs, settings.store)
         made = _compiled(ordered, settings, shelf, quiet=quiet)
     folder = None if shelf is None else str(shelf.path)
     if json:
-        print_json(as_json(found.name, made, folder))
+        print_json(as_json(name, made, folder))
     else:
         print_lines([*made_table(made, columns()), "", *closing_lines(made, folder)])
     if not any(one.resources for one in made):
-        raise WhetError(f"no config of '{found.name}' could be compiled")
+        raise WhetError(f"no config of '{name}' could be compiled")
 
 
-def _ordered(
-    text: str, arch: Sequence[str], typed: Sequence[str], which: Any, store: str | None
-) -> tuple[Kernel, list[Order]]:
-    from whet.cli.locate import file_of, guarded, locate
-    from whet.engine.target import Target
-    from whet.store import MemoryStore, open_store, store_path
-    from whet.targets.triton.offline import check_inputs, check_key
-    from whet.targets.triton.packed.architectures import architecture
-    from whet.targets.triton.packed.precompile import orders
+def _architectures(arch: Sequence[str]) -> list[Architecture]:
+    from whet.targets.triton.packed.architectures import architectures
 
     names = [name for given in arch for name in given.split(",") if name.strip()]
     if not names:
-        raise UsageError("--arch is needed: the GPUs to compile for, such as sm_90 or gfx942")
-    architectures = list(dict.fromkeys(architecture(name) for name in names))
+        raise UsageError("--arch is needed: the GPUs to compile for, such as h100, sm_90 or gfx942")
+    found = architectures(names)
+    for one in found:
+        if one.doubt:
+            print(f"whet: note: {one.doubt}", file=sys.stderr)
+    return found
+
+
+def _ordered(
+    text: str,
+    architectures: Sequence[Architecture],
+    typed: Sequence[str],
+    inputs: str | None,
+    which: Any,
+    store: str | None,
+) -> tuple[str, list[Order]]:
+    """The kernel's name, and what is to be compiled of it. The file is run once for every
+    architecture, since its configs may depend on what it finds."""
+    from whet.cli.locate import file_of, guarded
+    from whet.store import MemoryStore, open_store, store_path
+    from whet.targets.triton.offline import check_compiles
+    from whet.targets.triton.packed.precompile import orders
+
+    check_compiles()
     keys = _keys(typed) or [{}]
-    kernel = locate(text)
+    path = store_path(store)
+    known = path is not None and os.path.exists(path)
+    ordered: list[Order] = []
+    with open_store(store, read_only=True) if known else MemoryStore() as opened:
+        for one in architectures:
+            kernel = _located(text, one, keys, inputs)
+            order = partial(orders, kernel, [one], keys, which, opened)
+            ordered += guarded(file_of(inputs or text), order)
+    return kernel.name, ordered
+
+
+def _located(
+    text: str, architecture: Architecture, keys: Sequence[Mapping[str, Any]], inputs: str | None
+) -> Kernel:
+    from whet.cli.inputs import with_inputs
+    from whet.cli.locate import locate
+    from whet.engine.target import Target
+    from whet.targets.triton.inputs import check_inputs, check_key
+    from whet.targets.triton.packed.nodevice import loading
+
+    with loading(architecture):
+        kernel = with_inputs(locate(text, as_far_as_it_goes=True), inputs)
     if isinstance(kernel, Target):
         raise UsageError(f"'{kernel.name}' is not a Triton kernel, and needs no precompiling")
     check_inputs(kernel)
     for key in keys:
         check_key(kernel, key)
-    path = store_path(store)
-    known = path is not None and os.path.exists(path)
-    with open_store(store, read_only=True) if known else MemoryStore() as opened:
-        ordered = guarded(file_of(text), lambda: orders(kernel, architectures, keys, which, opened))
-    return kernel, ordered
+    return kernel
 
 
 def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
@@ -155,98 +198,3 @@ def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: boo
         shelf=shelf,
         on_made=on_made,
     )
-
-
-def as_json(kernel: str, made: Sequence[Made], folder: str | None) -> dict[str, Any]:
-    return {"v": 1, "kernel": kernel, "out": folder, "builds": [_row_json(one) for one in made]}
-
-
-def _row_json(one: Made) -> dict[str, Any]:
-    return {
-        "architecture": one.order.architecture.name,
-        "config": dict(one.order.config),
-        "keys": [dict(key) for key in one.order.keys],
-        "why": one.order.why,
-        "status": one.status.value,
-        "error": one.error,
-        "resources": None if one.resources is None else asdict(one.resources),
-        "binary_bytes": one.binary_bytes,
-        "portable_key": one.portable or None,
-        "was_there": one.was_there,
-        "seconds": round(one.seconds, 3),
-    }
-
-
-def made_table(made: Sequence[Made], width: int) -> list[str]:
-    """One line a binary, below what all of them share."""
-    from whet.cli.output import Column, bytes_text, seconds_text, table, told_by_values, wrap
-
-    shown = [one for one in made if one.resources is not None]
-    if not shown:
-        return []
-    keys = [_keys_text(one.order.keys) for one in shown]
-    one_key = len(set(keys)) == 1
-    by, configs = told_by_values([one.order.config for one in shown], width - 50)
-    title = ", ".join([*([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
-    layout = [
-        Column("arch"),
-        *([] if one_key else [Column("key", flexible=True)]),
-        Column("config", flexible=True),
-        *(Column(title, align="right") for title in ("shared", "regs", "spills", "occ.", "built")),
-    ]
-    rows = []
-    for one, key, config in zip(shown, keys, configs, strict=True):
-        used = one.resources
-        assert used is not None
-        share = "–" if used.occupancy is None else f"{used.occupancy:.0%}"
-        counts = ("–" if n is None else str(n) for n in (used.registers, used.spills))
-        where = one.order.architecture.name, *([] if one_key else [key]), config
-        spent = "there" if one.was_there else seconds_text(one.seconds)
-        rows.append((*where, bytes_text(used.shared_bytes), *counts, share, spent))
-    above = [*wrap(title, width, indent=2), ""] if title else []
-    return [*above, *table(layout, rows, width)]
-
-
-def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
-    from whet.targets.triton.offline import key_text
-
-    more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
-    return f"{key_text(keys[0])}{more}"
-
-
-def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
-    """Why some were chosen or could not be made, how many came of it, and how to use them."""
-    from whet.cli.output import bytes_text, page, wrap
-
-    remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
-    lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
-    built = [one for one in made if one.resources is not None]
-    lines.append(f"{len(built)} of {len(made)} compiled")
-    packed = {one.portable: one.binary_bytes for one in built if one.portable}
-    if folder is None:
-        lines.append("nothing was written; --out FOLDER keeps the binaries")
-    elif packed:
-        size = bytes_text(sum(packed.values()))
-        lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
-    return lines
-
-
-def _remarks(one: Made) -> list[str]:
-    from whet.cli.output import bytes_text, first_line
-    from whet.core.status import Status
-    from whet.targets.triton.call import out_of_resources
-
-    where = f"{one.order.architecture.name} [{one.order.config}]"
-    remarks = [f"{where} is {one.order.why}"] if one.order.why else []
-    if one.resources is not None:
-        return [*remarks, f"{where} {one.error}"] if one.error else remarks
-    refusal: Any = out_of_resources(one.error)
-    if refusal is None:
-        verdict = "refused" if one.status is Status.RESOURCES else "failed"
-        return [*remarks, f"{where} {verdict}: {first_line(one.error)}"]
-    in_bytes = refusal.name == "shared memory"
-    needed, limit = (
-        bytes_text(number) if in_bytes else str(number)
-        for number in (refusal.required, refusal.limit)
-    )
-    return [*remarks, f"{where} refused: needs {needed} of {refusal.name}, there are {limit}"]

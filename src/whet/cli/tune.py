@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whet.cli.inputs import InputsOption, with_inputs
 from whet.cli.options import (
     BudgetOption,
     CudaGraphOption,
@@ -40,6 +41,7 @@ Examples:
   whet tune kernel.py:blur --budget 30s   until half a minute is over
   whet tune kernel.py:blur --json | jq .best.config
   whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
+  whet tune lib.py:k --key M=64 --inputs mine.py:inputs   one of a library's
   whet tune --missed                      what WHET_MODE=record met
 """
 
@@ -51,7 +53,8 @@ def tune(
             metavar="FILE.py:NAME",
             help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
             "called NAME that returns one, or a Triton kernel called NAME with whet.autotune(…, "
-            "inputs=…). NAME may be left out if the file has only one.",
+            "inputs=…), or with triton.autotune(…) and --inputs. NAME may be left out "
+            "if the file has only one.",
             show_default=False,
         ),
     ] = None,
@@ -65,6 +68,7 @@ def tune(
         str | None,
         typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
     ] = None,
+    inputs: InputsOption = None,
     missed: Annotated[
         bool,
         typer.Option(
@@ -118,16 +122,17 @@ def tune(
     if missed:
         if given or transfer:
             raise UsageError("--missed brings keys of its own; leave out --key, --keys, --transfer")
-        tune_missed(tunable, flags, settings, json=json, quiet=quiet)
+        tune_missed(tunable, inputs, flags, settings, json=json, quiet=quiet)
         return
     if tunable is None:
         raise UsageError("missing argument 'FILE.py:NAME' (see whet tune --help), or --missed")
     known = None if transfer is None else from_tables(transfer)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
-        target = locate(tunable)
+        target = with_inputs(locate(tunable), inputs)
     if not isinstance(target, Target):
         target.tuner.whet_transfer = known
-        _tune_kernel(target, given, flags, settings, file_of(tunable), json=json, quiet=quiet)
+        made_in = file_of(inputs or tunable)
+        _tune_kernel(target, given, flags, settings, made_in, json=json, quiet=quiet)
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.inputs import InputsOption, with_inputs
 from whet.cli.options import (
     CudaGraphOption,
     JsonOption,
@@ -48,6 +49,7 @@ class _Asked:
     fail_over: float
     record: bool
     quiet: bool
+    inputs: str | None = None
 
 
 def verify(
@@ -71,6 +73,7 @@ def verify(
         str | None,
         typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
     ] = None,
+    inputs: InputsOption = None,
     fail_over: Annotated[
         str,
         typer.Option(
@@ -107,7 +110,7 @@ def verify(
     limit, given = _share(fail_over), read_keys(key or (), keys)
     settings = resolved(**flags).settings
     with open_known(store, read_only=not record) as opened, flags_in_environment(flags):
-        asked = _Asked(opened, settings, limit, record, quiet)
+        asked = _Asked(opened, settings, limit, record, quiet, inputs)
         with redirect_stdout(sys.stderr):  # the files' own prints are not our result
             found = [one for text in tunables for one in _verified(text, given, asked)]
         place = opened.location
@@ -133,7 +136,7 @@ def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> li
     from whet.cli.locate import locate
     from whet.engine.target import Target
 
-    target = locate(text)
+    target = with_inputs(locate(text), asked.inputs)
     if not isinstance(target, Target):
         found = _of_kernel(target, text, keys, asked)
     elif keys:
@@ -146,10 +149,11 @@ def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> li
 def _of_kernel(
     kernel: Kernel, text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked
 ) -> list[Checked]:
-    from whet.targets.triton.offline import check_key, check_ready
+    from whet.targets.triton.inputs import check_key
+    from whet.targets.triton.offline import check_ready
     from whet.targets.triton.remeasure import keys_for_inputs
 
-    check_ready(kernel)
+    check_ready(kernel, keys[0] if keys else None)
     for key in keys:
         check_key(kernel, key)
     known = [one.workload for one in asked.store.workloads(kernel.name)]
@@ -162,11 +166,11 @@ def _of_kernel(
 def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) -> Checked:
     from whet.cli.locate import file_of, guarded
     from whet.core.errors import WhetError
-    from whet.targets.triton.offline import key_text, make_inputs
+    from whet.targets.triton.inputs import key_text, make_inputs
     from whet.targets.triton.remeasure import with_target
 
     named = f"{text} --key {key_text(key)}" if key else text
-    grid, args, keywords = guarded(file_of(text), lambda: make_inputs(kernel, key))
+    grid, args, keywords = guarded(file_of(asked.inputs or text), lambda: make_inputs(kernel, key))
     try:
         return with_target(kernel, grid, args, keywords, lambda one: _checked(one, named, asked))
     except WhetError as error:

@@ -118,7 +118,7 @@ def test_every_config_is_shown_with_what_it_uses_of_every_gpu(whet: Whet) -> Non
     lines = ran.out.splitlines()
     assert lines[0].startswith("for n=512")
     start = [" ".join(line.split()) for line in lines].index(
-        "arch config shared regs spills occ. built"
+        "arch config shared regs spilled occ. built"
     )
     assert [line.split()[0] for line in lines[start + 1 : start + 4]] == [
         "sm_90",
@@ -214,6 +214,33 @@ def test_of_a_tuned_kernel_the_pick_and_the_measured_are_those_in_the_store(whet
     assert len(stored) == 2
 
 
+ON_A_GPU = """
+from dataclasses import replace
+from whet.testing.fake_triton import ToldTimer
+
+class Timer(ToldTimer):
+    name, l2 = "cuda+fresh", "warm"
+
+    def measure(self, run, samples, warm):
+        return replace(super().measure(run, samples, warm), l2=self.l2)
+
+square.whet_timer = lambda: Timer(lambda config: 1000.0 - config.num_warps)
+"""
+
+
+def test_a_pick_is_found_where_there_is_nothing_to_time_with(whet: Whet) -> None:
+    """It was tuned with a GPU's timer, and no such timer can be made here."""
+    plain = "".join(line for line in KERNEL.splitlines(True) if "whet_timer" not in line)
+    Path("kernel.py").write_text(plain + ON_A_GPU)
+    with fake_driver():
+        assert whet("tune", "kernel.py:square", "--key", "n=512", "--quiet").code == 0
+    Path("kernel.py").write_text(plain)
+
+    [pick] = builds(whet, "--arch=sm_90", "--keys=n=512", "--configs=pick")
+
+    assert (pick["config"]["BLOCK"], pick["why"][:6]) == (256, "exact:")
+
+
 def test_stored_configs_of_a_kernel_that_was_never_measured_are_refused(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch=sm_90", "--keys=n=512", "--configs=stored")
 
@@ -234,7 +261,7 @@ def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     ("arguments", "said"),
     [
         (("kernel.py:square", "--keys=n=1"), "--arch is needed"),
-        (("kernel.py:square", "--arch=h100", "--keys=n=1"), "'h100' is not an architecture"),
+        (("kernel.py:square", "--arch=h10", "--keys=n=1"), "did you mean h100 (sm_90)?"),
         (("kernel.py:square", "--arch=sm_90"), "a key is needed"),
         (("kernel.py:square", "--arch=sm_90", "--keys=m=1"), "know no 'm'"),
         (("kernel.py:unmade", "--arch=sm_90", "--keys=n=1"), "does not say how its arguments"),

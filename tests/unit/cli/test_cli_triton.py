@@ -135,13 +135,10 @@ def test_a_kernel_below_heuristics_is_found() -> None:
     assert locate("kernel.py:chosen").name == "copy"
 
 
-@pytest.mark.parametrize("name", ["copy", "stock"])
-def test_a_kernel_that_whet_does_not_tune_says_how_it_would(whet: Whet, name: str) -> None:
-    write('stock = triton.autotune(CONFIGS, key=["n"])(copy)\n')
+def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None:
+    write("")
 
-    assert "decorate it with whet.autotune(…, inputs=…)" in one_line(
-        whet("tune", f"kernel.py:{name}")
-    )
+    assert "decorate it with whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
 
 
 @pytest.mark.usefixtures("_gpu")
@@ -236,12 +233,10 @@ def test_inputs_that_need_no_key_get_none(whet: Whet) -> None:
 @pytest.mark.parametrize(
     ("decorated", "keys", "message"),
     [
-        (TUNED.replace("inputs=inputs", ""), ["n=1"], "give whet.autotune(…, inputs=…) a function"),
         (TUNED, ["m=1"], "know no 'm'; valid: n, dtype"),
         (TUNED, ["n=1", "n=1,dtpe=x"], "know no 'dtpe'; did you mean 'dtype'?"),
         (TUNED, [], "a key is needed for kernel 'copy'; give --key n=…"),
         (TUNED, ["dtype=float16"], "the key dtype=float16 lacks n for kernel 'copy'"),
-        (TUNED.replace("=inputs", "=lambda n: n"), ["n=1"], "returned a int; return (grid, args)"),
         (TUNED.replace("=inputs", "=lambda n: 1 / 0"), ["n=1"], "ZeroDivisionError"),
         (TUNED.replace("inputs=", "rep=9, inputs="), ["n=1"], "leave out do_bench, warmup and rep"),
         (TUNED, ["n"], "--key 'n' cannot be read"),
@@ -261,9 +256,7 @@ def test_what_is_wrong_with_inputs_or_keys_is_one_line(
 def test_without_a_gpu_the_line_says_what_is_missing(whet: Whet) -> None:
     write()
 
-    assert "Triton finds no GPU driver" in one_line(
-        whet("tune", "kernel.py:tuned", "--key", "n=64")
-    )
+    assert "Triton finds no GPU here" in one_line(whet("tune", "kernel.py:tuned", "--key", "n=64"))
 
 
 def test_a_tunable_that_is_no_triton_kernel_takes_no_key(whet: Whet) -> None:
@@ -311,7 +304,7 @@ def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(wh
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:
     example = demo.example_file("matmul_triton.py")
 
-    assert "Triton finds no GPU driver" in one_line(
+    assert "Triton finds no GPU here" in one_line(
         whet("tune", f"{example}:matmul_fp16", "--key", "M=64,N=64,K=64")
     )
 

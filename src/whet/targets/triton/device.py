@@ -14,17 +14,35 @@ from whet.measure import Timer
 from whet.targets.triton.request import DeviceLimits
 
 
+class NoGpuError(UsageError):
+    """Triton has no driver to launch with; `why` says what is missing."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}; run on a machine with one. Without it 'whet precompile' compiles the kernel "
+            "for a GPU elsewhere, and TRITON_INTERPRET=1 runs it on CPU tensors, slowly and untuned"
+        )
+        self.why = why
+
+
 def current_index() -> int:
     from triton.runtime.driver import driver
 
     try:
         index: int = driver.active.get_current_device()
     except Exception as error:
-        raise UsageError(
-            f"Triton finds no GPU driver to tune on ({error}); run on a machine with a GPU that "
-            "torch can use, or set TRITON_INTERPRET=1"
-        ) from None
+        raise NoGpuError(f"Triton finds no GPU here ({_why_none(error)})") from None
     return index
+
+
+def _why_none(error: Exception) -> str:
+    """Triton only counts its drivers, and each of them asks torch."""
+    torch = _torch()
+    if torch is None:
+        return "it asks torch for one, and torch is not installed"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is built without CUDA and ROCm"
+    return str(error) if torch.cuda.is_available() else "torch sees none"
 
 
 @cache
@@ -42,7 +60,8 @@ def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     here = describe(index)
     whole = here.limits.l2_bytes or 0
     cleared = 0 if l2 == "warm" else whole if l2_bytes is None else l2_bytes
-    fresh = here.vendor == "nvidia" and compiles_ptx()
+    # A driver that is only imagined would have its compiler, as real ones do.
+    fresh = here.vendor == "nvidia" and (_imagined() is not None or compiles_ptx())
     return Method.on_gpu(cleared, whole, fresh=fresh, graph=graph)
 
 
@@ -65,9 +84,7 @@ def _default_options(target: Any) -> Any:
 
 @cache
 def describe(index: int) -> Device:
-    from triton.runtime.driver import driver
-
-    imagined: Device | None = getattr(driver.active, "whet_device", None)
+    imagined = _imagined()
     if imagined is not None:
         return imagined
     target = _target()
@@ -106,6 +123,14 @@ def timing_lock_path(index: int, folder: Path) -> Path:
         uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
         identity = f"{identity}-{uuid}-{index if uuid is None else ''}"
     return folder / f"gpu-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}.lock"
+
+
+def _imagined() -> Device | None:
+    """What is compiled for where no device is at hand."""
+    from triton.runtime.driver import driver
+
+    found: Device | None = getattr(driver.active, "whet_device", None)
+    return found
 
 
 def _target() -> Any:

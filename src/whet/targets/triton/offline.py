@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,27 +9,34 @@ from typing import Any
 
 from triton import knobs
 
-from whet.core.errors import TuningFailedError, UsageError, WhetError, did_you_mean
+from whet.core.errors import TuningFailedError, UsageError, WhetError
 from whet.core.event import Event, RunStarted, TrialFinished
 from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
+from whet.targets.triton.inputs import Key, check_inputs, key_text
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
 
-Key = Mapping[str, Any]
 Events = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`launcher[grid](…)` is a call of the kernel; `tuner` is the `whet.autotune` inside it."""
+    """`launcher[grid](…)` is a call of the kernel; `tuner` is the `whet.autotune` inside it.
+
+    `stock` says that its file has `triton.autotune`. `where` and `inputs_from` are what was typed
+    for the kernel and for its `--inputs`, to be repeated in advice.
+    """
 
     launcher: Any
     tuner: Autotuner
+    stock: bool = False
+    where: str = ""
+    inputs_from: str = ""
 
     @property
     def name(self) -> str:
@@ -51,16 +57,7 @@ def kernel_of(value: Any) -> Kernel | None:
     return Kernel(value, tuner)
 
 
-def check_inputs(kernel: Kernel) -> None:
-    """Raises `UsageError` where nobody can make arguments from a key."""
-    if kernel.tuner.whet_inputs is None:
-        raise UsageError(
-            f"kernel '{kernel.name}' does not say how its arguments are made; give "
-            "whet.autotune(…, inputs=…) a function from a key to (grid, args)"
-        )
-
-
-def check_ready(kernel: Kernel) -> None:
+def check_ready(kernel: Kernel, key: Key | None = None) -> None:
     """Raises `UsageError` where no key of this kernel could be tuned here and now."""
     check_inputs(kernel)
     if not kernel.tuner._own_benchmark:
@@ -68,54 +65,36 @@ def check_ready(kernel: Kernel) -> None:
             f"kernel '{kernel.name}' is timed in its own way, and such results are not kept; "
             "leave out do_bench, warmup and rep"
         )
+    try:
+        device.current_index()
+        here = True
+    except device.NoGpuError as error:
+        here, none = False, error
     if knobs.runtime.interpret:
-        raise UsageError("under TRITON_INTERPRET=1 nothing is compiled or timed; unset it to tune")
-    device.current_index()
+        raise UsageError(
+            "TRITON_INTERPRET is set, so kernels run as Python on the CPU and there is nothing to "
+            "time; " + ("unset it to tune" if here else f"unset it, and {_instead(kernel, key)}")
+        )
+    if not here:
+        raise UsageError(f"{none.why}; tune on a machine with one. Here, {_instead(kernel, key)}")
 
 
-def check_key(kernel: Kernel, key: Key) -> None:
-    """Raises `UsageError` unless `inputs` can be called with this key."""
-    inputs = kernel.tuner.whet_inputs
-    assert inputs is not None
-    parameters = inspect.signature(inputs).parameters.values()
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for name in key:
-        if name not in names and not open_ended:
-            raise UsageError(
-                f"the inputs of kernel '{kernel.name}' know no '{name}'{did_you_mean(name, names)}"
-            )
-    needed = [p.name for p in parameters if p.name in names and p.default is p.empty]
-    missing = [name for name in needed if name not in key]
-    if missing:
-        example = ",".join(f"{name}=…" for name in needed)
-        where = f"the key {key_text(key)} lacks {', '.join(missing)}" if key else "a key is needed"
-        raise UsageError(f"{where} for kernel '{kernel.name}'; give --key {example}")
+def check_compiles() -> None:
+    """Raises `UsageError` where Triton was told not to compile."""
+    if knobs.runtime.interpret:
+        raise UsageError(
+            "TRITON_INTERPRET is set, so kernels run as Python and are not compiled; unset it"
+        )
 
 
-def key_text(key: Key) -> str:
-    """`{"M": 64, "N": 32}` is `M=64,N=32`, as it is typed."""
-    return ",".join(f"{name}={value}" for name, value in key.items())
-
-
-def make_inputs(kernel: Kernel, key: Key) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The grid, the arguments and the keywords of one launch. Runs code of the user's."""
-    inputs = kernel.tuner.whet_inputs
-    assert inputs is not None
-    made = inputs(**key)
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise UsageError(_wrong_inputs(kernel, f"a {type(made).__name__}"))
-    grid, args, keywords = made if len(made) == 3 else (*made, {})
-    if not isinstance(args, tuple | list) or not isinstance(keywords, Mapping):
-        kinds = ", ".join(type(part).__name__ for part in made)
-        raise UsageError(_wrong_inputs(kernel, f"({kinds})"))
-    return grid, tuple(args), dict(keywords)
-
-
-def _wrong_inputs(kernel: Kernel, returned: str) -> str:
+def _instead(kernel: Kernel, key: Key | None) -> str:
+    """What can be done with the kernel where there is no GPU, as a command to copy."""
+    typed = f" --key {key_text(key)}" if key else ""
+    made = f" --inputs {kernel.inputs_from}" if kernel.inputs_from else ""
+    where = kernel.where or f"FILE.py:{kernel.name}"
     return (
-        f"the inputs of kernel '{kernel.name}' returned {returned}; "
-        "return (grid, args) or (grid, args, kwargs)"
+        f"'whet precompile {where} --arch h100{typed}{made}' compiles every config for a GPU "
+        "elsewhere and shows what each would use of it"
     )
 
 
@@ -135,7 +114,8 @@ def received(
 
 
 def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
-    """The target that the tuner would make of this call, with the configs it would consider."""
+    """The target that the tuner would make of this call, with the configs it would consider, for
+    looking things up: there may be nothing here to measure with."""
     tuner = kernel.tuner
     passed = {name: value for name, value in call.named.items() if name in tuner.arg_names}
     own = {name: v for name, v in call.keywords.items() if name not in ("grid", "warmup")}
@@ -150,6 +130,7 @@ def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
         workload_key(tuner.keys, passed, tuner.whet_buckets),
         tuner.whet_timer,
         temporary(),
+        glance=True,
     )
 
 

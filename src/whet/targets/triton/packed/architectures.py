@@ -7,11 +7,13 @@ NVIDIA: the table of technical specifications in the CUDA programming guide, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.device import Device, Limits
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import UsageError
+from whet.targets.triton.packed.products import EXAMPLES, meant_by, product
 from whet.targets.triton.request import DeviceLimits
 
 KIB = 1024
@@ -95,15 +97,42 @@ _UNITS: dict[str, Unit] = {
     "gfx1201": _RDNA,
 }
 
-_NAME = re.compile(r"sm_(\d+)[af]?|gfx[0-9a-f]{3,4}")
+_NVIDIA = re.compile(r"(?:sm|compute)?_?(\d{2,3})[af]?")
+_AMD = re.compile(r"gfx[0-9a-f]{3,4}")
+
+# Triton's own list begins with compute capability 8.0; of AMD's, these have no code generator for
+# products of matrices.
+_OLDEST_NVIDIA = 80
+_UNSUPPORTED_AMD = ("gfx900", "gfx1010", "gfx1030", "gfx1031", "gfx1032")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """`unit` is None for one that the table does not know: then nothing is refused early."""
+    """`unit` is None for one that the table does not know: then nothing is refused early.
+
+    `products` are the GPUs that were asked for by name.
+    """
 
     name: str
     unit: Unit | None
+    products: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`h100 (sm_90)` where a GPU was asked for by its name, else `sm_90`."""
+        return f"{', '.join(self.products)} ({self.name})" if self.products else self.name
+
+    @property
+    def doubt(self) -> str:
+        """Why Triton may fail for it, whatever the kernel; empty where it does not."""
+        if self.name in _UNSUPPORTED_AMD:
+            return f"Triton does not support {self.label}; what multiplies matrices will fail"
+        if self.name.startswith("sm_") and int(self.name[3:]) < _OLDEST_NVIDIA:
+            return (
+                f"Triton supports NVIDIA GPUs from sm_{_OLDEST_NVIDIA} on; for {self.label} it may "
+                "compile without tensor cores, or fail"
+            )
+        return ""
 
     @property
     def target(self) -> Any:
@@ -114,6 +143,13 @@ class Architecture:
             return GPUTarget("cuda", int(self.name[3:]), 32)
         warp = 32 if len(self.name) > len("gfx942") else 64
         return GPUTarget("hip", self.name, warp)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """As torch says it: `(9, 0)` for sm_90, `(9, 4)` for gfx942, `(11, 0)` for gfx1100."""
+        if self.name.startswith("sm_"):
+            return divmod(int(self.name[3:]), 10)
+        return int(self.name[3:-2]), int(self.name[-2], 16)
 
     @property
     def limits(self) -> DeviceLimits:
@@ -139,14 +175,43 @@ class Architecture:
 
 
 def architecture(name: str) -> Architecture:
-    """`sm_90` (also `sm_90a`, `90`) or `gfx942`; anything else is a `UsageError`."""
+    """`sm_90` (also `sm90`, `sm_90a`, `90`, `9.0`), `gfx942`, or a GPU that is one: `H100`.
+
+    Anything else is a `UsageError` that names what may have been meant.
+    """
     text = name.strip().lower()
-    text = f"sm_{text}" if text.isdigit() else text
-    match = _NAME.fullmatch(text)
-    if match is None:
-        raise UsageError(f"'{name}' is not an architecture{did_you_mean(text, _UNITS)}")
-    text = text if match[1] is None else f"sm_{match[1]}"
+    known = product(text)
+    if known is not None:
+        return Architecture(known[1], _UNITS.get(known[1]), (known[0],))
+    text = text.partition(":")[0]  # the driver of an MI300X says gfx942:sramecc+:xnack-
+    nvidia = _NVIDIA.fullmatch(re.sub(r"(?<=\d)\.(?=\d)", "", text))
+    if nvidia is not None:
+        text = f"sm_{nvidia[1]}"
+    elif _AMD.fullmatch(text) is None:
+        raise UsageError(_unknown(name))
     return Architecture(text, _UNITS.get(text))
+
+
+def architectures(names: Iterable[str]) -> list[Architecture]:
+    """Each architecture once, with all the GPUs of it that were named."""
+    found: dict[str, Architecture] = {}
+    for name in names:
+        one = architecture(name)
+        known = found.setdefault(one.name, one)
+        products = dict.fromkeys((*known.products, *one.products))
+        found[one.name] = replace(known, products=tuple(products))
+    return list(found.values())
+
+
+def _unknown(name: str) -> str:
+    meant = meant_by(name)
+    if len(meant) > 1:
+        return f"'{name}' may be any of {', '.join(meant)}; name one of them"
+    hint = f"; did you mean {meant[0]}?" if meant else ";"
+    return (
+        f"'{name}' is not a GPU or an architecture that whet knows{hint} write one such as sm_90 "
+        f"or gfx942, or a GPU's name, such as {EXAMPLES}"
+    )
 
 
 def occupancy(unit: Unit, warps: int, registers: int | None, shared_bytes: int) -> float | None:

@@ -3,13 +3,16 @@ a shape, a dtype and an alignment but no memory."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 from whet.core.device import Device
+from whet.core.errors import UsageError
 from whet.targets.triton.packed.architectures import Architecture
 
 # Kernels keep what they know of a device under its number, so each architecture has one of its own,
@@ -39,6 +42,11 @@ class NoDriver:
     def get_current_stream(self, device: int) -> int:
         return 0
 
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)  # which `without_memory` makes `meta`
+
     def get_device_properties(self, device: int) -> dict[str, Any]:
         limits = self.whet_device.limits
         return {
@@ -66,6 +74,70 @@ def imagined(architecture: Architecture, device: Device | None = None) -> Iterat
         at_hand.describe.cache_clear()
 
 
+class NoLaunchError(UsageError):
+    """A kernel was launched where there is only something to compile for."""
+
+
+@contextmanager
+def loading(architecture: Architecture) -> Iterator[None]:
+    """For running a file of kernels: as on such a device, but nothing can be launched on it."""
+    from triton.runtime import autotuner as stock
+    from triton.runtime.jit import JITFunction
+
+    from whet.targets.triton.autotuner import Autotuner
+
+    def refuse(kernel: Any, *args: Any, **keywords: Any) -> NoReturn:
+        raise NoLaunchError(f"there is no {architecture.label} here to launch a kernel on")
+
+    kinds: list[Any] = [JITFunction, stock.Autotuner, Autotuner]
+    own = [(kind, kind.run) for kind in kinds]
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 - the file may ask it for a device as soon as it has imported it
+    with imagined(architecture), without_memory(), _torch_answers(architecture):
+        for kind in kinds:
+            kind.run = refuse
+        try:
+            yield
+        finally:
+            for kind, run in own:
+                kind.run = run
+
+
+@contextmanager
+def _torch_answers(architecture: Architecture) -> Iterator[None]:
+    """What libraries ask torch about the device when they are imported, as far as the architecture
+    tells; a property that it does not tell is an `AttributeError`."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    device = architecture.device
+    maker = "NVIDIA" if device.vendor == "nvidia" else "AMD"
+    known = SimpleNamespace(
+        name=f"{maker} {(*architecture.products, architecture.name)[0].upper()}",
+        major=architecture.capability[0],
+        minor=architecture.capability[1],
+        gcnArchName=architecture.name,
+        warp_size=architecture.target.warp_size,
+        shared_memory_per_block_optin=device.limits.shared_memory_bytes,
+    )
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: known.name,
+        "get_device_capability": lambda device=None: architecture.capability,
+        "get_device_properties": lambda device=None: known,
+    }
+    own = {name: getattr(torch.cuda, name) for name in answers}
+    vars(torch.cuda).update(answers)
+    try:
+        yield
+    finally:
+        vars(torch.cuda).update(own)
+
+
 def without_memory() -> AbstractContextManager[Any]:
     """What asks torch for a tensor on a GPU gets one on the `meta` device until the block ends."""
     if "torch" not in sys.modules:
@@ -86,6 +158,8 @@ def without_memory() -> AbstractContextManager[Any]:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if function is torch.device:  # moved where it is used
+                return function(*args, **(kwargs or {}))
             if function is torch.Tensor.cuda:
                 return args[0].to(meta)
             named = {name: moved(value) for name, value in (kwargs or {}).items()}

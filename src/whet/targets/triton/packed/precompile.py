@@ -16,7 +16,8 @@ from whet.store import Store
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compiled_kernel, facts
-from whet.targets.triton.offline import Kernel, key_text, make_inputs, offline_target, received
+from whet.targets.triton.inputs import key_text, make_inputs
+from whet.targets.triton.offline import Kernel, offline_target, received
 from whet.targets.triton.packed.architectures import Architecture
 from whet.targets.triton.packed.nodevice import imagined, without_memory
 from whet.targets.triton.packed.portable import FolderShelf, NotPortableError, pack, portable_key

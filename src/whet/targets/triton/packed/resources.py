@@ -10,6 +10,8 @@ from typing import Any
 
 from whet.targets.triton.packed.architectures import Unit, occupancy
 
+REGISTER_BYTES = 4
+
 _REGISTERS, _FRAME = 0x2F, 0x11
 _SIZED = 0x04
 
@@ -61,7 +63,7 @@ def of_cubin(binary: bytes, kernel: str) -> tuple[int | None, int | None]:
     except (LookupError, ValueError, OverflowError, struct.error):
         return None, None
     frame = values.get((_FRAME, kernel))
-    return values.get((_REGISTERS, kernel)), None if frame is None else frame // 4
+    return values.get((_REGISTERS, kernel)), None if frame is None else frame // REGISTER_BYTES
 
 
 def _sections(binary: bytes) -> Iterator[tuple[str, bytes]]:
