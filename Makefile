@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --editable
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test faults lint format bench clean
@@ -40,14 +40,17 @@ clean: ## remove .venv and everything the tools have left
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@echo "setting up $(VENV) (once)"
+	@echo "creating $(VENV), a Python environment for whet alone (some seconds, once)"
 	@$(PYTHON) -m venv $(VENV)
 
 # A stamp stands for what was installed, so that pip runs again only when pyproject.toml changes.
 $(VENV)/.run-time: pyproject.toml | $(BIN)/python
+	@echo "installing whet and the packages it needs into $(VENV): about 70 MB, a minute or so, once"
 	@$(INSTALL) .
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(BIN)/python
+	@echo "installing whet, the packages it needs and the test tools into $(VENV):" \
+	  "about 300 MB, some minutes, once"
 	@$(INSTALL) '.[dev]'
 	@touch $(VENV)/.run-time $@

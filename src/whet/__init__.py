@@ -8,6 +8,7 @@
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
+    whet.TritonAutoTuner   a small class API for callables in this process
 
 Names are imported when first used: importing whet is quick and quiet.
 """
@@ -20,6 +21,21 @@ from typing import TYPE_CHECKING, Any
 from whet._version import __version__
 
 if TYPE_CHECKING:
+    from whet.autotuner.cache import ConfigCache
+    from whet.autotuner.configs import (
+        FP8_GEMM_CONFIGS,
+        GATED_MLP_CONFIGS,
+        RMSNORM_ROPE_CONFIGS,
+        filter_valid_configs,
+        generate_configs,
+        get_default_config,
+    )
+    from whet.autotuner.metrics import (
+        KernelMetrics,
+        compute_elementwise_metrics,
+        compute_gemm_metrics,
+    )
+    from whet.autotuner.tuner import TritonAutoTuner, TuningResult
     from whet.core.budget import Budget
     from whet.core.config import Config
     from whet.core.errors import (
@@ -57,11 +73,16 @@ _HOMES = {
     "Categorical": "whet.core.space",
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
+    "ConfigCache": "whet.autotuner.cache",
     "DeviceLostError": "whet.engine.mishaps.interrupt",
+    "FP8_GEMM_CONFIGS": "whet.autotuner.configs",
+    "GATED_MLP_CONFIGS": "whet.autotuner.configs",
     "Interrupted": "whet.engine.mishaps.interrupt",
+    "KernelMetrics": "whet.autotuner.metrics",
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
+    "RMSNORM_ROPE_CONFIGS": "whet.autotuner.configs",
     "Refinement": "whet.engine.untuned.idle",
     "Result": "whet.core.run",
     "Space": "whet.core.space",
@@ -71,12 +92,19 @@ _HOMES = {
     "HostLostError": "whet.engine.mishaps.interrupt",
     "StoreLostError": "whet.engine.mishaps.interrupt",
     "Trial": "whet.core.trial",
+    "TritonAutoTuner": "whet.autotuner.tuner",
     "TuningFailedError": "whet.core.errors",
+    "TuningResult": "whet.autotuner.tuner",
     "UsageError": "whet.core.errors",
     "WhetError": "whet.core.errors",
     "autotune": "whet.targets.triton.decorator",
     "choose": "whet.engine.untuned.policy",
+    "compute_elementwise_metrics": "whet.autotuner.metrics",
+    "compute_gemm_metrics": "whet.autotuner.metrics",
+    "filter_valid_configs": "whet.autotuner.configs",
     "function": "whet.targets.function",
+    "generate_configs": "whet.autotuner.configs",
+    "get_default_config": "whet.autotuner.configs",
     "install": "whet.targets.triton.install",
     "mode": "whet.engine.untuned.mode",
     "native": "whet.targets.native.target",
@@ -87,14 +115,19 @@ _HOMES = {
 }
 
 __all__ = [
+    "FP8_GEMM_CONFIGS",
+    "GATED_MLP_CONFIGS",
+    "RMSNORM_ROPE_CONFIGS",
     "Budget",
     "BudgetError",
     "Categorical",
     "Choice",
     "Config",
+    "ConfigCache",
     "DeviceLostError",
     "HostLostError",
     "Interrupted",
+    "KernelMetrics",
     "NotTunedError",
     "Ordered",
     "Permutation",
@@ -106,13 +139,20 @@ __all__ = [
     "StoreError",
     "StoreLostError",
     "Trial",
+    "TritonAutoTuner",
     "TuningFailedError",
+    "TuningResult",
     "UsageError",
     "WhetError",
     "__version__",
     "autotune",
     "choose",
+    "compute_elementwise_metrics",
+    "compute_gemm_metrics",
+    "filter_valid_configs",
     "function",
+    "generate_configs",
+    "get_default_config",
     "install",
     "mode",
     "native",

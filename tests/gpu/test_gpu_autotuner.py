@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from whet.autotuner import KernelMetrics, TritonAutoTuner
+from whet.core.errors import UsageError
 
 pytestmark = pytest.mark.gpu
 
@@ -113,11 +114,23 @@ def test_a_dtype_can_be_tuned_and_comes_back_from_the_cache(torch: Any, tmp_path
     assert second.best_config["dtype"] is first.best_config["dtype"]
 
 
-def test_a_device_string_this_machine_does_not_have_is_only_a_key(torch: Any) -> None:
-    x = torch.ones(8, device="cuda")
-    result = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1).tune(
-        x, problem_size=(8,), device="cuda:99"
-    )
-    assert result.device == "cuda:99"
-    no_tensor = TritonAutoTuner(lambda block: None, {"block": [1]}, 0, 1).tune(device="cuda:99")
-    assert no_tensor.device == "cuda:99"
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "cuda:x"])
+def test_a_device_this_machine_does_not_have_is_refused(torch: Any, device: str) -> None:
+    tuner = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1)
+    with pytest.raises(UsageError, match=f"no device '{device}' here; valid: cpu, cuda:0"):
+        tuner.tune(torch.ones(8, device="cuda"), problem_size=(8,), device=device)
+    assert tuner.cache.get_all_keys() == []
+
+
+def test_tensors_elsewhere_than_the_device_says_are_refused(torch: Any) -> None:
+    tuner = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1)
+    with pytest.raises(UsageError, match="device='cpu', but a tensor argument is on cuda:0"):
+        tuner.tune(torch.ones(8, device="cuda"), device="cpu")
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_device_may_be_any_gpu_or_a_gpus_name(torch: Any, by_name: bool) -> None:
+    device = torch.cuda.get_device_name(0) if by_name else "cuda"
+    tuner = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1)
+    result = tuner.tune(torch.ones(8, device="cuda"), problem_size=(8,), device=device)
+    assert result.device == device

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from whet.autotuner.devices import cuda_device
 from whet.measure import Reading, Runnable, Timer, Warm
 
 
@@ -70,20 +71,8 @@ class CudaTimer:
 def choose_timer(
     warmup_runs: int, device: str | None, args: Iterable[Any], kwargs: Mapping[str, Any]
 ) -> Timer:
-    """CUDA events where the kernel can be expected on a GPU, else the host's clock.
-
-    That is where an argument is a CUDA tensor, where `device` says so, or, unless it says `cpu`,
-    where this process already uses CUDA: the tensors may be hidden in a closure. Never imports
-    torch, since without it loaded there is no tensor to time.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return HostTimer(warmup_runs)
-    found = _cuda_device(torch, [*args, *kwargs.values()])
-    if found is None and device is not None and device.startswith("cuda"):
-        found = _named_device(torch, device)
-    elif found is None and device != "cpu" and torch.cuda.is_initialized():
-        found = torch.cuda.current_device()
+    """CUDA events where the callable runs on a GPU, else the host's clock."""
+    found = cuda_device(device, [*args, *kwargs.values()])
     return HostTimer(warmup_runs) if found is None else CudaTimer(warmup_runs, found)
 
 
@@ -93,25 +82,3 @@ def _warm(run: Runnable, runs: int) -> Warm:
         run.repeat(1)
     spent = time.perf_counter_ns() - start
     return Warm(loops=1, estimate_ns=spent / max(1, runs), seconds=spent / 1e9)
-
-
-def _cuda_device(torch: Any, values: Iterable[Any]) -> Any:
-    """The device of the first CUDA tensor, also inside lists, tuples and dictionaries."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.is_cuda:
-                return value.device
-        elif isinstance(value, list | tuple | dict):
-            inner = value.values() if isinstance(value, dict) else value
-            device = _cuda_device(torch, inner)
-            if device is not None:
-                return device
-    return None
-
-
-def _named_device(torch: Any, name: str) -> Any:
-    """A device string is a cache key first: one this machine does not have means the current."""
-    number = name.removeprefix("cuda").removeprefix(":")
-    if number.isdecimal() and int(number) < torch.cuda.device_count():
-        return int(number)
-    return torch.cuda.current_device()

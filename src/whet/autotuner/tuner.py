@@ -119,6 +119,10 @@ class TritonAutoTuner:
         `kernel_type`. A config cached there is taken as the best: it alone is run, to have metrics
         of today, unless it fails or `config_space` no longer offers it; then everything is.
 
+        `device` says where the callable runs: `cpu`, `cuda`, `cuda:1` or a GPU's name as torch
+        gives it. A device that is not here, or on which the tensors are not, is refused: its
+        name would be given to what was measured elsewhere.
+
         Raises `TuningFailedError` where no config works, and `NotTunedError` in a mode that does
         not tune: metrics cannot be had without running.
         """

@@ -34,6 +34,7 @@ from whet.targets.native.compile import (
     shim,
 )
 from whet.targets.native.loader import NativeLoader
+from whet.targets.native.signature import check_names
 from whet.targets.native.source import NativeSource
 
 Arguments = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -71,6 +72,7 @@ class NativeTarget:
     def args(self) -> dict[str, Any]:
         made = self.arguments() if callable(self.arguments) else self.arguments
         args = checked(made)
+        check_names(self.text, self.function, list(args))
         for output in self.outputs:
             if not isinstance(args.get(output), np.ndarray):
                 arrays = [name for name, value in args.items() if isinstance(value, np.ndarray)]
@@ -214,12 +216,12 @@ def native(
 
     `source` is a C file, looked for beside the calling file, or a C text. Every parameter becomes
     a macro (`-DBM=64`) except those named in `flags`, whose values are handed to the compiler as
-    they are. `args` are the function's arguments in order, by name, or a function that makes them:
-    arrays are pointers, a Python int is an `int`, a float a `double`, NumPy scalars what they are.
-    The arrays named in `outputs` are compared with `reference`: values, or a function of the
-    arguments that returns them. `key` names the problem, and claims a `#define` or a `-D` option
-    of the same name and value, which else make another source of it. `mode` holds whatever the
-    context and the settings say.
+    they are. `args` are the function's arguments in order, by the names they have in the C source,
+    or a function that makes them: arrays are pointers, a Python int is an `int`, a float a
+    `double`, NumPy scalars what they are. The arrays named in `outputs` are compared with
+    `reference`: values, or a function of the arguments that returns them. `key` names the problem,
+    and claims a `#define` or a `-D` option of the same name and value, which else make another
+    source of it. `mode` holds whatever the context and the settings say.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
@@ -232,6 +234,8 @@ def native(
             raise UsageError(f"flags names '{flag}', no parameter{did_you_mean(flag, whole.names)}")
     if reference is not None and not outputs:
         raise UsageError("a reference needs outputs=, the names of the arrays it is compared with")
+    if not callable(args):
+        check_names(text, _identifier(function), list(args))
     return NativeTarget(
         name=name or function,
         space=whole,

@@ -1,0 +1,126 @@
+"""`args=` is held to the C function's own parameters, where these can be read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import whet
+from whet.core.errors import UsageError
+from whet.store.memory import MemoryStore
+from whet.targets.native.signature import check_names, declarations
+
+DOT = """
+/* dot(const float *a, int b) in a comment is none, nor is "dot(int c)" */
+static float part(const float *x) { return dot(x, 1); }
+void dot(const float *x, const float *y, float *out, int n)
+{
+    out[0] = 0;
+    for (int i = 0; i < n; i++) out[0] += x[i] * y[i] * SCALE;
+}
+"""
+
+
+def refused(source: str, given: str, function: str = "dot") -> str:
+    with pytest.raises(UsageError) as error:
+        check_names(source, function, given.split())
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("x yy out n", "'yy', and the C source has 'const float *y' there; did you mean 'y'?"),
+        ("x y out m", "argument 4 of dot() 'm', and the C source has 'int n' there; did you mean"),
+        ("x y out", "args= has 3 (x, y, out) for dot(), and the C function takes 4 (x, y, out, n)"),
+        ("x y out n k", "args= has 5 (x, y, out, n, k) for dot()"),
+        ("y x out n", "args= gives y, x, out, n, and dot() in C takes x, y, out, n; put them in"),
+    ],
+)
+def test_a_misnamed_argument_is_refused_with_both_names(given: str, message: str) -> None:
+    assert message in refused(DOT, given)
+
+
+def test_it_is_refused_when_the_target_is_made() -> None:
+    x = np.ones(8, np.float32)
+    with pytest.raises(UsageError, match="'m', and the C source has 'int n'"):
+        whet.native(
+            DOT, {"SCALE": [1]}, function="dot", args={"x": x, "y": x, "out": x.copy(), "m": 8}
+        )
+
+
+def test_arguments_that_a_function_makes_are_refused_before_anything_is_built() -> None:
+    x = np.ones(8, np.float32)
+    target = whet.native(
+        DOT,
+        {"SCALE": [1]},
+        function="dot",
+        args=lambda: {"x": x, "y": x, "result": x.copy(), "n": 8},
+    )
+    with pytest.raises(UsageError, match="'result', and the C source has 'float \\*out'"):
+        whet.tune(target, store=MemoryStore())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ("void", []),
+        ("", []),
+        ("const float *restrict x, unsigned long long n", ["x", "n"]),
+        ("const float * const x, float *const *rows", ["x", "rows"]),
+        ("float *__restrict__ /* in, out */ x, // the data\n int n", ["x", "n"]),
+        ("float x[], double y[static 8], int z[N][M]", ["x", "y", "z"]),
+        ("float (*rows)[N], void (*call)(int, float), int n", ["rows", "call", "n"]),
+        ("struct point *p, struct point q, enum kind k", ["p", "q", "k"]),
+        ("real_t *x, size_t n, uint8_t u", ["x", "n", "u"]),
+        ("__attribute__((unused)) int n, float *x __attribute__((aligned(64)))", ["n", "x"]),
+        ("int n, float a[n][n + 1]", ["n", "a"]),
+        ("float *x,\\\n    int n", ["x", "n"]),
+    ],
+)
+def test_parameters_are_read_however_they_are_declared(parameters: str, names: list[str]) -> None:
+    source = f"void f({parameters}) {{ }}\n"
+    [found] = declarations(source, "f")
+    assert [parameter.name for parameter in found] == names
+    check_names(source, "f", names)
+    assert "takes" in refused(source, " ".join([*names, "more"]), "f")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "#define REAL float\nvoid f(const REAL *x, int n) { }",
+        "#define RESTRICT restrict\nvoid f(float *RESTRICT x, int n) { }",
+        "void f(float *x UNUSED, int n UNUSED) { }",
+        "#define DATA x\nvoid f(float *DATA, int n) { }",
+        "EXPORT(void) f(float *x, int n) { }",
+        "void f(const float *, int);\nvoid f(const float *x, int n) { }",
+        "void f(float *data, int size);\nvoid f(float *x, int n) { }",
+        "#if WIDE\nvoid f(double *a, int n) {\n#else\nvoid f(float *x, int n) {\n#endif\n}",
+        '#ifdef __cplusplus\nextern "C" {\n#endif\nvoid f(float *x, int n) { }',
+        "char brace = '{';\nchar *text = \"/*\";\nvoid f(float *x, int n) { }",
+    ],
+)
+def test_macros_attributes_and_other_declarations_do_not_get_in_the_way(source: str) -> None:
+    check_names(source, "f", ["x", "n"])
+    refused(source, "x n more", "f")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '#include "f.h"',
+        "void g(float *x) { f(x, 1); return f(x); }",
+        "#define PARAMETERS float *x, int n\nvoid f(PARAMETERS) { }",
+        "#define REST int m, int k\nvoid f(float *x, REST q) { }",
+        "void f(PAIR(x, n)) { }",
+        "void f(x, n) float *x; int n; { }",
+        "void NAME(f)(float *x) { }",
+        "void f(const char *format, ...) { }",
+        "void f(std::map<int, int> &x) { }",
+        "void f(const float *, real_t);",
+        "void f(float *x, int n",
+    ],
+)
+def test_what_cannot_be_read_without_a_preprocessor_is_let_through(source: str) -> None:
+    check_names(source, "f", ["any", "thing"])

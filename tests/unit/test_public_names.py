@@ -1,0 +1,79 @@
+"""What `from whet import …` gives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import whet
+import whet.autotuner
+
+CLASS_API = """\
+from whet import (
+    FP8_GEMM_CONFIGS,
+    GATED_MLP_CONFIGS,
+    RMSNORM_ROPE_CONFIGS,
+    ConfigCache,
+    KernelMetrics,
+    TritonAutoTuner,
+    TuningFailedError,
+    TuningResult,
+    compute_elementwise_metrics,
+    compute_gemm_metrics,
+    filter_valid_configs,
+    generate_configs,
+    get_default_config,
+)
+"""
+
+DOCUMENTED = """\
+import torch
+from whet import TritonAutoTuner
+
+def dummy_kernel(x, BLOCK_SIZE=64, num_warps=4):
+    return x * 2
+
+tuner = TritonAutoTuner(
+    kernel_fn=dummy_kernel,
+    config_space={
+        "BLOCK_SIZE": [64, 128],
+        "num_warps": [4, 8],
+    },
+    warmup_runs=2,
+    benchmark_runs=5,
+)
+
+x = torch.randn(1024)
+result = tuner.tune(x, problem_size=(1024,), kernel_type="dummy")
+print(len(result.all_results), sorted(result.best_config))
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", whet.autotuner.__all__)
+def test_the_class_api_is_at_the_top_too(name: str) -> None:
+    assert name in whet.__all__
+    assert getattr(whet, name) is getattr(whet.autotuner, name)
+
+
+def test_the_class_api_is_imported_quietly_and_without_heavy_packages() -> None:
+    heavy = "print([m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules])"
+    assert run(f"import sys\n{CLASS_API}\n{heavy}") == "[]\n"
+
+
+def test_importing_whet_imports_none_of_its_rooms() -> None:
+    rooms = "print([m for m in sys.modules if m.startswith('whet.') and m != 'whet._version'])"
+    assert run(f"import sys, whet\n{rooms}") == "[]\n"
+
+
+def test_the_documented_example_of_the_class_api_runs() -> None:
+    pytest.importorskip("torch")
+    assert run(DOCUMENTED) == "4 ['BLOCK_SIZE', 'num_warps']\n"
