@@ -22,6 +22,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import TimelineKeeper
+from whet.engine.contest import Contest
 from whet.engine.exploration import Exploration
 from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
@@ -128,12 +129,7 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
-        if self.known.contested:
-            picks = ", ".join(f"[{trial.config}]" for trial in self.known.contested)
-            self.recorder.note(
-                f"stores that were merged disagree on the fastest, so their picks are measured "
-                f"again, side by side: {picks}"
-            )
+        self._contest.announce()
         for note in apart_notes(self.store, self.target, self.run.workload):
             self.recorder.note(note)
             log_note(self.run.workload, note)
@@ -253,32 +249,11 @@ class OneRun:
             exploration.run()
             self._exhaustive, self._stopped = exploration.complete, exploration.stopped
             chosen_before = None if self.known.run is None else self.known.run.best
-            return self._unless_contested(Finals(self._bench, chosen_before).run())
+            return self._contest.judged(Finals(self._bench, chosen_before).run())
 
     @property
-    def _undecided(self) -> list[Trial]:
-        """Contested picks that this run has not come to measure."""
-        measured = {trial.config.id for trial in self.recorder.trials}
-        return [trial for trial in self.known.contested if trial.config.id not in measured]
-
-    def _unless_contested(self, winner: Winner | None) -> Winner | None:
-        """Without the time for all contested picks, nobody has won against the one in use."""
-        if not self._undecided:
-            return winner
-        picks = ", ".join(f"[{trial.config}]" for trial in self.known.contested)
-        self.recorder.note(
-            f"{picks} are picks of several stores and there was no time to measure them side by "
-            "side, so nothing is decided; tune again with a larger budget"
-        )
-        return self._shown()
-
-    def _shown(self) -> Winner | None:
-        """The contested pick to go on with, unless it has just failed."""
-        failed = {trial.config.id for trial in self.recorder.trials if trial.status.failed}
-        for trial in self.known.contested:
-            if trial.config.id not in failed:
-                return Winner(Candidate(trial.config, order=0, stored=trial))
-        return None
+    def _contest(self) -> Contest:
+        return Contest(self.known.contested, self.recorder)
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
@@ -318,7 +293,11 @@ class OneRun:
 
     def _best_so_far(self) -> Winner | None:
         best = self.recorder.best
-        return self._shown() if best is None else Winner(self._bench.candidates[best.config.id])
+        return (
+            self._contest.in_use()
+            if best is None
+            else Winner(self._bench.candidates[best.config.id])
+        )
 
     def _ended_early(self, stopped: Stop, best: Winner | None) -> Result | None:
         self._stopped = stopped
@@ -328,7 +307,7 @@ class OneRun:
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:
             outcome = Outcome.FAILED
-        if winner is not None and outcome is Outcome.FINISHED and not self._undecided:
+        if winner is not None and outcome is Outcome.FINISHED and not self._contest.undecided:
             self._settle(winner)
         trials = self.recorder.trials
         tried = len(self.known.settled.keys() | {trial.config.id for trial in trials})
@@ -340,7 +319,7 @@ class OneRun:
             outcome=outcome,
             exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
             # A choice would end the contest.
-            best=None if winner is None or self._undecided else winner.candidate.config,
+            best=None if winner is None or self._contest.undecided else winner.candidate.config,
             equals=() if winner is None else tuple(c.config for c in winner.equals),
             trials=len(trials),
             tried=tried,
