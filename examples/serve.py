@@ -33,7 +33,7 @@ def tunable(batch: int) -> FunctionTarget:
     exact = np.exp(x.astype(np.float64))
     return whet.function(
         softmax,
-        {"rows": [256, 64, 16, 4], "in_place": [False, True]},
+        whet.Space({"rows": [256, 64, 16, 4], "in_place": [False, True]}),
         args=(x,),
         key={"batch": batch, "columns": COLUMNS},
         reference=exact / exact.sum(1, keepdims=True),
@@ -47,5 +47,5 @@ small, middle, large = tunable(16), tunable(64), tunable(256)
 if __name__ == "__main__":
     for target in (small, middle, large):
         choice = whet.choose(target)
-        softmax(*target.args, **choice.config)
+        target.fn(*target.args, **choice.config)
         print(f"batch {target.key['batch']:3}  {choice.config}: {choice.reason}")
