@@ -39,7 +39,11 @@ def comparison_lines(
         folded, layout, rows = fold(*_rows(standings, labels, own_ms, worst=False))
         notes.append("--json and a wider terminal also have the worst workload")
     elif len(labels) > 1:
-        notes.append("worst: over evaluations, on the workload where it is lowest")
+        where = folded.pop("on", "")
+        notes.append(
+            "worst: over evaluations, on the workload where it is lowest"
+            + (f", {where} in every row" if where else "")
+        )
     notes += [f"{title}: {text.strip()} in every row" for title, text in folded.items()]
     return [
         *wrap(", ".join(about), width),

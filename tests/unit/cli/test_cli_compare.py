@@ -136,7 +136,7 @@ def test_a_column_that_is_the_same_in_every_row_goes_into_the_caption() -> None:
     lines = comparison_lines(
         standings({"auto": 0.9, "gp": 0.5}), "t", ["M=64", "M=128"], {"auto": 1.0, "gp": 2.0}, 80
     )
-    assert "on: M=64 in every row" in " ".join(lines)
+    assert "where it is lowest, M=64 in every row" in " ".join(lines)
     assert sum("M=64" in line for line in lines) == 1
 
 
