@@ -129,7 +129,7 @@ def _imagined() -> Device | None:
     """What is compiled for where no device is at hand."""
     from triton.runtime.driver import driver
 
-    found: Device | None = getattr(driver.active, "whet_device", None)
+    found: Device | None = getattr(driver._active, "whet_device", None)
     return found
 
 
