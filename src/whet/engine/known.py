@@ -78,7 +78,8 @@ class Knowledge:
         for run in chose[:1]:
             assert run.best is not None
             best, others = settled[run.best.id], {one.id for one in chose}
-            since = {one.id for one in runs[: runs.index(run)] if one.id not in others}
+            newer = [one for one in runs[: runs.index(run)] if not one.taken]
+            since = {one.id for one in newer if one.id not in others}
             later = _fastest_first(
                 trial for trial in settled.values() if trial.run_id in since and trial != best
             )

@@ -144,9 +144,7 @@ def _logged(target: Target, run: Callable[[], Result]) -> Result:
         reason = result.notes[-1]
     else:
         times = "" if result.speedup is None else f", {result.speedup:.3g} times the first config"
-        coverage = result.run.coverage
-        tried = f"{len(result.trials)} tried" if coverage is None else coverage.count_text
-        reason = f"the fastest of {tried}{times}"
+        reason = f"the fastest of {len(result.trials)} tried{times}"
     log_event(
         "waited" if result.source == "waited" else "tuned",
         workload,

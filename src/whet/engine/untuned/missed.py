@@ -84,9 +84,11 @@ def tune_command(target: Target, workload: Workload, store: Store | None) -> str
 
 def place_of(file: str, leads_there: Callable[[Any], bool]) -> str:
     """`FILE.py:NAME` for the first module-level name in `file` whose value leads to the thing."""
-    for module in list(sys.modules.values()):
-        if file and getattr(module, "__file__", None) == file:
-            for name, value in list(vars(module).items()):
+    for module in list(sys.modules.values()) if file else ():
+        # Not by getattr: asked for any name, a module that loads itself lazily may load.
+        names = getattr(module, "__dict__", {})
+        if names.get("__file__") == file:
+            for name, value in list(names.items()):
                 if leads_there(value):
                     return f"{file}:{name}"
     return ""
