@@ -22,7 +22,16 @@ from whet.targets.native.compile import compiler_version
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-ORDER = ("space", "build_pool", "engine_overhead", "startup", "store", "cached_lookup", "kill9")
+ORDER = (
+    "space",
+    "build_pool",
+    "engine_overhead",
+    "startup",
+    "store",
+    "cached_lookup",
+    "kill9",
+    "merge",
+)
 
 
 def circumstances() -> dict[str, Any]:

@@ -87,7 +87,10 @@ def unpack(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take a bundle's results into the store, as 'whet store merge' does."""
+    """Take a bundle's results into the store.
+
+    Where the bundle and the store picked different configs, the rules of 'whet store merge' hold.
+    """
     from whet.cli.output import count_text, print_json, print_lines
     from whet.cli.store_text import pick_lines, picks_json
     from whet.engine.untuned.models import models_beside
