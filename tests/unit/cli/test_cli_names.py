@@ -173,7 +173,7 @@ def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     def said(*command: str) -> str:
         return str(whet(*command, "--store", "c.db").out)
 
-    assert "tried    7 configs in all" in said("best", "counted.py:a")
+    assert "space    7 of 7 configs tried" in said("best", "counted.py:a")
     assert ", 7 configs\n" in said("trials", "counted.py:a")
     heading = said("cost", "counted.py:a").splitlines()[2]
     tried, known = (int(part.split()[0]) for part in heading.partition(": ")[2].split(", ")[:2])

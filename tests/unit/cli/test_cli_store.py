@@ -193,7 +193,7 @@ def test_best_of_one_says_for_what_it_holds_and_who_chose_it(whet: Whet) -> None
     found = json.loads(whet("best", "matmul", "--store", "s.db", "--json").out)
 
     assert "no tuning that chose it has finished" in unfinished.out
-    assert "(gp, 6 trials)" in finished.out
+    assert "(gp, 6 configs tried)" in finished.out
     assert "Test CPU (x86_64, driver 6.1)" in finished.out
     assert "gcc 12.2.0" in finished.out
     assert finished.widest <= 80
