@@ -104,7 +104,7 @@ def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | Non
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
-        "space": count_text(one.configs, "config") if coverage is None else str(coverage),
+        "space": count_text(one.configs, "config") if coverage is None else coverage.lines,
         "id": one.workload.id,
     }
     return [*wrap(str(one.workload), width, indent=2), "", *fields(parts, width)]

@@ -126,7 +126,8 @@ def _listing(
     from whet.cli.output import columns, count_text, page, wrap
 
     lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}"]
-    lines += [] if coverage is None else wrap(str(coverage), page(), indent=2)
+    for line in () if coverage is None else coverage.lines:
+        lines += wrap(line, page(), indent=2)
     shown = _limited(tried, limit)
     measured = [trial for trial in shown if trial.status.measured]
     failed = [trial for trial in shown if trial.status.failed]
