@@ -124,7 +124,7 @@ def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | Non
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",
         **({"source": list(one.workload.origin.places)} if one.workload.origin.places else {}),
-        "space": count_text(one.configs, "config") if coverage is None else str(coverage),
+        "space": count_text(one.configs, "config") if coverage is None else coverage.lines,
         "id": one.workload.id,
     }
     return [

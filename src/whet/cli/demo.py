@@ -351,7 +351,7 @@ def _closing(
         parts["first"] = [str(result.first.config), first_text(result)]
     parts["trials"] = trials_text(result)
     if result.run.coverage is not None:
-        parts["space"] = str(result.run.coverage)
+        parts["space"] = result.run.coverage.lines
     parts["check"] = f"passed: the best config's product is {product.checked_against}, to rounding"
     lines = [*interruption(result), *_speeds(result, product, numbers, width), ""]
     lines += fields(parts, width)

@@ -76,8 +76,9 @@ class PlainProgress:
                     self._say("the store had the answer")
                 elif event.result.source == "tuned":
                     self._count()
-                if event.result.run.coverage is not None:
-                    self._say(*wrap(str(event.result.run.coverage), PAGE - _MARGIN, indent=2))
+                coverage = event.result.run.coverage
+                for line in () if coverage is None else coverage.lines:
+                    self._say(*wrap(line, PAGE - _MARGIN, indent=2))
 
     def _count_is_due(self) -> bool:
         tally = self._tally

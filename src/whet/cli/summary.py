@@ -49,7 +49,7 @@ def summary(result: Result, location: str, store: str | None = None) -> list[str
         parts["equal"] = equals_text(result)
     parts["trials"] = trials_text(result)
     if result.run.coverage is not None:
-        parts["space"] = str(result.run.coverage)
+        parts["space"] = result.run.coverage.lines
     notes = [note for note in result.notes if not (result.equals and "no significant" in note)]
     if notes:
         parts["notes"] = notes

@@ -129,7 +129,8 @@ def _listing(
     configs = count_text(len({trial.config for trial in tried}), "config")
     lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
     lines += [f"source {workload.origin.places[0]}"] if workload.origin.places else []
-    lines += [] if coverage is None else wrap(str(coverage), page(), indent=2)
+    for line in () if coverage is None else coverage.lines:
+        lines += wrap(line, page(), indent=2)
     shown = _limited(tried, limit)
     measured = [trial for trial in shown if trial.status.measured]
     failed = [trial for trial in shown if trial.status.failed]

@@ -114,10 +114,15 @@ class Coverage:
             return ""
         return f"go on with {self.next_option}" if self.next_option else _AGAIN
 
+    @property
+    def lines(self) -> list[str]:
+        """How far and why, then what goes on, which is there to be copied and stays whole."""
+        why = f": {self.reason}" if self.reason else ""
+        return [f"{self.count_text} tried{why}", *([self.next_text] if self.next_text else [])]
+
     def __str__(self) -> str:
         """`62 of 132 configs tried: the budget of 50 trials is spent; go on with …`."""
-        end = "; ".join(part for part in (self.reason, self.next_text) if part)
-        return f"{self.count_text} tried" + (f": {end}" if end else "")
+        return "; ".join(self.lines)
 
     def to_json(self) -> dict[str, Any]:
         return {

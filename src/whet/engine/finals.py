@@ -14,6 +14,7 @@ from whet.core.status import Status
 from whet.engine.recorder import Candidate
 from whet.engine.workbench import Workbench
 from whet.measure import Duel, DuelOutcome, DuelPolicy, Exit, Request
+from whet.measure.stats import unpaired_ratio
 
 # However long a kernel is: the speed-up over the first config is what people quote.
 PAIRS_WITH_DEFAULT = 7
@@ -134,12 +135,19 @@ class Finals:
         )
         self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         default = self._default
-        # The other half is for the winner and the default, should they have to meet.
-        self._fight(duel, rivals, 0.0 if default is None else self._half_left)
+        self._fight(duel, rivals, self._kept_for(default, rivals[0]))
         outcome = duel.outcome
         if default is not None and default.id in outcome.beaten:
             outcome = duel.outcome_for(default.id)
         return self._verdict(outcome, rivals)
+
+    def _kept_for(self, default: Candidate | None, best: Candidate) -> float:
+        """Seconds that a duel leaves to the one with the default: that it is faster than what
+        people have is what matters most of a winner."""
+        if default is None or default.known_timing is None or best.known_timing is None:
+            return 0.0
+        pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
+        return max(self._half_left, min(self._b.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s))
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
@@ -175,11 +183,27 @@ class Finals:
 
     def _by_the_race(self, winner: Winner, default: Candidate) -> Winner:
         """There was no time for a duel that could show anything."""
-        if self._b.race.slower(default.id, than=winner.candidate.id):
+        if self._seems_slower(default, winner.candidate):
             return _without(default, winner)
         best = winner.candidate.config
         said = f"too little time was left to show that [{best}] is faster than [{default.config}]"
         return _stays(winner, default, f"{said}, which stays")
+
+    def _seems_slower(self, default: Candidate, best: Candidate) -> bool:
+        """By all samples of both, wherever they come from: then a change of the device's pace may
+        be part of the difference, and the best is the best of many."""
+        if self._b.race.slower(default.id, than=best.id):
+            return True
+        if default.timing is None or best.timing is None:
+            return False
+        policy = self._b.plan.race
+        measured = sum(one.timing is not None for one in self._b.candidates.values())
+        ratio = unpaired_ratio(
+            default.timing.samples,
+            best.timing.samples,
+            1 - (1 - policy.confidence) / max(1, measured - 1),
+        )
+        return ratio is not None and ratio.low > 1 + policy.visit_noise
 
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""

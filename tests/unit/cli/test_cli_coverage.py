@@ -27,7 +27,8 @@ import whet
 space = {"a": list(range(12)), "b": list(range(11))}
 t = whet.function(lambda a, b: None, space, name="t", isolate=False)
 """
-STOPPED = "5 of 132 configs tried: the budget of 5 trials is spent; go on with --budget 10trials"
+STOPPED = "5 of 132 configs tried: the budget of 5 trials is spent"
+NEXT = "go on with --budget 10trials"
 RUN = a_run(a_workload(), {"BM": 1}, space_size=132, tried=5, budget=Budget(trials=5))
 ENDED = a_run(
     a_workload(), {"BM": 1}, space_size=132, tried=5, budget=Budget(trials=5), stopped=Stop.TRIALS
@@ -46,6 +47,7 @@ def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
 
     for ran in (tuned, again, *asked):
         assert STOPPED in words(ran.out)
+        assert NEXT in ran.out
         assert ran.widest <= 80
     expected = {
         "tried": 5,
@@ -79,8 +81,8 @@ def test_a_run_that_was_killed_is_not_taken_for_a_finished_one(whet: Whet) -> No
     with open_store("s.db") as store:
         store.save_run(a_run(workload, outcome=Outcome.RUNNING))
         store.append([a_trial(workload, {"BM": n}) for n in range(2)])
-    said = words(whet("trials", "matmul", "--store", "s.db").out)
-    assert "2 of 6 configs tried: it still runs, or was killed; tune again to go on" in said
+    said = whet("trials", "matmul", "--store", "s.db").out
+    assert "2 of 6 configs tried: it still runs, or was killed\ntune again to go on" in said
 
 
 def test_progress_says_it_at_the_end_and_the_live_display_all_along() -> None:
@@ -99,6 +101,7 @@ def test_progress_says_it_at_the_end_and_the_live_display_all_along() -> None:
 
     assert "5 of 132 configs to try (3 known), budget 5 trials" in stream.getvalue()
     assert STOPPED in words(stream.getvalue())
+    assert NEXT in stream.getvalue()
     assert "trials  4 of 132 · 2 ok" in "\n".join(line.plain for line in frame(tally, 80))
 
 

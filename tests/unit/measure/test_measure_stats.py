@@ -20,6 +20,7 @@ from whet.measure.stats import (
     percent_text,
     t_quantile,
     time_text,
+    unpaired_ratio,
 )
 
 
@@ -165,3 +166,18 @@ def test_times_are_read_in_the_unit_that_suits_them(ns: float, text: str) -> Non
 def test_shares_are_read_as_percentages() -> None:
     assert percent_text(0.0123) == "1.2 %"
     assert percent_text(1.351) == "135 %"
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (5, 9), (12, 7)])
+def test_an_unpaired_interval_excludes_equality_where_a_rank_sum_test_does(n: int, m: int) -> None:
+    rng = np.random.default_rng(n)
+    for shift in np.linspace(0.0, 0.2, 60):
+        one, other = np.exp(rng.normal(shift, 0.05, n)), np.exp(rng.normal(0.0, 0.05, m))
+        ratio = unpaired_ratio(one, other, 0.95)
+        assert ratio is not None
+        unequal = not ratio.low <= 1 <= ratio.high
+        assert unequal == (reference.mannwhitneyu(one, other, method="exact").pvalue <= 0.05)
+
+
+def test_too_few_unpaired_readings_say_nothing() -> None:
+    assert unpaired_ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.95) is None
