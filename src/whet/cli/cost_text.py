@@ -16,31 +16,13 @@ from whet.cli.output import (
     told_by_values,
     wrap,
 )
+from whet.cli.phases import WALL_NAMES, WORK_NAMES
 from whet.cli.reading import SHORT_ID, moment_text
 from whet.core.config import Config
 from whet.core.run import Outcome, Run
 from whet.engine.accounts.account import Account, Payback, Tuning
 from whet.engine.accounts.savings import SAMPLES_EACH
 
-_WALL_NAMES = {
-    "measure": "measuring",
-    "load": "loading",
-    "first_call": "first calls",
-    "check": "checking",
-    "search": "searching",
-    "waiting": "waiting for builds",
-    "queue": "waiting for others",
-    "idle": "whet itself",
-}
-_WORK_NAMES = {
-    "build": "building",
-    "load": "loading",
-    "first_call": "first calls",
-    "check": "checking",
-    "warmup": "warming up",
-    "measure": "measuring",
-    "search": "searching",
-}
 _CONFIG_COLUMNS = (
     Column("build", align="right"),
     Column("mostly"),
@@ -142,7 +124,7 @@ def _varying(keys: Sequence[Mapping[str, object]]) -> list[str]:
 def _wall(account: Account, width: int) -> list[str]:
     if not account.wall:
         return [f"wall time: unknown, {account.unknown['wall']}"]
-    rows = [(_WALL_NAMES[phase], seconds) for phase, seconds in account.wall.items()]
+    rows = [(WALL_NAMES[phase], seconds) for phase, seconds in account.wall.items()]
     return ["wall time", *_bars(rows, account.wall_s, width), _sum(account.wall_s)]
 
 
@@ -153,7 +135,7 @@ def _work(account: Account, width: int) -> list[str]:
     if not total:
         return ["worker time: none was written down"]
     rows: list[tuple[str, float]] = []
-    for phase, name in _WORK_NAMES.items():
+    for phase, name in WORK_NAMES.items():
         seconds = work.get(phase, 0.0)
         rows += [(name, seconds), *_parts(phase, seconds, work)]
     return ["worker time, over all processes", *_bars(rows, total, width), _sum(total)]

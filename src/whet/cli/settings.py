@@ -31,13 +31,12 @@ What they mean:
   l2_bytes       how much is read to clear it: 64M; 0 is none
   cuda_graph     time launches as CUDA graphs, for a slow host
   samples        no race: so many samples of every config
-  race           which race: default or halving
   learn          whether a search starts from the kernel's other results
   agree_wait     how long to wait for another process that tunes the same
   binaries       a folder of 'whet precompile', used where it fits
   idle_share     how much of the calls' time idle=True may take
   isolate        run a GPU's configs in a process that may crash or hang
-  wedge          how long nothing may happen before that is said; 0 never
+  stall_timeout  warn after this long without progress; 0 disables
   mode           what a call may do: tune, cached, require, off or record
 
 \b
@@ -79,7 +78,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
     on_device, free = settings.device_memory_bytes, "what is free"
-    samples, wedge_s = settings.samples, settings.wedge_s
+    samples, stall_s = settings.samples, settings.stall_timeout_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "bundle": (settings.bundle, settings.bundle or "none"),
@@ -96,12 +95,11 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
         "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),
         "samples": (samples, "as the race wants" if samples is None else str(samples)),
-        "race": (settings.race, settings.race),
         "learn": (settings.learn, "yes" if settings.learn else "no"),
         "agree_wait": (settings.agree_wait_s, f"{settings.agree_wait_s:g} s"),
         "binaries": (settings.binaries, settings.binaries or "none"),
         "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
-        "wedge": (wedge_s, "none" if wedge_s is None else f"{wedge_s:g} s"),
+        "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
         "mode": (settings.mode, settings.mode),
     }

@@ -21,17 +21,12 @@ from whet.cli.output import (
     times_text,
     wrap,
 )
+from whet.cli.phases import WALL_NAMES
 from whet.core.config import Config
 from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
 
-_PHASE_NAMES = {
-    "first_call": "first calls",
-    "waiting": "waiting for builds",
-    "queue": "waiting for others",
-    "idle": "overhead",
-}
 _EQUALS_SHOWN = 3
 _WORTH_A_BAR_S = 0.05
 _FAILURES_SHOWN = 5
@@ -140,7 +135,7 @@ def ledger(result: Result, width: int) -> list[str]:
         seconds = wall.get(phase, 0.0)
         share = seconds / total if total else 0.0
         if share >= 0.0005:
-            name = _PHASE_NAMES.get(phase, phase)
+            name = WALL_NAMES[phase]
             row = f"  {name:<20}{seconds_text(seconds):>12}  {share:>6.1%}  "
             lines.append((row + bar_text(share, cells)).rstrip())
     return lines

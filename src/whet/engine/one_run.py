@@ -86,7 +86,7 @@ class OneRun:
             whet=__version__,
         )
         self._timeline = TimelineKeeper()
-        self._watch = Watch(settings.wedge_s, self._warn)
+        self._watch = Watch(settings.stall_timeout_s, self._warn)
         subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
         if on_event is not None:
             subscribers.append(on_event)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from whet.engine.settings import Settings
-from whet.measure import DuelPolicy, Halving, Race, RacePolicy
+from whet.measure import DuelPolicy, Race, RacePolicy
 
 
 @dataclass(frozen=True)
 class Plan:
     """The default races: a first look at everything, more for what may win, a duel at the end.
 
-    `halving` is the race by places, in which how many samples it takes is known beforehand.
     A fixed plan gives every config the same number of samples and takes the lowest median.
     """
 
     race: RacePolicy = field(default_factory=RacePolicy)
     duel: DuelPolicy | None = field(default_factory=DuelPolicy)
     fixed_samples: int | None = None
-    halving: bool = False
 
     @classmethod
     def fixed(cls, samples: int) -> Plan:
@@ -30,10 +28,8 @@ class Plan:
         return self.fixed_samples or self.race.first_samples
 
     def new_race(self) -> Race:
-        return Halving(self.race) if self.halving else Race(self.race)
+        return Race(self.race)
 
     def under(self, settings: Settings) -> Plan:
         """This plan, unless the settings ask for another."""
-        if settings.samples is not None:
-            return Plan.fixed(settings.samples)
-        return replace(self, halving=self.halving or settings.race == "halving")
+        return self if settings.samples is None else Plan.fixed(settings.samples)

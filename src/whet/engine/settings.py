@@ -47,9 +47,10 @@ class Settings:
     may end that earlier. `binaries` is a folder of packed kernels, which are used where they fit.
     `mode` says whether a call may tune. `idle_share` is how much of calls' time their refinement
     may take, where that was asked for. `isolate` measures in a process of its own what would else
-    be measured in this one. `wedge_s` is how long nothing may happen, beyond what is under way may
-    take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
-    after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
+    be measured in this one. `stall_timeout_s` is how long nothing may happen, beyond what is under
+    way may take, before a run says where it is stuck; None never minds. `run_limit_s` is for what
+    comes after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s`
+    says.
     """
 
     store: str | None = None
@@ -67,14 +68,13 @@ class Settings:
     l2_bytes: int | None = None
     cuda_graph: bool = False
     samples: int | None = None
-    race: Literal["default", "halving"] = "default"
     learn: bool = True
     agree_wait_s: float = 300.0
     binaries: str | None = None
     mode: Mode = "tune"
     idle_share: float = 0.02
     isolate: bool = False
-    wedge_s: float | None = 300.0
+    stall_timeout_s: float | None = 300.0
 
     @property
     def first_call_s(self) -> float:
@@ -215,17 +215,19 @@ _TABLE: dict[str, _Setting] = {
     "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
     "samples": _Setting("samples", _whole(1, 1_000_000), "a whole number from 1 to 1,000,000"),
-    "race": _Setting("race", _one_of("default", "halving"), "default or halving"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
     "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
-    "wedge": _Setting("wedge_s", _seconds_or_none, "a time, such as 5m, or none"),
+    "stall_timeout": _Setting("stall_timeout_s", _seconds_or_none, "a time, such as 5m, or none"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 
 SETTINGS: tuple[str, ...] = tuple(_TABLE)
+
+# Names of 0.1 that are still taken, with a note. What has no new name does nothing any more.
+_RENAMED = {"wedge": "stall_timeout", "race": None}
 
 
 def resolve_settings(
@@ -239,14 +241,31 @@ def resolve_settings(
     `WHET_CONFIG` names, else `whet/config.toml` in the user's configuration folder if it is there.
     """
     given: dict[str, tuple[Any, Source]] = {}
-    given.update(_from_file(environ, file))
-    given.update(_from_environment(environ))
-    given.update(_from_flags(flags or {}))
+    notes: list[str] = []
+    for found in (_from_file(environ, file), _from_environment(environ), _from_flags(flags or {})):
+        given.update(_renamed(found, notes))
     values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
     sources = {name: given[name][1] if name in given else Source("default") for name in _TABLE}
-    return ResolvedSettings(Settings(**values), FrozenMap(sources), _notes(environ))
+    return ResolvedSettings(Settings(**values), FrozenMap(sources), (*notes, *_notes(environ)))
+
+
+def _renamed(
+    found: Mapping[str, tuple[Any, Source]], notes: list[str]
+) -> dict[str, tuple[Any, Source]]:
+    """What was found under the names of today, which win over old ones in the same place."""
+    current = {name: entry for name, entry in found.items() if name in _TABLE}
+    for old, new in _RENAMED.items():
+        if old not in found:
+            continue
+        entry = found[old]
+        if new is None:
+            notes.append(f"the setting {old} ({entry[1]}) no longer exists and is ignored")
+        else:
+            notes.append(f"the setting {old} ({entry[1]}) is now called {new}; use that name")
+            current.setdefault(new, entry)
+    return current
 
 
 def _parsed(name: str, value: Any, source: Source) -> Any:
@@ -261,7 +280,7 @@ def _parsed(name: str, value: Any, source: Source) -> Any:
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, Source]]:
     for name in flags:
-        if name not in _TABLE:
+        if name not in _TABLE and name not in _RENAMED:
             raise SettingsError(f"'{name}' is not a setting{did_you_mean(name, _TABLE)}")
     return {
         name: (value, Source("flag", "--" + name.replace("_", "-")))
@@ -277,7 +296,7 @@ def _variable(name: str) -> str:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, Source]]:
     return {
         name: (environ[_variable(name)], Source("environment", _variable(name)))
-        for name in _TABLE
+        for name in (*_TABLE, *_RENAMED)
         if environ.get(_variable(name))
     }
 
@@ -285,7 +304,12 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, Source
 def _notes(environ: Mapping[str, str]) -> tuple[str, ...]:
     # Not errors: a newer part of whet, or another program, may well know the variable.
     known = [*map(_variable, _TABLE), *_NOT_SETTINGS]
-    unknown = sorted(name for name in environ if name.startswith("WHET_") and name not in known)
+    old = [*map(_variable, _RENAMED)]
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith("WHET_") and name not in known and name not in old
+    )
     return tuple(
         f"the variable {name} is not a setting and was ignored{did_you_mean(name, known)}"
         for name in unknown
@@ -314,7 +338,7 @@ def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple
         raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
     source = Source("file", str(path))
     for name in table:
-        if name not in _TABLE:
+        if name not in _TABLE and name not in _RENAMED:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
     for name in ("store", "bundle", "binaries"):
         if isinstance(table.get(name), str):

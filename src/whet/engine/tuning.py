@@ -29,11 +29,11 @@ from whet.engine.untuned.mode import current_mode
 from whet.engine.untuned.policy import open_for, own_mode, stored_result
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
+from whet.search.strategy import RACED_WHOLE
 from whet.store import Store, open_store
 from whet.workers import no_forks
 
-# Without a budget, a space up to this size is raced whole; a larger one gets this many trials.
-WHOLE_SPACE = 1024
+# Without a budget, what a space gets that is too large to be raced whole.
 DEFAULT_TRIALS = 200
 
 # With a time budget nobody knows how far it reaches; up to so many configs are taken as they come,
@@ -190,6 +190,6 @@ def _why_empty(space: Space) -> str:
 
 
 def _effective_budget(budget: Budget, space: Space) -> Budget:
-    if budget.bounded or space.is_small(WHOLE_SPACE):
+    if budget.bounded or space.is_small(RACED_WHOLE):
         return budget
     return Budget(trials=DEFAULT_TRIALS)

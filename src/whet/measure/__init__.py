@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from whet.measure.gate import Verdict, compare
     from whet.measure.gpu.room import DeviceRoom
     from whet.measure.gpu.timer import CudaTimer
-    from whet.measure.halving import Halving
     from whet.measure.local import LocalBench
     from whet.measure.policy import DuelPolicy, RacePolicy
     from whet.measure.race import Exit, Race, Request, Standing
@@ -35,7 +34,6 @@ _HOMES = {
     "DuelPolicy": "whet.measure.policy",
     "Exit": "whet.measure.race",
     "FirstLook": "whet.measure.bench",
-    "Halving": "whet.measure.halving",
     "Hopeless": "whet.measure.bench",
     "Loaded": "whet.measure.bench",
     "Loader": "whet.measure.bench",

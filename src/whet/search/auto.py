@@ -23,10 +23,8 @@ from whet.learn.prior import Prior
 from whet.search.gp import Belief, GaussianProcess
 from whet.search.modelled import Floats
 from whet.search.random import Random
-from whet.search.strategy import Strategy
+from whet.search.strategy import RACED_WHOLE, Strategy
 
-# A space of so many configs is raced whole.
-RACED_WHOLE = 1024
 # So many of the first configs are the prior's choice; from a later one on, every second of so many
 # is far from the others.
 TRUSTED = 8

@@ -8,6 +8,9 @@ from typing import Protocol, runtime_checkable
 from whet.core.config import Config
 from whet.core.trial import Trial
 
+# Without a budget, a space of up to so many configs is raced whole; a larger one is searched.
+RACED_WHOLE = 1024
+
 
 @runtime_checkable
 class Strategy(Protocol):

@@ -185,7 +185,7 @@ def _variable_seeds() -> list[bytes]:
     given = {
         "budget": "1h,500trials", "seed": "7", "jobs": "2", "memory": "512M", "l2": "cold",
         "l2_bytes": "64M", "build_limit": "30", "run_limit": "2m", "idle_share": "2%",
-        "samples": "3", "learn": "no", "cuda_graph": "yes", "mode": "require", "race": "halving",
+        "samples": "3", "learn": "no", "cuda_graph": "yes", "mode": "require",
         "isolate": "1", "agree_wait": "5m", "store": "x.db", "search": "auto",
     }  # fmt: skip
     lines = [f"WHET_{name.upper()}={value}" for name, value in given.items()]

@@ -101,7 +101,7 @@ def test_wall_time_is_told_by_phase_with_shares(whet: Whet, store: Store) -> Non
     assert run.id in ran.out
     assert rows(ran.out, "measuring 1.00 s 25.0% █")
     assert rows(ran.out, "waiting for builds 2.00 s 50.0% █")
-    assert rows(ran.out, "whet itself 500 ms 12.5% █")
+    assert rows(ran.out, "overhead 500 ms 12.5% █")
     assert rows(ran.out, "in all 4.00 s")
 
 

@@ -1,18 +1,15 @@
-"""How the samples are spent: the race, halving, a fixed number, and warm-ups that say enough."""
+"""How the samples are spent: the race, a fixed number, and warm-ups that say enough."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.plan import Plan
 from whet.engine.settings import Settings
-from whet.measure import Halving, Race, RacePolicy
+from whet.measure import RacePolicy
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.fakes import NoiseModel
@@ -57,11 +54,9 @@ def test_a_fixed_plan_samples_everything_alike() -> None:
     assert samples(result) == {1: 7, 3: 7, 100: 7}
 
 
-def test_settings_can_ask_for_a_fixed_number_of_samples_or_for_halving() -> None:
+def test_settings_can_ask_for_a_fixed_number_of_samples() -> None:
     assert Plan().under(Settings(samples=10)) == Plan.fixed(10)
     assert Plan().under(Settings()) == Plan()
-    assert isinstance(Plan().under(Settings(race="halving")).new_race(), Halving)
-    assert type(Plan().new_race()) is Race
 
 
 def test_what_a_race_has_seen_too_little_of_is_measured_again_for_a_fixed_plan() -> None:
@@ -70,10 +65,3 @@ def test_what_a_race_has_seen_too_little_of_is_measured_again_for_a_fixed_plan()
     result = tune(target, store=store, settings=Settings(samples=40))
     assert samples(result) == {1: 40, 3: 40, 100: 40}
     assert tune(target, store=store, settings=Settings(samples=40)).source == "stored"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_halving_finds_the_best_as_the_race_does(seed: int) -> None:
-    target = fake([10, 13, 9, 12, 30, 8, 11, 14, 15, 16], NoiseModel(gaussian=0.02))
-    plan = replace(Plan(), halving=True)
-    assert tune(target, store=":memory:", plan=plan, seed=seed).config["t"] == 8

@@ -77,14 +77,13 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_L2_BYTES": "64M",
         "WHET_CUDA_GRAPH": "yes",
         "WHET_SAMPLES": "10",
-        "WHET_RACE": "halving",
         "WHET_LEARN": "no",
         "WHET_AGREE_WAIT": "1m",
         "WHET_BINARIES": "packed",
         "WHET_MODE": "cached",
         "WHET_IDLE_SHARE": "1%",
         "WHET_ISOLATE": "yes",
-        "WHET_WEDGE": "none",
+        "WHET_STALL_TIMEOUT": "none",
         "WHET_DEVICE_MEMORY": "2G",
         "WHET_FIRST_CALL_LIMIT": "90s",
     }
@@ -105,14 +104,13 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         l2_bytes=64 * 2**20,
         cuda_graph=True,
         samples=10,
-        race="halving",
         learn=False,
         agree_wait_s=60.0,
         binaries="packed",
         mode="cached",
         idle_share=0.01,
         isolate=True,
-        wedge_s=None,
+        stall_timeout_s=None,
         device_memory_bytes=2 * 2**30,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
@@ -129,6 +127,21 @@ def test_a_limit_for_runs_is_one_for_first_calls_unless_they_have_their_own(
     assert first_call_s(WHET_RUN_LIMIT=f"{Settings().run_limit_s:g}s") == Settings().run_limit_s
     assert first_call_s(WHET_RUN_LIMIT="3s", WHET_FIRST_CALL_LIMIT="2m") == 120.0
     assert Settings(run_limit_s=0.5).first_call_s == 0.5
+
+
+def test_the_names_of_0_1_are_taken_with_a_note(home: dict[str, str]) -> None:
+    found = resolve_settings(environ={**home, "WHET_WEDGE": "7s", "WHET_RACE": "halving"})
+    assert found.settings == Settings(stall_timeout_s=7.0)
+    assert found.notes == (
+        "the setting wedge (environment WHET_WEDGE) is now called stall_timeout; use that name",
+        "the setting race (environment WHET_RACE) no longer exists and is ignored",
+    )
+
+
+def test_of_an_old_and_a_new_name_in_one_place_the_new_one_counts(home: dict[str, str]) -> None:
+    environ = {**home, "WHET_WEDGE": "7s", "WHET_STALL_TIMEOUT": "9s"}
+    assert resolve_settings(environ=environ).settings.stall_timeout_s == 9.0
+    assert resolve_settings({"wedge": 3.0}, environ).settings.stall_timeout_s == 3.0
 
 
 def test_typed_flags_are_taken_as_they_are(home: dict[str, str]) -> None:

@@ -98,7 +98,7 @@ class TestPatience:
 
 
 def impatient() -> Settings:
-    return replace(Settings(), wedge_s=0.05, run_limit_s=0.01, build_limit_s=0.01, jobs=1)
+    return replace(Settings(), stall_timeout_s=0.05, run_limit_s=0.01, build_limit_s=0.01, jobs=1)
 
 
 class TestRuns:
