@@ -30,7 +30,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.untuned.inheritance import inheritance_candidates, inherited, refresh_models
+from whet.engine.fallback.inheritance import inheritance_candidates, inherited, refresh_models
 from whet.replay import Table, TableWorkload, read_table
 from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget

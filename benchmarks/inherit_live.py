@@ -32,7 +32,7 @@ def inherit(name: str, known: int, seed: int, notes: Notes) -> None:
     import whet
     from sides import _device, _judged, _launchable, _stored
     from triton_kernels import wake_device
-    from whet.engine.untuned.inheritance import refresh_models
+    from whet.engine.fallback.inheritance import refresh_models
 
     wake_device()
     asked = problem(name)

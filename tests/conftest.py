@@ -50,11 +50,11 @@ def _own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_worker_outlives_its_tests() -> Iterator[None]:
-    """What one file leaves open, guardian included, would be there for all that come after."""
+    """What one file leaves open, reaper included, would be there for all that come after."""
     yield
-    keeper = sys.modules.get("whet.workers.keeper")
+    supervisor = sys.modules.get("whet.workers.supervisor")
     deadline = time.monotonic() + 20.0
-    while keeper is not None and keeper._current is not None:
+    while supervisor is not None and supervisor._current is not None:
         assert time.monotonic() < deadline, "a pool or session was never closed"
         time.sleep(0.01)
 

@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
-    from whet.engine.mishaps.interrupt import (
+    from whet.engine.fallback.background import Refinement, refine
+    from whet.engine.fallback.mode import mode
+    from whet.engine.fallback.policy import choose
+    from whet.engine.recovery.interrupt import (
         DeviceLostError,
         HostLostError,
         Interrupted,
         StoreLostError,
     )
     from whet.engine.tuning import tune
-    from whet.engine.untuned.idle import Refinement, refine
-    from whet.engine.untuned.mode import mode
-    from whet.engine.untuned.policy import choose
     from whet.store import open_store
     from whet.targets.function import function
     from whet.targets.native.target import native
@@ -74,23 +74,23 @@ _HOMES = {
     "Choice": "whet.core.run",
     "Config": "whet.core.config",
     "ConfigCache": "whet.autotuner.cache",
-    "DeviceLostError": "whet.engine.mishaps.interrupt",
+    "DeviceLostError": "whet.engine.recovery.interrupt",
     "FP8_GEMM_CONFIGS": "whet.autotuner.configs",
     "GATED_MLP_CONFIGS": "whet.autotuner.configs",
-    "Interrupted": "whet.engine.mishaps.interrupt",
+    "Interrupted": "whet.engine.recovery.interrupt",
     "KernelMetrics": "whet.autotuner.metrics",
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
     "RMSNORM_ROPE_CONFIGS": "whet.autotuner.configs",
-    "Refinement": "whet.engine.untuned.idle",
+    "Refinement": "whet.engine.fallback.background",
     "Result": "whet.core.run",
     "Space": "whet.core.space",
     "SpaceError": "whet.core.errors",
     "Status": "whet.core.status",
     "StoreError": "whet.core.errors",
-    "HostLostError": "whet.engine.mishaps.interrupt",
-    "StoreLostError": "whet.engine.mishaps.interrupt",
+    "HostLostError": "whet.engine.recovery.interrupt",
+    "StoreLostError": "whet.engine.recovery.interrupt",
     "Trial": "whet.core.trial",
     "TritonAutoTuner": "whet.autotuner.tuner",
     "TuningFailedError": "whet.core.errors",
@@ -98,7 +98,7 @@ _HOMES = {
     "UsageError": "whet.core.errors",
     "WhetError": "whet.core.errors",
     "autotune": "whet.targets.triton.decorator",
-    "choose": "whet.engine.untuned.policy",
+    "choose": "whet.engine.fallback.policy",
     "compute_elementwise_metrics": "whet.autotuner.metrics",
     "compute_gemm_metrics": "whet.autotuner.metrics",
     "filter_valid_configs": "whet.autotuner.configs",
@@ -106,10 +106,10 @@ _HOMES = {
     "generate_configs": "whet.autotuner.configs",
     "get_default_config": "whet.autotuner.configs",
     "install": "whet.targets.triton.install",
-    "mode": "whet.engine.untuned.mode",
+    "mode": "whet.engine.fallback.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
-    "refine": "whet.engine.untuned.idle",
+    "refine": "whet.engine.fallback.background",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
 }

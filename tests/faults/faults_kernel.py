@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import whet
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config
 from whet.core.status import Status
 from whet.engine import Settings

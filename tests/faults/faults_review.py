@@ -14,8 +14,8 @@ import signal
 import sys
 
 import whet
+from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.review.verify import verify
-from whet.engine.untuned.allowance import Allowance
 
 
 def number(config: whet.Config) -> int:
@@ -34,7 +34,7 @@ def main(how: str, store: str, version: str) -> None:
     used, verdict = -1, ""
     with whet.open_store(store) as opened:
         if how == "refine":
-            refinement = whet.refine(target, store=opened, allowance=Allowance(0.9))
+            refinement = whet.refine(target, store=opened, allowance=TimeBudget(0.9))
             while not refinement.done:
                 kernel(number(refinement.choice.config))
                 refinement.after_call()

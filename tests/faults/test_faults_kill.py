@@ -24,7 +24,7 @@ from faults_processes import alive, children, eventually, left_of
 from faults_tuner import CHEAP_POISONS, target
 
 import whet
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
 from whet.engine.target import BenchLimits

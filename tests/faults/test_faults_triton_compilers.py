@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.build import Builder, Job
+from whet.builds import Builder, Job
 from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.targets.triton import device

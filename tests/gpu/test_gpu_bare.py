@@ -87,7 +87,7 @@ def test_a_plain_call_is_measured_without_torch_and_as_with_it(
 ) -> None:
     bare = tuned_axpy(128, 512, 1024)
     called(bare)
-    monkeypatch.setattr(benches, "is_plain", lambda call, configs, cargo: False)
+    monkeypatch.setattr(benches, "is_plain", lambda call, configs, ipc_call: False)
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "other.db"))
     full = tuned_axpy(128, 512, 1024)
     called(full)

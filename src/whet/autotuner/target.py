@@ -8,7 +8,7 @@ from typing import Any
 
 from whet.autotuner.configs import check_config_space
 from whet.autotuner.errors import ArgumentError
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.space import Space

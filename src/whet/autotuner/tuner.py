@@ -24,7 +24,7 @@ from whet.core.run import Result
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.engine import Plan, Settings, tune
-from whet.engine.untuned.mode import current_mode
+from whet.engine.fallback.mode import current_mode
 
 __all__ = [
     "TritonAutoTuner",

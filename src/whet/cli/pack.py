@@ -93,7 +93,7 @@ def unpack(
     """
     from whet.cli.output import count_text, print_json, print_lines
     from whet.cli.store_text import pick_lines, picks_json
-    from whet.engine.untuned.models import models_beside
+    from whet.engine.fallback.models import models_beside
     from whet.store import open_store
     from whet.store.bundles.bundle import open_bundle
     from whet.store.bundles.unpacking import unpack_bundle
@@ -157,8 +157,8 @@ def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
 
 def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
-    from whet.engine.untuned.inheritance import refresh_models
-    from whet.engine.untuned.models import ModelError, models_beside, read_model
+    from whet.engine.fallback.inheritance import refresh_models
+    from whet.engine.fallback.models import ModelError, models_beside, read_model
 
     models = dict(models_beside(store))
     refresh_models(store, kernels, models)

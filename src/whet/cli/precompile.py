@@ -88,12 +88,12 @@ def precompile(
     """
     from whet.cli.output import columns, print_json, print_lines
     from whet.cli.precompile_text import as_json, closing_lines, made_table
-    from whet.targets.triton.packed.portable import FolderShelf
+    from whet.targets.triton.packed.portable import FolderCache
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
     if configs not in WHICH:
         raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
-    shelf = None if settings.binaries is None else FolderShelf(settings.binaries)
+    shelf = None if settings.binaries is None else FolderCache(settings.binaries)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         wanted = _architectures(arch or ())
         name, ordered = _ordered(kernel, wanted, keys or (), inputs, configs, settings.store)
@@ -155,7 +155,7 @@ def _located(
     from whet.cli.locate import locate
     from whet.engine.target import Target
     from whet.targets.triton.inputs import check_inputs, check_key
-    from whet.targets.triton.packed.nodevice import loading
+    from whet.targets.triton.packed.offline_driver import loading
 
     with loading(architecture):
         kernel = with_inputs(locate(text, as_far_as_it_goes=True), inputs)

@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 def teach(results: Sequence[Result], settings: Settings) -> None:
     """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""
-    from whet.engine.untuned.inheritance import refresh_models
+    from whet.engine.fallback.inheritance import refresh_models
     from whet.store import open_store, store_path
 
     kernels = {result.run.workload.kernel for result in results if result.source == "tuned"}

@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.engine.mishaps.interrupt import HostLostError, Interrupted, StoreLostError
     from whet.engine.plan import Plan
+    from whet.engine.recovery.interrupt import HostLostError, Interrupted, StoreLostError
     from whet.engine.settings import ResolvedSettings, Settings, resolve_settings
     from whet.engine.target import BenchLimits, Target
     from whet.engine.tuning import tune
 
 _HOMES = {
     "BenchLimits": "target",
-    "HostLostError": "mishaps.interrupt",
-    "Interrupted": "mishaps.interrupt",
+    "HostLostError": "recovery.interrupt",
+    "Interrupted": "recovery.interrupt",
     "Plan": "plan",
     "ResolvedSettings": "settings",
     "Settings": "settings",
-    "StoreLostError": "mishaps.interrupt",
+    "StoreLostError": "recovery.interrupt",
     "Target": "target",
     "resolve_settings": "settings",
     "tune": "tuning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Container, Hashable, Sequence
 
-from whet.build import BuildResult, cut_for
+from whet.builds import BuildResult, cut_for
 from whet.core.config import Config
 from whet.core.coverage import Stop
 from whet.core.errors import ConfigFailure, HostFailure

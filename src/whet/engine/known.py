@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from whet.build import outgrown
+from whet.builds import outgrown
 from whet.core.budget import Budget
 from whet.core.limit import LimitKind
 from whet.core.run import Run

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 
 from whet._version import __version__
-from whet.build import Builder
+from whet.builds import Builder
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
@@ -28,19 +28,19 @@ from whet.engine.finals import Finals, Winner
 from whet.engine.host import memory_info
 from whet.engine.known import Knowledge, relatives
 from whet.engine.log import log_note, warn
-from whet.engine.mishaps import aftermath
-from whet.engine.mishaps.interrupt import (
+from whet.engine.moment import start_after
+from whet.engine.plan import Plan
+from whet.engine.recorder import Candidate, Recorder
+from whet.engine.recovery import crash_report
+from whet.engine.recovery.interrupt import (
     DeviceLostError,
     HostLostError,
     Interrupted,
     Shield,
     StoreLostError,
 )
-from whet.engine.mishaps.marking import Marking, Spoilt
-from whet.engine.mishaps.wedge import Watch
-from whet.engine.moment import start_after
-from whet.engine.plan import Plan
-from whet.engine.recorder import Candidate, Recorder
+from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
+from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.sources import apart_notes, keep_place, located
 from whet.engine.target import BenchLimits, Target
@@ -86,7 +86,7 @@ class OneRun:
             whet=__version__,
         )
         self._timeline = TimelineKeeper()
-        self._watch = Watch(settings.stall_timeout_s, self._warn)
+        self._watch = Watchdog(settings.stall_timeout_s, self._warn)
         subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
         if on_event is not None:
             subscribers.append(on_event)
@@ -94,7 +94,7 @@ class OneRun:
         self.known = self.recall()
         self._exhaustive = False
         self._stopped: Stop | None = None
-        self._aftermath = aftermath.Aftermath()
+        self._crash_report = crash_report.CrashReport()
 
     @property
     def answered(self) -> bool:
@@ -116,7 +116,7 @@ class OneRun:
 
     def tuned(self) -> Result:
         with self.shield.held():
-            self._aftermath = aftermath.examine(self.store, self.run.workload.id)
+            self._crash_report = crash_report.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -205,7 +205,7 @@ class OneRun:
             stack.enter_context(self._watch.kept())
             limits = BenchLimits(
                 self._memory,
-                self.settings.isolate or bool(self._aftermath.open),
+                self.settings.isolate or bool(self._crash_report.open),
                 self.settings.device_memory_bytes,
                 self._first_call_s,
             )
@@ -213,7 +213,7 @@ class OneRun:
             bench = stack.enter_context(closing(self.target.bench(limits)))
             if self.target.method != method:  # there was no memory for the other way
                 self.known = self.recall()
-            marking = Marking(
+            marking = LaunchJournal(
                 self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
             )
             marking.refuse_if_lost()
@@ -243,7 +243,7 @@ class OneRun:
                 self._reserve_s,
                 lambda: relatives(self.store, self.run.workload, self.target.space),
                 self.known.settled,
-                self._aftermath.suspects if bench.in_process else frozenset(),
+                self._crash_report.suspects if bench.in_process else frozenset(),
                 [trial.config for trial in self.known.contested],
             )
             exploration.run()
@@ -257,13 +257,13 @@ class OneRun:
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
-        if not isolated and self._aftermath.suspects:
+        if not isolated and self._crash_report.suspects:
             with self.shield.held():
-                self._aftermath, culprits = aftermath.blame(self.store, self._aftermath)
+                self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
             self.known = self.recall()
             for trial in culprits:
                 self.recorder.note(f"[{trial.config}] is skipped: {trial.error}")
-        for note in self._aftermath.notes(isolated=isolated):
+        for note in self._crash_report.notes(isolated=isolated):
             self.recorder.note(note)
 
     @property
@@ -331,7 +331,7 @@ class OneRun:
         with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
             self.store.save_run(self.run)
             self.store.save_timeline(self.run.id, self._timeline.timeline())
-            aftermath.close(self.store, self._aftermath)
+            crash_report.close(self.store, self._crash_report)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored

@@ -18,7 +18,7 @@ from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.engine.mishaps.interrupt import Shield
+from whet.engine.recovery.interrupt import Shield
 from whet.store import Store
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.origin import captured_differences
 from whet.core.workload import Workload
+from whet.engine.fallback.missed import Traceable
 from whet.engine.target import Target
-from whet.engine.untuned.missed import Traceable
 from whet.store import Store
 
 

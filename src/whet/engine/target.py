@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from whet.build import Job
+    from whet.builds import Job
     from whet.core.config import Config, Value
     from whet.core.space import Space
     from whet.core.timing import Method

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from whet.build import Builder, BuildResult
+from whet.builds import Builder, BuildResult
 from whet.core.budget import Budget
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
@@ -16,10 +16,10 @@ from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.mishaps.marking import Marking
-from whet.engine.mishaps.wedge import Watch
 from whet.engine.plan import Plan
 from whet.engine.recorder import Candidate, Recorder
+from whet.engine.recovery.launch_journal import LaunchJournal
+from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.target import Target
 from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
 
@@ -65,8 +65,8 @@ class Workbench:
     plan: Plan
     recorder: Recorder
     ledger: WallLedger
-    marking: Marking
-    watch: Watch
+    marking: LaunchJournal
+    watch: Watchdog
     build_limit_s: float
     run_limit_s: float
     first_call_limit_s: float

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.workers.guardian import descendants
+from whet.workers.reaper import descendants
 
 # The threads of OpenMP runtimes spin for up to 200 ms after a parallel region, and then sleep.
 PATIENCE_S = 0.5

@@ -9,8 +9,8 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
+from whet.measure.executor import CAPACITY, Executor
 from whet.measure.gpu.room import DeviceRoom
-from whet.measure.station import CAPACITY, Station
 from whet.measure.timer import Reading, Timer
 
 
@@ -32,7 +32,7 @@ class LocalBench:
         capacity: int = CAPACITY,
         room: DeviceRoom | None = None,
     ) -> None:
-        self._station = Station(loader, timer, check_each, capacity)
+        self._station = Executor(loader, timer, check_each, capacity)
         prepare = getattr(timer, "prepare", None)
         if prepare is not None and room is not None:
             prepare(room)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.measure.looks import Looks
+from whet.measure.first_pass import FirstPass
 from whet.measure.policy import RacePolicy
 from whet.measure.rounds import Rounds, shared_passes
 from whet.measure.stats import low_median
@@ -66,7 +66,7 @@ class Race:
         self.policy = policy or RacePolicy()
         self._entrants: dict[str, _Entrant] = {}
         self._live: dict[str, _Entrant] = {}
-        self._looks = Looks(self.policy)
+        self._looks = FirstPass(self.policy)
         self._rounds: Rounds | None = None
 
     def enter(self, id: str, order: int, prior: Sequence[float] = ()) -> tuple[Exit, ...]:

@@ -15,7 +15,7 @@ from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.measure import failures
 from whet.measure.bench import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.station import CAPACITY, FIRST_CALL, RUNNING, MakeStation
+from whet.measure.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
 from whet.measure.timer import Reading, Timer, joined_by_id
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
@@ -64,7 +64,7 @@ class RemoteBench:
     ) -> None:
         self._memory_bytes = memory_bytes
         self._first_call_s = first_call_s
-        make = MakeStation(make_loader, make_timer, check_each, capacity)
+        make = MakeExecutor(make_loader, make_timer, check_each, capacity)
         self._session = Session(make, mode, preload=preload)
         self._ahead = bool(preload)
         self._forgotten: list[str] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.build import Job
+from whet.builds import Job
 from whet.core.buckets import Buckets
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
@@ -18,8 +18,8 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
-from whet.engine.untuned.missed import place_of
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.targets import fingerprint
 from whet.targets.host import host_device

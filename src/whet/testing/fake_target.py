@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from whet.build import Built, Job
+from whet.builds import Built, Job
 from whet.core.config import Config, Value
 from whet.core.device import Device
 from whet.core.frozen import FrozenMap

@@ -1,6 +1,6 @@
 """Our file descriptors, kept out of every process that is forked from this one.
 
-A forked child that held another worker's connection, or the guardian's pipe, would keep it open
+A forked child that held another worker's connection, or the reaper's pipe, would keep it open
 after its owner is gone, and nobody would notice the end. They are plain integers: an object that
 owns a descriptor would close its number a second time in the child.
 """

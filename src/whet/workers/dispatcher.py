@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from whet.workers import child, descriptors, process
 from whet.workers.answers import WorkerNotStarted
-from whet.workers.keeper import Keeper
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker, available_cores
 from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
+from whet.workers.supervisor import Supervisor
 from whet.workers.task import Kind, Outcome, Task
 
 _FAILED_STARTS = 3
@@ -75,9 +75,9 @@ _Order = Job | _Cancel | _Limit | _Reorder
 
 class Dispatcher:
     def __init__(
-        self, keeper: Keeper, jobs: int, mode: Mode, on_start: Callable[[int], None] | None
+        self, supervisor: Supervisor, jobs: int, mode: Mode, on_start: Callable[[int], None] | None
     ) -> None:
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._jobs = jobs
         self._mode = mode
         self._on_start = on_start
@@ -142,16 +142,16 @@ class Dispatcher:
 
     def close(self) -> None:
         """Asks the thread to end everything. Does not wait, since the collector may call it."""
-        if not self._keeper.foreign:
+        if not self._supervisor.foreign:
             self._closing = True
             self._ring()
 
     def join(self) -> None:
-        if not self._keeper.foreign and threading.current_thread() is not self._thread:
+        if not self._supervisor.foreign and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _check_open(self) -> None:
-        if self._closing or self._keeper.foreign:
+        if self._closing or self._supervisor.foreign:
             raise RuntimeError("the pool is closed, or was opened by another process")
 
     def _order(self, order: _Order) -> None:
@@ -180,9 +180,9 @@ class Dispatcher:
     def _wind_up(self) -> None:
         self._closing = True
         try:
-            process.retire(self._keeper, [seat.worker for seat in self._seats])
+            process.retire(self._supervisor, [seat.worker for seat in self._seats])
         finally:
-            self._keeper.release()
+            self._supervisor.release()
             with self._news:
                 descriptors.close(self._bell)
                 descriptors.close(self._alarm)
@@ -246,7 +246,7 @@ class Dispatcher:
         while self._mode == "spawn" and len(self._seats) < wanted:
             if self._failed_starts >= _FAILED_STARTS:
                 break
-            worker = self._start(lambda: process.spawn(self._keeper, for_session=False))
+            worker = self._start(lambda: process.spawn(self._supervisor, for_session=False))
             if worker is not None:
                 self._seats.append(_Seat(worker, self._free_place(), time.monotonic(), ready=False))
         if self._failed_starts >= _FAILED_STARTS and not self._seats:
@@ -265,7 +265,7 @@ class Dispatcher:
     def _start(self, start: Callable[[], Worker]) -> Worker | None:
         started: list[Worker] = []
         try:
-            self._keeper.run(lambda: started.append(start()))
+            self._supervisor.run(lambda: started.append(start()))
         except WorkerNotStarted as problem:
             self._failed_starts += 1
             self._start_error = str(problem)
@@ -293,7 +293,7 @@ class Dispatcher:
         since = time.monotonic()
         worker = self._start(
             lambda: process.fork(
-                self._keeper,
+                self._supervisor,
                 lambda desk: child.do_task(desk, lambda: (task.call, task.args), task.memory_bytes),
             )
         )
@@ -419,7 +419,7 @@ class Dispatcher:
                     self._attend(seat)
 
     def _dismiss(self, seats: list[_Seat], sweep: bool = True) -> None:
-        process.retire(self._keeper, [seat.worker for seat in seats], sweep)
+        process.retire(self._supervisor, [seat.worker for seat in seats], sweep)
         self._seats = [seat for seat in self._seats if seat not in seats]
 
     def _ended(self, seat: _Seat, kind: Kind, error: str) -> Outcome:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from whet.core.errors import UsageError
 from whet.workers.dispatcher import Dispatcher, Job
-from whet.workers.keeper import close_at_exit, lease
 from whet.workers.process import Mode, available_cores, check_mode, pack
+from whet.workers.supervisor import close_at_exit, lease
 from whet.workers.task import Kind, Outcome, Task
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from whet.core.errors import UsageError, did_you_mean
-from whet.workers import child, descriptors, guardian
+from whet.workers import child, descriptors, reaper
 from whet.workers.answers import WorkerNotStarted
 from whet.workers.channel import Channel
 from whet.workers.forking import no_forks
-from whet.workers.keeper import Keeper
+from whet.workers.supervisor import Supervisor
 
 Mode = Literal["spawn", "fork"]
 
@@ -59,8 +59,8 @@ class Worker:
         return _workdir(self.folder)
 
     @property
-    def tree(self) -> guardian.Tree:
-        return guardian.Tree(self.pid, self.token, self.folder)
+    def tree(self) -> reaper.Tree:
+        return reaper.Tree(self.pid, self.token, self.folder)
 
     def tail(self) -> str:
         """The last lines it printed, on either stream."""
@@ -148,7 +148,7 @@ def pack(work: object, what: str, remedy: str = "; use mode 'fork'") -> bytes:
         raise TypeError(f"{what} cannot be sent to a worker ({reason}){remedy}") from problem
 
 
-def spawn(keeper: Keeper, for_session: bool) -> Worker:
+def spawn(supervisor: Supervisor, for_session: bool) -> Worker:
     """Starts a fresh interpreter. It is ready for work when it has sent a frame."""
 
     def start(far: int, token: str, folder: str, output: int) -> int:
@@ -165,13 +165,13 @@ def spawn(keeper: Keeper, for_session: bool) -> Worker:
         process.returncode = 0  # we reap it ourselves; the object must not try
         return process.pid
 
-    worker = _start(keeper, start)
+    worker = _start(supervisor, start)
     paths = [os.path.abspath(path) for path in sys.path]
     worker.channel.send(pickle.dumps((paths, for_session), protocol=5))
     return worker
 
 
-def fork(keeper: Keeper, main: Callable[[child.Desk], None]) -> Worker:
+def fork(supervisor: Supervisor, main: Callable[[child.Desk], None]) -> Worker:
     """Starts a copy of this process, which runs `main` and ends, whatever `main` does."""
 
     def start(far: int, token: str, folder: str, output: int) -> int:
@@ -189,10 +189,10 @@ def fork(keeper: Keeper, main: Callable[[child.Desk], None]) -> Worker:
             if os.getpid() != parent:
                 os._exit(_LOST_IN_FORK)
 
-    return _start(keeper, start)
+    return _start(supervisor, start)
 
 
-def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> None:
+def retire(supervisor: Supervisor, workers: Sequence[Worker], sweep: bool = True) -> None:
     """Ends workers with all their descendants, and removes what they left.
 
     Without `sweep` there is no search for descendants: for workers known to have none.
@@ -200,7 +200,7 @@ def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> Non
     if not workers:
         return
     running = [worker for worker in workers if not worker.exited()]
-    strays = guardian.kill_trees([worker.tree for worker in workers]) if sweep else set()
+    strays = reaper.kill_trees([worker.tree for worker in workers]) if sweep else set()
     for worker in workers:
         worker.end()
     for worker in running:
@@ -213,37 +213,37 @@ def retire(keeper: Keeper, workers: Sequence[Worker], sweep: bool = True) -> Non
         worker.last_words = worker.tail()
         worker.channel.close()
         descriptors.close(worker.pidfd)
-        guardian.remove_folder(worker.folder)
-        keeper.forget(worker.token)
+        reaper.remove_folder(worker.folder)
+        supervisor.forget(worker.token)
 
 
-def _start(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
+def _start(supervisor: Supervisor, start: Callable[[int, str, str, int], int]) -> Worker:
     try:
-        return _started(keeper, start)
+        return _started(supervisor, start)
     except OSError as problem:
         raise WorkerNotStarted.because(problem) from problem
 
 
-def _started(keeper: Keeper, start: Callable[[int, str, str, int], int]) -> Worker:
+def _started(supervisor: Supervisor, start: Callable[[int, str, str, int], int]) -> Worker:
     token = os.urandom(8).hex()
     folder = os.path.join(tempfile.gettempdir(), f"whet-{token}")
     near, far, output = -1, -1, -1
     try:
-        keeper.expect(token, folder)
+        supervisor.expect(token, folder)
         near, far = descriptors.new_connection()
         os.makedirs(_workdir(folder), mode=0o700)
         output = os.open(_output(folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         pid = start(far, token, folder, output)
     except BaseException:
         descriptors.close(near)
-        guardian.remove_folder(folder)
-        keeper.forget(token)
+        reaper.remove_folder(folder)
+        supervisor.forget(token)
         raise
     finally:
         descriptors.close(far)
         if output >= 0:
             os.close(output)
-    keeper.started(token, pid)
+    supervisor.started(token, pid)
     return Worker(token, folder, pid, Channel(near))
 
 
@@ -256,7 +256,7 @@ def _output(folder: str) -> str:
 
 
 def _environment(token: str, folder: str) -> dict[str, str]:
-    return {guardian.MARKER: token, "TMPDIR": _workdir(folder)}
+    return {reaper.MARKER: token, "TMPDIR": _workdir(folder)}
 
 
 def _read_tail(path: str) -> bytes:

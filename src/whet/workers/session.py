@@ -20,10 +20,10 @@ from whet.core import errors
 from whet.core.frozen import FrozenMap
 from whet.workers import child, process
 from whet.workers.answers import RemoteError, Reply, WorkerDied, WorkerTimeout
-from whet.workers.keeper import Keeper, close_at_exit, lease
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
 from whet.workers.report import Garbled, Report, read_report
 from whet.workers.spares import SPARE_FRAMES, Spares
+from whet.workers.supervisor import Supervisor, close_at_exit, lease
 
 
 class _Limit:
@@ -70,7 +70,7 @@ class _Limit:
 
 @dataclass
 class _Seat:
-    """The child of the moment. Only the keeper's thread fills and clears it.
+    """The child of the moment. Only the supervisor's thread fills and clears it.
 
     `asked`: a request is out. Between calls that means the last one was interrupted, and an
     answer nobody waits for must not meet the next. `ordered`: it has been told to make its object;
@@ -115,8 +115,8 @@ class Session:
         self._set_up: FrozenMap[float] = FrozenMap()
         self._lock = threading.RLock()
         self._seat = _Seat(spares=Spares(preload if self._mode == "spawn" else ()))
-        self._keeper = lease()
-        self._finalizer = weakref.finalize(self, _abandon, self._keeper, self._seat)
+        self._supervisor = lease()
+        self._finalizer = weakref.finalize(self, _abandon, self._supervisor, self._seat)
         self._finalizer.atexit = False
         close_at_exit(self)
         try:
@@ -199,13 +199,13 @@ class Session:
 
     def close(self, wait: bool = True) -> None:
         """Without `wait`, what the child holds may be held a moment longer."""
-        if not self._finalizer.detach() or self._keeper.foreign:
+        if not self._finalizer.detach() or self._supervisor.foreign:
             return
         if not wait:
-            _abandon(self._keeper, self._seat)
+            _abandon(self._supervisor, self._seat)
             return
-        self._keeper.run(lambda: _close(self._keeper, self._seat))
-        self._keeper.release()
+        self._supervisor.run(lambda: _close(self._supervisor, self._seat))
+        self._supervisor.release()
 
     def __enter__(self) -> Session:
         return self
@@ -214,15 +214,15 @@ class Session:
         self.close()
 
     def _worker(self) -> Worker:
-        if self._seat.closed or self._keeper.foreign:
+        if self._seat.closed or self._supervisor.foreign:
             raise RuntimeError("the session is closed, or was opened by another process")
         if self._seat.asked:
             self._discard()
         if self._seat.worker is None:
             self._generation += 1
-            self._keeper.run(_starter(self._keeper, self._seat, self._mode, self._factory))
+            self._supervisor.run(_starter(self._supervisor, self._seat, self._mode, self._factory))
             if self._generation > 1:
-                self._keeper.post(_restocking(self._keeper, self._seat))
+                self._supervisor.post(_restocking(self._supervisor, self._seat))
         assert self._seat.worker is not None
         return self._seat.worker
 
@@ -299,59 +299,59 @@ class Session:
         return WorkerDied(None, worker.last_words, code)
 
     def _discard(self) -> None:
-        self._keeper.run(lambda: _empty(self._keeper, self._seat))
+        self._supervisor.run(lambda: _empty(self._supervisor, self._seat))
 
 
 def _starter(
-    keeper: Keeper, seat: _Seat, mode: Mode, factory: Callable[[], Any]
+    supervisor: Supervisor, seat: _Seat, mode: Mode, factory: Callable[[], Any]
 ) -> Callable[[], None]:
     def start() -> None:
         if seat.closed or seat.worker is not None:
             return
         seat.made = seat.ordered = False
         if mode == "spawn":
-            spare = seat.spares.take(keeper)
+            spare = seat.spares.take(supervisor)
             seat.owed = 1 if spare is None else SPARE_FRAMES
-            seat.worker = spare or process.spawn(keeper, for_session=True)
+            seat.worker = spare or process.spawn(supervisor, for_session=True)
         else:
             seat.owed = 0
             seat.worker = process.fork(
-                keeper, lambda desk: child.serve_session(desk, child.Keep(factory))
+                supervisor, lambda desk: child.serve_session(desk, child.Keep(factory))
             )
 
     return start
 
 
-def _restocking(keeper: Keeper, seat: _Seat) -> Callable[[], None]:
+def _restocking(supervisor: Supervisor, seat: _Seat) -> Callable[[], None]:
     def restock() -> None:
         if not seat.closed:
-            seat.spares.restock(keeper)
+            seat.spares.restock(supervisor)
 
     return restock
 
 
-def _empty(keeper: Keeper, seat: _Seat) -> None:
+def _empty(supervisor: Supervisor, seat: _Seat) -> None:
     worker, seat.worker = seat.worker, None
     seat.asked = False
     if worker is not None:
-        process.retire(keeper, [worker])
+        process.retire(supervisor, [worker])
 
 
-def _close(keeper: Keeper, seat: _Seat) -> None:
+def _close(supervisor: Supervisor, seat: _Seat) -> None:
     seat.closed = True
-    _empty(keeper, seat)
-    seat.spares.close(keeper)
+    _empty(supervisor, seat)
+    seat.spares.close(supervisor)
 
 
-def _abandon(keeper: Keeper, seat: _Seat) -> None:
+def _abandon(supervisor: Supervisor, seat: _Seat) -> None:
     """Closes a session without waiting: the collector runs this anywhere."""
 
     def close() -> None:
-        _close(keeper, seat)
-        keeper.release()
+        _close(supervisor, seat)
+        supervisor.release()
 
-    if not keeper.foreign:
-        keeper.post(close)
+    if not supervisor.foreign:
+        supervisor.post(close)
 
 
 def _raise(report: Report) -> None:

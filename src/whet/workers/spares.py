@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.workers import guardian, process
-from whet.workers.keeper import Keeper
+from whet.workers import process, reaper
 from whet.workers.process import Worker
+from whet.workers.supervisor import Supervisor
 
 KEPT = 3
 
@@ -21,7 +21,7 @@ KEPT = 3
 SPARE_FRAMES = 3
 
 # A process of its own keeps these, whatever the process it works for has.
-_OWN = (guardian.MARKER, "TMPDIR")
+_OWN = (reaper.MARKER, "TMPDIR")
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class _Surroundings:
 
 
 class Spares:
-    """Only the keeper's thread calls these. Without modules to import there is nothing to gain,
+    """Only the supervisor's thread calls these. Without modules to import there is nothing to gain,
     and no spare."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         self._modules = tuple(modules)
         self._workers: list[Worker] = []
 
-    def take(self, keeper: Keeper) -> Worker | None:
+    def take(self, supervisor: Supervisor) -> Worker | None:
         """The oldest that is alive; it may still be importing."""
         while self._workers:
             worker = self._workers.pop(0)
@@ -68,20 +68,20 @@ class Spares:
                 paths = tuple(os.path.abspath(path) for path in sys.path)
                 _send(worker, _Surroundings(paths, variables))
                 return worker
-            process.retire(keeper, [worker])
+            process.retire(supervisor, [worker])
         return None
 
-    def restock(self, keeper: Keeper) -> None:
+    def restock(self, supervisor: Supervisor) -> None:
         while self._modules and len(self._workers) < KEPT:
-            self._workers.append(_started(keeper, _Preload(self._modules)))
+            self._workers.append(_started(supervisor, _Preload(self._modules)))
 
-    def close(self, keeper: Keeper) -> None:
+    def close(self, supervisor: Supervisor) -> None:
         workers, self._workers = self._workers, []
-        process.retire(keeper, workers)
+        process.retire(supervisor, workers)
 
 
-def _started(keeper: Keeper, preload: _Preload) -> Worker:
-    worker = process.spawn(keeper, for_session=True)
+def _started(supervisor: Supervisor, preload: _Preload) -> Worker:
+    worker = process.spawn(supervisor, for_session=True)
     _send(worker, preload)
     return worker
 

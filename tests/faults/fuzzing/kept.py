@@ -14,13 +14,13 @@ from fuzzing.stores import WORDS
 from fuzzing.target import Target
 from whet.autotuner import cache as config_cache
 from whet.core.config import Config
+from whet.engine.fallback.models import KeptModel, ModelError, read_model
 from whet.engine.ranks import agreement
 from whet.engine.ranks.board import BoardLostError
-from whet.engine.untuned.models import KeptModel, ModelError, read_model
 from whet.learn.columns import Columns
 from whet.learn.costmodel import CostModel
 from whet.learn.plain_trees import PlainTrees
-from whet.targets.triton.packed.shelf import BinaryError, FolderShelf, PackedKernel
+from whet.targets.triton.packed.binary_cache import BinaryError, FolderCache, PackedKernel
 from whet.testing.samples import a_trial, a_workload
 from whet.workers.channel import Channel
 from whet.workers.child import HEADER
@@ -32,7 +32,7 @@ KEY = "ab" * 16
 def _shelf(data: bytes) -> None:
     written(f"shelf/{KEY}/cubin", b"\x7fELF")
     written(f"shelf/{KEY}/metadata.json", data)
-    FolderShelf(folder() / "shelf").get(KEY)
+    FolderCache(folder() / "shelf").get(KEY)
 
 
 def _shelf_seeds() -> list[bytes]:
@@ -135,11 +135,11 @@ def _frame_seeds() -> list[bytes]:
 
 TARGETS = (
     Target(
-        "shelf", _shelf, _shelf_seeds, (BinaryError,), ("targets/triton/packed/shelf",), "json",
+        "shelf", _shelf, _shelf_seeds, (BinaryError,), ("targets/triton/packed",), "json",
         ("metadata", "files", "cubin", "bytes", "sha256", "key", KEY), 15_000,
     ),
     Target(
-        "cost-model", _model, _model_seeds, (ModelError,), ("learn/", "engine/untuned/models"),
+        "cost-model", _model, _model_seeds, (ModelError,), ("learn/", "engine/fallback/models"),
         "json", ("columns", "trees", "roots", "rights", "numbers", "features", "sums"), 40_000,
     ),
     Target(

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from whet.build import Built
+from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit

@@ -9,7 +9,7 @@ from pathlib import Path
 import build_tasks as builds
 import pytest
 
-from whet.build import Builder, BuildResult, Built, Job
+from whet.builds import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.limit import Limit
 from whet.core.status import Status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from whet.build import cut_for
-from whet.build.cutting import ENOUGH, FACTOR, FLOOR_S
+from whet.builds import cut_for
+from whet.builds.cutting import ENOUGH, FACTOR, FLOOR_S
 from whet.testing.fakes import FakeClock
 
 CEILING_S = 60.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import build_tasks as builds
 import pytest
 
-from whet.build import Builder, BuildMemory, BuildResult, Cut, Job
+from whet.builds import Builder, BuildMemory, BuildResult, Cut, Job
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit

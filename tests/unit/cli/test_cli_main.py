@@ -184,7 +184,7 @@ def test_an_unknown_variable_is_noted_on_stderr_once(
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
-    heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.build"]
+    heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.builds"]
     code = f"import sys, whet.cli; print([name for name in {heavy} if name in sys.modules])"
 
     assert python("-c", code).stdout == "[]\n"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from whet.core.space import Space
-from whet.engine.untuned.inheritance import refresh_models
-from whet.engine.untuned.models import models_beside
+from whet.engine.fallback.inheritance import refresh_models
+from whet.engine.fallback.models import models_beside
 from whet.store import open_if_there, open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

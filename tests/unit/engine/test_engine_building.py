@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whet.build import Built, Job, cutting
+from whet.builds import Built, Job, cutting
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished, BuildStarted, DuelEnded, Event, Measured

@@ -11,7 +11,7 @@ from whet.core.config import Config
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.untuned.inheritance import inheritance_candidates, inherited
+from whet.engine.fallback.inheritance import inheritance_candidates, inherited
 from whet.replay import Table, TableWorkload, read_table
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget

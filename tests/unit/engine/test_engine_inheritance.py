@@ -23,9 +23,9 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.untuned import inheritance
-from whet.engine.untuned.inheritance import inheritance_candidates, inherited, refresh_models
-from whet.engine.untuned.models import FolderModels, ModelError, models_beside, read_model
+from whet.engine.fallback import inheritance
+from whet.engine.fallback.inheritance import inheritance_candidates, inherited, refresh_models
+from whet.engine.fallback.models import FolderModels, ModelError, models_beside, read_model
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.testing.fake_target import FakeTarget
 
@@ -173,7 +173,7 @@ class TestKeeping:
             assert refresh_models(store)
         code = (
             "import sys; from test_engine_inheritance import Sized; "
-            "from whet.engine.untuned.inheritance import inherited; "
+            "from whet.engine.fallback.inheritance import inherited; "
             "from whet.store import open_store; "
             "choice = inherited(Sized({'M': 1024}), open_store(sys.argv[1], read_only=True)); "
             "print(choice.source, 'sklearn' in sys.modules)"

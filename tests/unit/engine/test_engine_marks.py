@@ -16,8 +16,8 @@ from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.host import lives, this_process
-from whet.engine.mishaps import aftermath, marking
-from whet.engine.mishaps.interrupt import DeviceLostError
+from whet.engine.recovery import crash_report, marking
+from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.target import BenchLimits
 from whet.measure import Bench
 from whet.store import MemoryStore
@@ -141,8 +141,8 @@ class TestProcesses:
         elsewhere = replace(GONE, host="elsewhere")
         left_behind(store, target, 200, process=elsewhere)
         workload = target.workload().id
-        assert not aftermath.examine(store, workload, now=lambda: 107.0 + 3600).suspects
-        assert aftermath.examine(store, workload, now=lambda: 107.0 + 90_000).suspects
+        assert not crash_report.examine(store, workload, now=lambda: 107.0 + 3600).suspects
+        assert crash_report.examine(store, workload, now=lambda: 107.0 + 90_000).suspects
 
 
 class TestAfterACrash:

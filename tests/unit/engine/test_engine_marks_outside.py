@@ -15,14 +15,14 @@ from whet.core.mark import Mark, ProcessName
 from whet.core.status import Status
 from whet.core.workload import Workload
 from whet.engine import tune
+from whet.engine.fallback.background import Refinement, refine
+from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.host import this_process
-from whet.engine.mishaps import marking
-from whet.engine.mishaps.interrupt import DeviceLostError
+from whet.engine.recovery import marking
+from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.review.verify import verify
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.engine.untuned.allowance import Allowance
-from whet.engine.untuned.idle import Refinement, refine
 from whet.measure import Bench
 from whet.store import MemoryStore, Store
 from whet.testing.fake_target import FakeTarget
@@ -103,7 +103,7 @@ class TestBetweenCalls:
     @staticmethod
     def refined(target: Target, store: Store) -> Refinement:
         clock = target.device.clock
-        allowance = Allowance(0.02, lambda: clock() / 1e9)
+        allowance = TimeBudget(0.02, lambda: clock() / 1e9)
         refinement = refine(target, store=store, allowance=allowance)
         for _ in range(1_000_000):
             clock.advance(1e6)

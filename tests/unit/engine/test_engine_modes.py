@@ -14,9 +14,9 @@ from whet.core.errors import NotTunedError, SettingsError, UsageError
 from whet.core.mode import Mode
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.fallback import policy
+from whet.engine.fallback.mode import current_mode, mode
 from whet.engine.settings import Settings
-from whet.engine.untuned import policy
-from whet.engine.untuned.mode import current_mode, mode
 from whet.store import MemoryStore, Store
 from whet.targets.function import FunctionTarget
 from whet.testing.samples import a_run, a_timing, a_trial

@@ -19,9 +19,9 @@ from whet.core.run import Outcome, Result
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine import tune
+from whet.engine.fallback.policy import choose
 from whet.engine.ranks.agreement import Agreed
 from whet.engine.settings import Settings
-from whet.engine.untuned.policy import choose
 from whet.store import Store, open_store
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget

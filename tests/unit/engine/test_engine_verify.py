@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import ConfigFailure

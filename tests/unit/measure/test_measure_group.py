@@ -11,7 +11,7 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import CudaTimer, FirstLook, Hopeless, Verdict
-from whet.measure.station import Station
+from whet.measure.executor import Executor
 
 
 class Loaded(Kernel):
@@ -48,7 +48,7 @@ def looks(
     kernels: list[Loaded], hopeless: Hopeless | None = None, samples: int = 2
 ) -> list[FirstLook | ConfigFailure]:
     timer = CudaTimer(kernels[0].stream, overhead_ns=0.0)
-    station = Station(Kernels(kernels), timer)
+    station = Executor(Kernels(kernels), timer)
     return station.looks([(Config(at=at), None) for at in range(len(kernels))], samples, hopeless)
 
 
@@ -74,7 +74,7 @@ def test_it_takes_fewer_queues_than_configs() -> None:
     timer.warm(Kernel(stream, 5 * US))
     stream.sleeps.clear()
     kernels = [Loaded(stream, 5 * US) for _ in range(8)]
-    Station(Kernels(kernels), timer).looks([(Config(at=at), None) for at in range(8)], 2)
+    Executor(Kernels(kernels), timer).looks([(Config(at=at), None) for at in range(8)], 2)
     assert len(stream.sleeps) == 2 + 4, "two of four launches, and four of two times two samples"
 
 

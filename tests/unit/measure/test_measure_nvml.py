@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from whet.measure.gpu.nvml import strangers
-from whet.workers import guardian
+from whet.workers import reaper
 
 STRANGER = 1 << 30
 
@@ -30,5 +30,5 @@ def test_where_numbers_mean_nothing_one_of_them_is_this_process() -> None:
 
 
 def test_and_in_a_measuring_process_another_is_its_tuner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(guardian.MARKER, "token")
+    monkeypatch.setenv(reaper.MARKER, "token")
     assert strangers([STRANGER, STRANGER + 1]) == ()

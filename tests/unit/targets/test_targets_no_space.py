@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import whet
-from whet.build import Builder, BuildResult, Built, Job
+from whet.builds import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.errors import HostFailure
 from whet.core.run import Outcome

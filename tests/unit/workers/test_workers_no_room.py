@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import worker_tasks as tasks
 
-from whet.build import Builder, Built, Job
+from whet.builds import Builder, Built, Job
 from whet.core.config import Config
 from whet.core.run import Outcome as RunOutcome
 from whet.engine import HostLostError, tune
@@ -23,8 +23,8 @@ from whet.workers import (
     Task,
     WorkerNotStarted,
     available_cores,
-    keeper,
     open_pool,
+    supervisor,
 )
 
 NO_ROOM = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
@@ -47,7 +47,7 @@ class Forks:
 @pytest.fixture
 def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forks]:
     found = Forks()
-    with open_pool(1, "fork"):  # its guardian is there before there is no more room
+    with open_pool(1, "fork"):  # its reaper is there before there is no more room
         monkeypatch.setattr(os, "fork", found)
         yield found
 
@@ -79,7 +79,7 @@ def test_a_session_says_what_there_was_no_room_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(WorkerNotStarted, match=r"No such file.*; check /no/such/python"):
         Session(tasks.Counter)
-    assert tasks.eventually(lambda: keeper._current is None)
+    assert tasks.eventually(lambda: supervisor._current is None)
 
 
 def test_no_folder_is_left_of_what_did_not_start(

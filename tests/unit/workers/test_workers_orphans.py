@@ -87,9 +87,9 @@ def test_nothing_is_left_when_the_guardian_was_killed_before(tmp_path: Path) -> 
             first = pool.submit(Task(os.getpid))
             pool.wait(None)
             children = Path("/proc/self/task").glob("*/children")
-            (guardian,) = [int(pid) for path in children for pid in path.read_text().split()]
-            os.kill(guardian, signal.SIGKILL)
-            assert tasks.eventually(lambda: not tasks.alive(guardian))
+            (reaper,) = [int(pid) for path in children for pid in path.read_text().split()]
+            os.kill(reaper, signal.SIGKILL)
+            assert tasks.eventually(lambda: not tasks.alive(reaper))
             folder = Path({str(tmp_path)!r})
             pool.submit(Task(tasks.hang_with_children, (folder,)))
             tasks.wait_for(folder / "self.pid")

@@ -272,7 +272,7 @@ def test_a_child_of_no_more_use_is_replaced(session: Session) -> None:
 
 
 def _workers() -> set[str]:
-    """A guardian is none; it may be there for somebody else already."""
+    """A reaper is none; it may be there for somebody else already."""
     return tasks.children() & set(map(str, tasks.mentioning("_WHET_WORKER")))
 
 
@@ -281,7 +281,7 @@ def test_a_healthy_session_has_no_spares() -> None:
     with Session(tasks.Counter, preload=["json"]) as session:
         session.call("add")
         session.call("add")
-        assert len(tasks.children() - before) <= 2, "the child and the guardian"
+        assert len(tasks.children() - before) <= 2, "the child and the reaper"
 
 
 def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> None:

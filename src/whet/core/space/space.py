@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError, did_you_mean
-from whet.core.space.constraint import Constraint, Predicate, as_constraints, compile_constraints
-from whet.core.space.counting import ValidChoices, Values
-from whet.core.space.listing import Listing, read_parameters
+from whet.core.solver.constraint import Constraint, Predicate, as_constraints, compile_constraints
+from whet.core.solver.counting import ValidChoices, Values
+from whet.core.solver.listing import Listing, read_parameters
 from whet.core.space.parameter import Parameter, infer
 
 SpaceSpec: TypeAlias = "Mapping[str, Any] | Iterable[Parameter | Mapping[str, Any]]"

@@ -13,11 +13,11 @@ from whet.core.holder import Holder
 from whet.core.run import Outcome, Result
 from whet.core.status import Status
 from whet.core.trial import Trial
+from whet.engine.fallback.policy import choose
 from whet.engine.log import log_event
-from whet.engine.mishaps.interrupt import Interrupted
 from whet.engine.one_run import OneRun
 from whet.engine.ranks.turns import Turn
-from whet.engine.untuned.policy import choose
+from whet.engine.recovery.interrupt import Interrupted
 
 
 def after_waiting(one: OneRun, turn: Turn) -> Result:

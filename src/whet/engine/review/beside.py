@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.build import Builder
+from whet.builds import Builder
 from whet.core.config import Config, Value
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
@@ -17,9 +17,9 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.engine.host import memory_info
-from whet.engine.mishaps.aftermath import Aftermath, how_it_ended, noticed
-from whet.engine.mishaps.interrupt import DeviceLostError
-from whet.engine.mishaps.marking import MarkingOutside, proven
+from whet.engine.recovery.crash_report import CrashReport, how_it_ended, noticed
+from whet.engine.recovery.interrupt import DeviceLostError
+from whet.engine.recovery.launch_journal import LaunchJournalOutside, proven
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench
@@ -76,7 +76,7 @@ def measure_beside(
         lambda: settings.first_call_s,
     )
     with closing(target.bench(limits)) as bench:
-        marking = MarkingOutside(store, workload, lambda: bench.in_process)
+        marking = LaunchJournalOutside(store, workload, lambda: bench.in_process)
         marking.refuse_if_lost()
         if bench.in_process:
             _blame(beside, died)
@@ -90,7 +90,7 @@ def measure_beside(
     return beside
 
 
-def _blame(beside: Beside, died: Aftermath) -> None:
+def _blame(beside: Beside, died: CrashReport) -> None:
     for mark in died.open:
         for id in died.suspects.intersection(config.id for config in mark.configs):
             failure = ConfigFailure(Status.RUN_ERROR, how_it_ended(mark))
@@ -120,7 +120,7 @@ def _build(beside: Beside, target: Target, configs: Sequence[Config], settings: 
 
 
 def _look(
-    beside: Beside, bench: Bench, marking: MarkingOutside, config: Config, limit_s: float
+    beside: Beside, bench: Bench, marking: LaunchJournalOutside, config: Config, limit_s: float
 ) -> None:
     artifact = beside.artifacts[config.id]
     try:
@@ -141,7 +141,7 @@ def _look(
 def _take_rounds(
     beside: Beside,
     bench: Bench,
-    marking: MarkingOutside,
+    marking: LaunchJournalOutside,
     configs: Sequence[Config],
     policy: DuelPolicy,
     limit_s: float,

@@ -41,7 +41,7 @@ class Conditions:
         self._look_around()
 
     def check(self) -> None:
-        """Looks, now and then, for what would disturb a timing from outside."""
+        """FirstPass, now and then, for what would disturb a timing from outside."""
         if self._checked is not None and self._api.clock() - self._checked < CHECK_EVERY_NS:
             return
         health = self._look_around()

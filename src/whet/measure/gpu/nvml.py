@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from whet.workers import guardian
+from whet.workers import reaper
 
 # Bits of the reasons for which a clock is held back. Being idle, or set so by a person, is none.
 _REASONS = {
@@ -85,7 +85,7 @@ def strangers(pids: Sequence[int]) -> tuple[int, ...]:
     if os.getpid() in pids:
         return tuple(pid for pid in pids if not _is_kin(pid))
     # In a container numbers differ: one of them is this process, and another the tuner it is for.
-    return tuple(pids[2 if guardian.MARKER in os.environ else 1 :])
+    return tuple(pids[2 if reaper.MARKER in os.environ else 1 :])
 
 
 def _is_kin(pid: int) -> bool:

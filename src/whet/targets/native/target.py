@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
@@ -21,8 +21,8 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
-from whet.engine.untuned.missed import place_of
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.targets.host import host_device
 from whet.targets.key import key_of

@@ -18,9 +18,9 @@ from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.timing import Method
+from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.policy import choose
 from whet.engine.settings import resolve_settings
-from whet.engine.untuned.mode import asked, current_mode
-from whet.engine.untuned.policy import choose
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -28,6 +28,7 @@ from whet.targets.triton.capture import jit_function, listen
 from whet.targets.triton.compiled import Lookup
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
+from whet.targets.triton.fallback import untuned
 from whet.targets.triton.foreign import benchmark_with
 from whet.targets.triton.gate import Check
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
@@ -35,7 +36,6 @@ from whet.targets.triton.stored_rows import stored_rows
 from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
-from whet.targets.triton.untuned import untuned
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.build import Built
+from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whet.build import Builder, Job
+from whet.builds import Builder, Job
 from whet.core.config import Config
 from whet.core.coverage import Stop
 from whet.core.frozen import FrozenMap

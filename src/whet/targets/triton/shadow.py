@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError
+from whet.engine.fallback.background import NotNow
 from whet.engine.target import BenchLimits
-from whet.engine.untuned.idle import NotNow
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton, Touched, touched

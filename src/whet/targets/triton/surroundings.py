@@ -13,8 +13,8 @@ from pathlib import Path
 
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
+from whet.engine.fallback.policy import open_for
 from whet.engine.settings import Settings
-from whet.engine.untuned.policy import open_for
 from whet.store import MemoryStore, Store, open_store, over_bundle, store_path
 
 _said: set[str] = set()

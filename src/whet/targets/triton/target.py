@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from whet.build import Job
+from whet.builds import Job
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
+from whet.engine.fallback.missed import place_of, summarised
 from whet.engine.target import BenchLimits
-from whet.engine.untuned.missed import place_of, summarised
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.fingerprint import Source
 from whet.targets.triton import device
@@ -27,7 +27,7 @@ from whet.targets.triton.foreign import FOREIGN, apart
 from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.locks import OneAtATime
-from whet.targets.triton.packed.portable import BinaryShelf
+from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_shelves, packed_for
 from whet.targets.triton.source import source_of
 
@@ -108,7 +108,7 @@ class TritonTarget:
         return self._make_timer()
 
     @cached_property
-    def _shelves(self) -> list[BinaryShelf]:
+    def _shelves(self) -> list[BinaryCache]:
         return active_shelves()
 
     def workload(self) -> Workload:

@@ -12,8 +12,8 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.engine.mishaps.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.plan import Plan
+from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.measure import DuelPolicy, RacePolicy

@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from whet.measure.station import MakeStation
+from whet.measure.executor import MakeExecutor
 
 
 @dataclass(frozen=True)
 class Probe:
     """In the place of a station: it tells what the process has imported to make one."""
 
-    make: MakeStation
+    make: MakeExecutor
 
     def __call__(self) -> Probe:
         self.make()

@@ -28,17 +28,17 @@ import triton.language as tl
 import whet
 from whet.core.config import Config
 from whet.core.status import Status
+from whet.measure.executor import MakeExecutor
 from whet.measure.gpu.driver import driver_on
-from whet.measure.station import MakeStation
 from whet.targets.triton import surroundings
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated import bench as benches
 from whet.targets.triton.isolated import sending
 from whet.targets.triton.isolated.bare import plain
-from whet.targets.triton.isolated.bare.cargo import BareCargo
+from whet.targets.triton.isolated.bare.ipc_arguments import BareIpcCall
 from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
 from whet.targets.triton.isolated.bare.unpacking import copied
-from whet.targets.triton.isolated.freight import ALIGNMENT, Block, Packer, Wrapped
+from whet.targets.triton.isolated.ipc_arguments import ALIGNMENT, Block, Packer, Wrapped
 from whet.targets.triton.isolated.launch import launch_of
 from whet.testing import fake_cuda
 from whet.testing.fake_triton import fake_driver
@@ -77,7 +77,7 @@ def driver():
 @pytest.fixture
 def all_plain(monkeypatch):
     """Tensors of the host stand for the device's."""
-    monkeypatch.setattr(benches, "is_plain", lambda call, configs, cargo: True)
+    monkeypatch.setattr(benches, "is_plain", lambda call, configs, ipc_call: True)
 
 
 @pytest.fixture
@@ -208,9 +208,9 @@ def loader(driver, library):
     with fake_cuda.in_place(library):
 
         def made(packer):
-            freight = packer.freight()
-            places = tuple((view.block, view.offset) for view in freight.views)
-            return BareLoader(BareCargo(0, freight.blocks, places))
+            ipc_arguments = packer.ipc_arguments()
+            places = tuple((view.block, view.offset) for view in ipc_arguments.views)
+            return BareLoader(BareIpcCall(0, ipc_arguments.blocks, places))
 
         yield made
 
@@ -349,13 +349,13 @@ def test_memory_that_the_driver_does_not_share_goes_through_the_host(
     driver, cold, all_plain, opened, monkeypatch
 ):
     def shared(call, configs, packer, through_host):
-        cargo = sending.cargo_of(call, configs, packer, through_host)
+        ipc_call = sending.ipc_call_of(call, configs, packer, through_host)
         if through_host:
-            return cargo
-        blocks = tuple(replace(b, handle=bytes(64), path="") for b in cargo.freight.blocks)
-        return replace(cargo, freight=replace(cargo.freight, blocks=blocks))
+            return ipc_call
+        blocks = tuple(replace(b, handle=bytes(64), path="") for b in ipc_call.ipc_arguments.blocks)
+        return replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=blocks))
 
-    monkeypatch.setattr(benches, "cargo_of", shared)
+    monkeypatch.setattr(benches, "ipc_call_of", shared)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         called(copying(512, 1024))
@@ -377,9 +377,11 @@ def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
 def test_nothing_heavy_is_imported(driver):
     packer = Packer()
     packer.add(torch.zeros(N))
-    freight = packer.freight()
-    cargo = BareCargo(0, freight.blocks, ((0, 0),))
-    make = MakeStation(partial(BareLoader, cargo), partial(bare_timer, 0, "cold", None), False, 16)
+    ipc_arguments = packer.ipc_arguments()
+    ipc_call = BareIpcCall(0, ipc_arguments.blocks, ((0, 0),))
+    make = MakeExecutor(
+        partial(BareLoader, ipc_call), partial(bare_timer, 0, "cold", None), False, 16
+    )
     with Session(bare_parts.Probe(make)) as session:
         imported = session.call("imported").value
     assert [name for name in HEAVY if name in imported] == []
@@ -411,21 +413,21 @@ def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, compiler, 
     kernel = copying(512, **own)
     del kernel.whet_timer
     call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)}, options.get("check"))
-    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
-    blocks = tuple(replace(block, device="cuda:0") for block in cargo.freight.blocks)
-    cargo = replace(cargo, freight=replace(cargo.freight, blocks=blocks))
-    assert plain.is_plain(call, kernel.configs, cargo) is expected
+    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
+    blocks = tuple(replace(block, device="cuda:0") for block in ipc_call.ipc_arguments.blocks)
+    ipc_call = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=blocks))
+    assert plain.is_plain(call, kernel.configs, ipc_call) is expected
 
 
 def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver, compiler):
     kernel = copying(512)
     del kernel.whet_timer
     call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
-    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
-    assert not plain.is_plain(call, kernel.configs, cargo)
-    empty = replace(cargo, freight=replace(cargo.freight, blocks=()))
+    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
+    assert not plain.is_plain(call, kernel.configs, ipc_call)
+    empty = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=()))
     assert plain.is_plain(call, kernel.configs, empty)
-    for odd in ((1, 2), Wrapped(object, cargo.args[0])):
+    for odd in ((1, 2), Wrapped(object, ipc_call.args[0])):
         assert not plain.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
 
 
@@ -434,8 +436,8 @@ def test_no_call_is_plain_where_the_driver_may_not_compile(driver, library, monk
     kernel = copying(512)
     del kernel.whet_timer
     call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
-    cargo = sending.cargo_of(call, kernel.configs, Packer(), False)
-    empty = replace(cargo, freight=replace(cargo.freight, blocks=()))
+    ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
+    empty = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=()))
     for forbidden in ("0", "1"):
         monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", forbidden)
         with fake_cuda.in_place(library):

@@ -16,7 +16,7 @@ import triton.language as tl
 from triton import knobs
 
 import whet
-from whet.build import Builder, Job
+from whet.builds import Builder, Job
 from whet.core.status import Status
 from whet.targets.triton import device
 from whet.targets.triton.capture import compile_request

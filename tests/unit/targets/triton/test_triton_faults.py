@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.mishaps import marking
-from whet.engine.mishaps.interrupt import DeviceLostError
+from whet.engine.recovery import marking
+from whet.engine.recovery.interrupt import DeviceLostError
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 N = 4

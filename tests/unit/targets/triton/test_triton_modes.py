@@ -14,7 +14,7 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import NotTunedError, UsageError
-from whet.engine.untuned.mode import current_mode
+from whet.engine.fallback.mode import current_mode
 from whet.targets.triton import surroundings
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 

@@ -39,7 +39,7 @@ class Forks:
 @pytest.fixture
 def forks(monkeypatch):
     found = Forks()
-    with open_pool(1, "fork"):  # its guardian is there before there is no more room
+    with open_pool(1, "fork"):  # its reaper is there before there is no more room
         monkeypatch.setattr(os, "fork", found)
         yield found
 

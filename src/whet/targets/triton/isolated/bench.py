@@ -23,12 +23,12 @@ from whet.targets.triton.isolated.bare.plain import (
     prepare_launcher,
 )
 from whet.targets.triton.isolated.driver import Refused
-from whet.targets.triton.isolated.freight import CannotIsolate, Packer
+from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
-from whet.targets.triton.isolated.sending import cargo_of, timer_of
+from whet.targets.triton.isolated.sending import ipc_call_of, timer_of
 from whet.targets.triton.surroundings import say_once
 
-PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.station")
+PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.executor")
 
 # How often a process that takes another's place may fail to get ready.
 SET_UPS = 3
@@ -141,13 +141,13 @@ class IsolatedBench(AroundBench):
     def _opened(self, through_host: bool = False) -> Bench:
         call = self._target.call
         try:
-            cargo = cargo_of(call, self._configs, self._packer, through_host)
-            self._agree, self._copied_bytes = cargo.agree, cargo.freight.device_bytes
-            if self._bare is not None and is_plain(call, self._configs, cargo):
-                return bare_bench(cargo)
+            ipc_call = ipc_call_of(call, self._configs, self._packer, through_host)
+            self._agree, self._copied_bytes = ipc_call.agree, ipc_call.ipc_arguments.device_bytes
+            if self._bare is not None and is_plain(call, self._configs, ipc_call):
+                return bare_bench(ipc_call)
             self._bare = None
             return RemoteBench(
-                cargo, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
+                ipc_call, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
             )
         except (CannotIsolate, TypeError) as why:
             return self._opened_here(str(why))

@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import jit_function
-from whet.targets.triton.isolated.freight import CannotIsolate, Packer
+from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 
 _PLAIN = (bool, int, float, str, type(None))
 

@@ -13,11 +13,11 @@ from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import jit_function
-from whet.targets.triton.isolated.freight import CannotIsolate, Packer
-from whet.targets.triton.isolated.station import Cargo
+from whet.targets.triton.isolated.executor import IpcCall
+from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 
 
-def cargo_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: bool) -> Cargo:
+def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: bool) -> IpcCall:
     """`through_host` copies device memory through the host's; so does a driver that does not
     share this memory. Raises `CannotIsolate`."""
     from triton import knobs
@@ -34,9 +34,9 @@ def cargo_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: b
     named = {name: packer.add(value) for name, value in keywords.items()}
     found = _expected(call)
     expected = None if found is None else {n: packer.add(value) for n, value in found.items()}
-    return Cargo(
+    return IpcCall(
         device=device.current_index(),
-        freight=packer.freight(through_host),
+        ipc_arguments=packer.ipc_arguments(through_host),
         arg_names=tuple(tuner.arg_names),
         args=args,
         keywords=named,

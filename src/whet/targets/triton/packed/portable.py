@@ -20,15 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from whet.targets.fingerprint import digest
+from whet.targets.triton.packed.binary_cache import (
+    BinaryCache,
+    BinaryError,
+    FolderCache,
+    PackedKernel,
+)
 from whet.targets.triton.packed.resources import Resources
-from whet.targets.triton.packed.shelf import BinaryError, BinaryShelf, FolderShelf, PackedKernel
 from whet.targets.triton.request import Request
 from whet.targets.triton.source import strict_fingerprint
 
 __all__ = [
+    "BinaryCache",
     "BinaryError",
-    "BinaryShelf",
-    "FolderShelf",
+    "FolderCache",
     "NotPortableError",
     "PackedKernel",
     "check_packed",

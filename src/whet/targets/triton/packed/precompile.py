@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from whet.build import Builder, BuildMemory, BuildResult, Built, Job
+from whet.builds import Builder, BuildMemory, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError
 from whet.core.status import Status
-from whet.engine.untuned.policy import choose
+from whet.engine.fallback.policy import choose
 from whet.store import Store
 from whet.targets.triton.call import Call
 from whet.targets.triton.capture import identified_request, ready_to_fork
@@ -19,8 +19,8 @@ from whet.targets.triton.compile import compiled_kernel, facts
 from whet.targets.triton.inputs import key_text, make_inputs
 from whet.targets.triton.offline import Kernel, offline_target, received
 from whet.targets.triton.packed.architectures import Architecture
-from whet.targets.triton.packed.nodevice import imagined, without_memory
-from whet.targets.triton.packed.portable import FolderShelf, NotPortableError, pack, portable_key
+from whet.targets.triton.packed.offline_driver import imagined, without_memory
+from whet.targets.triton.packed.portable import FolderCache, NotPortableError, pack, portable_key
 from whet.targets.triton.packed.resources import Resources, resources
 from whet.targets.triton.request import Request
 from whet.targets.triton.target import TritonTarget
@@ -133,7 +133,7 @@ def precompile(
     *,
     jobs: int | None = None,
     limit_s: float | None = None,
-    shelf: FolderShelf | None = None,
+    shelf: FolderCache | None = None,
     on_made: Callable[[Made], None] = lambda made: None,
 ) -> list[Made]:
     """Compiles in parallel, in processes of their own, and puts what is made on the shelf.
@@ -163,7 +163,7 @@ def precompile(
     return [done[order.identity] for order in ordered]
 
 
-def _on_shelf(order: Order, shelf: FolderShelf) -> Made | None:
+def _on_shelf(order: Order, shelf: FolderCache) -> Made | None:
     try:
         packed = shelf.get(portable_key(order.request))
         if packed is None:
@@ -175,7 +175,7 @@ def _on_shelf(order: Order, shelf: FolderShelf) -> Made | None:
     return Made(order, Status.OK, found, packed.key, size, was_there=True)
 
 
-def _compile(order: Order, shelf: FolderShelf | None) -> Built:
+def _compile(order: Order, shelf: FolderCache | None) -> Built:
     """In a process of its own."""
     request = order.request
     kernel = compiled_kernel(request)

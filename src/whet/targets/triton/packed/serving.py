@@ -9,11 +9,12 @@ from typing import Any
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
 from whet.store.bundles.bundle import active_bundle
+from whet.targets.triton.packed.binary_cache import BundleCache
 from whet.targets.triton.packed.portable import (
     RELATED,
-    BinaryShelf,
+    BinaryCache,
     CacheSlot,
-    FolderShelf,
+    FolderCache,
     NotPortableError,
     PackedKernel,
     check_packed,
@@ -22,7 +23,6 @@ from whet.targets.triton.packed.portable import (
     portable_key,
     toolchain,
 )
-from whet.targets.triton.packed.shelf import BundleShelf
 from whet.targets.triton.request import Request
 from whet.targets.triton.surroundings import say_once
 
@@ -30,13 +30,13 @@ from whet.targets.triton.surroundings import say_once
 _explained: set[str] = set()
 
 
-def active_shelves() -> list[BinaryShelf]:
+def active_shelves() -> list[BinaryCache]:
     """Where the settings say that packed kernels are, in the order in which they are asked."""
     settings = resolve_settings().settings
-    shelves: list[BinaryShelf] = []
+    shelves: list[BinaryCache] = []
     folder = settings.binaries
     if folder is not None and Path(folder).expanduser().is_dir():
-        shelves.append(FolderShelf(folder))
+        shelves.append(FolderCache(folder))
     elif folder is not None:
         say_once(f"there are no packed kernels in {folder}, which is no folder: all is compiled")
     if settings.bundle is not None:
@@ -46,7 +46,7 @@ def active_shelves() -> list[BinaryShelf]:
             say_once(f"whet uses no bundle: {error}")
         else:
             if bundle.binary_keys():
-                shelves.append(BundleShelf(bundle))
+                shelves.append(BundleCache(bundle))
     return shelves
 
 
@@ -64,7 +64,7 @@ def serve(make_request: Callable[[], Request]) -> None:
         say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
 
 
-def packed_for(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
+def packed_for(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | None:
     """The packed kernel for this request; None where Triton's own cache has it already."""
     try:
         return _found(request, shelves)
@@ -73,7 +73,7 @@ def packed_for(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel
         return None
 
 
-def _found(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | None:
+def _found(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | None:
     from triton import knobs
 
     if not shelves or knobs.compilation.always_compile or CacheSlot(request).filled:
@@ -99,7 +99,7 @@ def _found(request: Request, shelves: Sequence[BinaryShelf]) -> PackedKernel | N
     return None
 
 
-def _explain(key: str, request: Request, shelves: Sequence[BinaryShelf]) -> None:
+def _explain(key: str, request: Request, shelves: Sequence[BinaryCache]) -> None:
     """Says so where the very kernel is there, but was packed with other tools or variables."""
     here = {**toolchain(request.target), "environment": environment()}
     others = set()

@@ -18,7 +18,7 @@ from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
 from whet.measure.gpu.timer import CudaTimer
-from whet.targets.triton.isolated.bare.cargo import BareCargo, BareLaunch
+from whet.targets.triton.isolated.bare.ipc_arguments import BareIpcCall, BareLaunch
 from whet.targets.triton.isolated.bare.unpacking import copied
 from whet.workers import stages
 
@@ -28,12 +28,12 @@ def bare_timer(device: int, l2: L2, l2_bytes: int | None) -> CudaTimer:
 
 
 class BareLoader:
-    def __init__(self, cargo: BareCargo) -> None:
+    def __init__(self, ipc_call: BareIpcCall) -> None:
         stages.add("start", _age_s())
-        self._driver = driver_on(cargo.device)
+        self._driver = driver_on(ipc_call.device)
         with stages.stage("copy"):
-            starts = copied(self._driver, cargo.blocks)
-        self._addresses = [starts[block] + offset for block, offset in cargo.places]
+            starts = copied(self._driver, ipc_call.blocks)
+        self._addresses = [starts[block] + offset for block, offset in ipc_call.places]
 
     def load(self, config: Config, artifact: BareLaunch) -> BareLoaded:
         return BareLoaded(self._driver, artifact, self._addresses)

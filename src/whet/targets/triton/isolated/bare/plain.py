@@ -14,13 +14,13 @@ from whet.engine.settings import resolve_settings
 from whet.measure import CudaTimer, RemoteBench
 from whet.measure.gpu.driver import compiles_ptx
 from whet.targets.triton.call import Call
-from whet.targets.triton.isolated.bare.cargo import BareCargo, BareLaunch
+from whet.targets.triton.isolated.bare.ipc_arguments import BareIpcCall, BareLaunch
 from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
-from whet.targets.triton.isolated.freight import CannotIsolate, Tensor, Wrapped
+from whet.targets.triton.isolated.executor import IpcCall
+from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Tensor, Wrapped
 from whet.targets.triton.isolated.launch import Launch
-from whet.targets.triton.isolated.station import Cargo
 
-PRELOAD = ("whet.measure.station", "whet.targets.triton.isolated.bare.loader")
+PRELOAD = ("whet.measure.executor", "whet.targets.triton.isolated.bare.loader")
 
 WARP = 32
 # Beyond this a launch has to ask for another division of the cache.
@@ -50,37 +50,37 @@ class NotPlain(CannotIsolate):
     """This launch takes more than the driver: only Triton's launcher will do."""
 
 
-def is_plain(call: Call, configs: Iterable[Any], cargo: Cargo) -> bool:
+def is_plain(call: Call, configs: Iterable[Any], ipc_call: IpcCall) -> bool:
     """Whether nothing but launches is to be run in the other process, as far as is known before
     anything is built."""
     tuner = call.tuner
     if call.gate is not None or call.has_hooks or tuner.whet_method() is None:
         return False
-    if cargo.pre_hook is not None or cargo.post_hook is not None:
+    if ipc_call.pre_hook is not None or ipc_call.post_hook is not None:
         return False
     if tuner.use_cuda_graph or resolve_settings().settings.cuda_graph:
         return False
     if any(config.pre_hook is not None or config.num_ctas != 1 for config in configs):
         return False
-    values = (*cargo.args, *cargo.keywords.values())
+    values = (*ipc_call.args, *ipc_call.keywords.values())
     if any(isinstance(value, tuple | Wrapped) for value in values):
         return False
     return (
         _on_cuda()
         and compiles_ptx()
-        and {block.device for block in cargo.freight.blocks} <= {f"cuda:{cargo.device}"}
+        and {block.device for block in ipc_call.ipc_arguments.blocks} <= {f"cuda:{ipc_call.device}"}
     )
 
 
-def bare_bench(cargo: Cargo) -> RemoteBench:
-    """A bench for the plain call that this is the cargo of."""
-    places = tuple((view.block, view.offset) for view in cargo.freight.views)
+def bare_bench(ipc_call: IpcCall) -> RemoteBench:
+    """A bench for the plain call that this is the ipc_call of."""
+    places = tuple((view.block, view.offset) for view in ipc_call.ipc_arguments.views)
     settings = resolve_settings().settings
     make_timer: partial[CudaTimer] = partial(
-        bare_timer, cargo.device, settings.l2, settings.l2_bytes
+        bare_timer, ipc_call.device, settings.l2, settings.l2_bytes
     )
     return RemoteBench(
-        partial(BareLoader, BareCargo(cargo.device, cargo.freight.blocks, places)),
+        partial(BareLoader, BareIpcCall(ipc_call.device, ipc_call.ipc_arguments.blocks, places)),
         make_timer,
         check_each=False,
         preload=PRELOAD,

@@ -1,4 +1,4 @@
-"""Blocks of a freight copied into this process's device memory, without torch."""
+"""Blocks of a ipc_arguments copied into this process's device memory, without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from whet.measure.gpu.driver import CudaDriver
 from whet.targets.triton.isolated import driver as sharing
-from whet.targets.triton.isolated.freight import ALIGNMENT, Block
+from whet.targets.triton.isolated.ipc_arguments import ALIGNMENT, Block
 
 
 def copied(driver: CudaDriver, blocks: Sequence[Block]) -> list[int]:

@@ -1,0 +1,18 @@
+"""Many builds at once: order, limits, stage times, and never the same one twice."""
+
+from whet.builds.builder import Builder
+from whet.builds.cutting import Cut, cut_for
+from whet.builds.job import BuildResult, Built, Job
+from whet.builds.memory import MEMORY, BuildMemory, outgrown
+
+__all__ = [
+    "MEMORY",
+    "BuildMemory",
+    "BuildResult",
+    "Builder",
+    "Built",
+    "Cut",
+    "Job",
+    "cut_for",
+    "outgrown",
+]

@@ -1,0 +1,182 @@
+"""What to use when tuning is not allowed, or not wanted now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from whet.core.config import Config
+from whet.core.errors import StoreError, TuningFailedError
+from whet.core.mode import Mode, checked_mode
+from whet.core.run import Choice, Outcome, Result, Run
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.engine.fallback.inheritance import inherited
+from whet.engine.fallback.missed import miss_for, not_tuned
+from whet.engine.fallback.mode import current_mode
+from whet.engine.known import timed_like
+from whet.engine.log import log_event, logger
+from whet.engine.settings import resolve_settings
+from whet.engine.target import Target
+from whet.store import Pick, Store, open_if_there, open_store
+
+
+def open_for(mode: Mode, where: str | Path | None, bundle: str | None = None) -> Store:
+    """Only `record` writes; asking must not make a store where there is none."""
+    if mode == "record":
+        return open_store(where, bundle=bundle)
+    return open_if_there(where, bundle=bundle)
+
+
+def choose(
+    target: Target, *, store: Store | str | Path | None = None, mode: Mode | None = None
+) -> Choice:
+    """The config to use now, from what is known, without building or measuring anything.
+
+    In this order: the stored best of this very workload; what is inherited from other workloads
+    of the same kernel; the author's first config. Without `mode`, that of the kernel, the context
+    or the settings holds: `require` wants the first of these and raises `NotTunedError` without
+    it, `record` writes down that it was missing, `off` opens no store and takes the last.
+    """
+    start = time.perf_counter()
+    mode = current_mode(own_mode(target)) if mode is None else checked_mode(mode)
+    workload = target.workload()
+    if mode == "off":
+        choice = first_choice(target, "mode 'off' looks nothing up; the author's first config")
+    else:
+        with ExitStack() as stack:
+            if store is None or isinstance(store, str | Path):
+                settings = resolve_settings().settings
+                where = settings.store if store is None else store
+                store = stack.enter_context(open_for(mode, where, settings.bundle))
+            choice = _known(target, workload, store, mode)
+    log_event(
+        "chosen",
+        workload,
+        pick=choice.config,
+        source=choice.source,
+        cost_s=time.perf_counter() - start,
+        reason=choice.reason,
+    )
+    return choice
+
+
+def own_mode(target: object) -> Mode | None:
+    """What the author gave the kernel as `mode=`."""
+    mode: Mode | None = getattr(target, "mode", None)
+    return mode
+
+
+def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choice:
+    exact = exact_pick(target, workload, store)
+    if exact is not None:
+        sure = 1.0 / (1 + len(exact.rivals))
+        return Choice(exact.trial.config, "exact", sure, _reason(exact))
+    if mode == "require":
+        raise not_tuned(target, workload, mode, store)
+    if mode == "record":
+        record_miss(target, workload, store)
+    choice = inherited(target, store, workload=workload)
+    if choice is not None and _offers(target, choice.config):
+        return choice
+    return first_choice(target, "nothing is known of this kernel; the author's first config")
+
+
+def _reason(pick: Pick) -> str:
+    if not pick.rivals:
+        return "tuned for this workload"
+    return f"tuned for this workload, but {contested_text(pick.rivals)}"
+
+
+def contested_text(rivals: Sequence[Trial]) -> str:
+    """Why nobody can be sure of a pick, and what to do about it."""
+    others = " and ".join(f"[{rival.config}]" for rival in rivals)
+    return (
+        f"contested: a store that was merged in picked {others}, and the two stores do not agree "
+        "on which is faster; tune it again to decide"
+    )
+
+
+def first_choice(target: Target, reason: str) -> Choice:
+    own = getattr(target, "first", None)
+    first: Config | None = target.space.first if own is None else own()
+    if first is None:
+        raise TuningFailedError(f"the space of '{target.name}' has no valid config")
+    return Choice(first, "first", 0.0, reason)
+
+
+def exact_pick(target: Target, workload: Workload, store: Store) -> Pick | None:
+    """The stored best of this workload among what the space still offers and what was timed as
+    the target would be now; two ways of timing are never compared with each other."""
+    pick = store.pick(workload.id)
+    if pick is None:
+        return None
+
+    def usable(trial: Trial) -> bool:
+        return timed_like(trial, target.method) and _offers(target, trial.config)
+
+    if usable(pick.trial) and not pick.rivals:
+        return pick
+    picks = [trial for trial in (pick.trial, *pick.rivals) if usable(trial)]
+    if picks:
+        return Pick(picks[0], tuple(picks[1:]))
+    others = {
+        trial.config.id: trial
+        for trial in store.trials(workload.id)
+        if trial.status is Status.OK and usable(trial)
+    }
+    for run in store.runs(workload.id):
+        if run.chose and run.best is not None and run.best.id in others:
+            return Pick(others[run.best.id])
+    best = min(others.values(), key=lambda trial: trial.median_ns or 0.0, default=None)
+    return None if best is None else Pick(best)
+
+
+def _offers(target: Target, config: Config) -> bool:
+    """A target whose space takes long to list may have `offers` and `first` of its own."""
+    own = getattr(target, "offers", None)
+    return config in target.space if own is None else bool(own(config))
+
+
+def record_miss(
+    target: Target,
+    workload: Workload,
+    store: Store,
+    complain: Callable[[str], None] = logger.warning,
+) -> None:
+    """A store that cannot be written must not stop a kernel from running."""
+    try:
+        new = store.miss(miss_for(target, workload))
+    except StoreError as error:
+        complain(f"whet cannot write down what it missed: {error}")
+        return
+    if new:
+        reason = "written down for whet tune --missed"
+        log_event("missed", workload, pick=None, source="none", cost_s=0.0, reason=reason)
+
+
+def stored_result(target: Target, store: Store, mode: Mode) -> Result:
+    """The exact stored result, in a mode that does not tune; `NotTunedError` without one."""
+    workload = target.workload()
+    pick = exact_pick(target, workload, store)
+    if pick is None:
+        if mode == "record":
+            record_miss(target, workload, store)
+        raise not_tuned(target, workload, mode, store)
+    best, runs = pick.trial, store.runs(workload.id)
+    run = next((run for run in runs if run.best == best.config), None) or Run(
+        workload=workload,
+        space_id=target.space.id,
+        space_size=target.space.count,
+        search="stored",
+        seed=0,
+        outcome=Outcome.FINISHED,
+        best=best.config,
+        started=best.created,
+    )
+    known = len(store.trials(workload.id))
+    notes = (contested_text(pick.rivals),) if pick.rivals else ()
+    return Result(run, best, None, (), known=known, source="stored", equals=run.equals, notes=notes)

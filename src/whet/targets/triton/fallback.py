@@ -1,0 +1,30 @@
+"""The config of a call in a mode that does not tune."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whet.core.errors import StoreError
+from whet.core.mode import Mode
+from whet.engine.fallback.missed import not_tuned
+from whet.engine.fallback.policy import choose, first_choice
+from whet.engine.settings import resolve_settings
+from whet.targets.triton.surroundings import opened, say_once
+from whet.targets.triton.target import TritonTarget
+
+
+def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
+    """Triton's config, and whether it is the stored result of this very key.
+
+    Nothing is built or measured. Under `require` raises `NotTunedError` without such a result; a
+    store that cannot be read is a reason to use the first config in any other mode.
+    """
+    try:
+        with opened(resolve_settings().settings, mode) as store:
+            choice = choose(target, store=store, mode=mode)
+    except StoreError as error:
+        if mode == "require":
+            raise not_tuned(target, target.workload(), mode, None) from error
+        say_once(f"whet looks nothing up: {error}")
+        choice = first_choice(target, "the store cannot be read; the author's first config")
+    return target.triton(choice.config), choice.source == "exact"

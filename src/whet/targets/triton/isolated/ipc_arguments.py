@@ -1,0 +1,318 @@
+"""Arguments of a call, on their way into another process.
+
+    pack((x, x[1:], 3))    two views of one copy, and a number
+
+A process may be killed at any time and a new one takes its place, so `IpcArguments` can be unpacked
+any number of times, as long as the process that packed them keeps the tensors.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whet.targets.triton.isolated import driver
+
+# Kernels are specialised to addresses, and as fast as these allow: copies lie as the originals do.
+ALIGNMENT = 512
+
+# A storage of this size goes whole, since kernels reach beyond the view they are given.
+WHOLE_BYTES = 64 << 20
+
+
+class CannotIsolate(Exception):
+    """Why a call cannot be measured in another process, with the remedy."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes from one storage. `lead` comes before them in the copy, so that they are aligned as
+    they were. `handle` and `offset` are for the driver; `path` is a file with the bytes, which
+    goes with the process that packed it."""
+
+    size: int
+    lead: int
+    device: str
+    pinned: bool = False
+    handle: bytes | None = None
+    offset: int = 0
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor in the copy of a block; `offset` in bytes from the block's beginning."""
+
+    block: int
+    offset: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Stands for the tensor of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """Stands for an object of Triton's around a tensor: a descriptor, or another dtype."""
+
+    kind: type
+    base: Tensor
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class IpcArguments:
+    blocks: tuple[Block, ...] = ()
+    views: tuple[View, ...] = ()
+
+    @property
+    def device_bytes(self) -> int:
+        """What a copy takes of the device's memory."""
+        return sum(block.size for block in self.blocks if block.device != "cpu")
+
+
+class Packer:
+    """Collects the tensors of a call. Both sides then speak of them by number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._tensors: list[Any] = []
+        self._files: list[int] = []
+
+    def add(self, value: Any) -> Any:
+        """The value with its tensors replaced by numbers; what is not known yet is taken along."""
+        return self._encoded(value, self._number)
+
+    def find(self, value: Any) -> Any:
+        """The same, for values whose tensors have all been added."""
+        return self._encoded(value, self._known)
+
+    def close(self) -> None:
+        """Nothing can be unpacked any more."""
+        files, self._files = self._files, []
+        for file in files:
+            os.close(file)
+
+    def ipc_arguments(self, through_host: bool = False) -> IpcArguments:
+        """Where the bytes are, after the device has done what it was asked to.
+
+        Device memory is shared by the driver, where that does so and it is not to go
+        `through_host`. Raises `CannotIsolate`.
+        """
+        spans = _spans(self._tensors)
+        _synchronize(self._tensors)
+        try:
+            blocks = [self._block(span, through_host) for span in spans.values()]
+        except driver.Refused:
+            self.close()
+            blocks = [self._block(span, through_host=True) for span in spans.values()]
+        numbers = {key: number for number, key in enumerate(spans)}
+        return IpcArguments(
+            tuple(blocks),
+            tuple(
+                View(
+                    block=numbers[_home(tensor)],
+                    offset=_start(tensor) - spans[_home(tensor)].low,
+                    dtype=tensor.dtype,
+                    shape=tuple(tensor.shape),
+                    strides=tuple(tensor.stride()),
+                )
+                for tensor in self._tensors
+            ),
+        )
+
+    def _block(self, span: _Span, through_host: bool) -> Block:
+        address, size = span.address + span.low, span.high - span.low
+        block = Block(size, address % ALIGNMENT, str(span.device), span.pinned)
+        if not size:
+            return block
+        if span.device.type == "cuda" and not through_host:
+            handle, offset = driver.exported(address)
+            return replace(block, handle=handle, offset=offset)
+        try:
+            self._files.append(os.memfd_create("whet-arguments"))
+            with open(self._files[-1], "wb", closefd=False) as file:
+                _bytes_of(span).cpu().numpy().tofile(file)
+        except (OSError, MemoryError, AttributeError) as error:
+            text = f"there is no room on the host to copy the arguments ({error})"
+            raise CannotIsolate(text) from None
+        return replace(block, path=f"/proc/{os.getpid()}/fd/{self._files[-1]}")
+
+    def _number(self, tensor: Any) -> Tensor:
+        if id(tensor) not in self._numbers:
+            _refuse_unknown(tensor)
+            self._numbers[id(tensor)] = len(self._tensors)
+            self._tensors.append(tensor)
+        return Tensor(self._numbers[id(tensor)])
+
+    def _known(self, tensor: Any) -> Tensor:
+        if id(tensor) not in self._numbers:
+            raise CannotIsolate("a tensor that is no argument of the call is made for each config")
+        return Tensor(self._numbers[id(tensor)])
+
+    def _encoded(self, value: Any, number: Callable[[Any], Tensor]) -> Any:
+        kinds = {kind.__name__ for kind in type(value).__mro__}
+        if "TensorDescriptor" in kinds:
+            fields = {name: part for name, part in vars(value).items() if name != "base"}
+            return Wrapped(type(value), number(value.base), _pickled(fields))
+        if "TensorWrapper" in kinds:
+            return Wrapped(type(value), number(value.base), _pickled({"dtype": value.dtype}))
+        if hasattr(value, "data_ptr"):
+            return number(value)
+        if isinstance(value, tuple):
+            parts = [self._encoded(part, number) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return _pickled(value)
+
+
+class Unpacker:
+    """The tensors of a ipc_arguments, copied into this process."""
+
+    def __init__(self, ipc_arguments: IpcArguments) -> None:
+        copies = _copies(ipc_arguments.blocks)
+        self._tensors = [_view(copies[view.block], view) for view in ipc_arguments.views]
+
+    def decoded(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensors[value.number]
+        if isinstance(value, Wrapped):
+            return value.kind(base=self._tensors[value.base.number], **value.fields)
+        if isinstance(value, tuple):
+            parts = [self.decoded(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return value
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Of a storage at `address`, the bytes from `low` to `high`."""
+
+    storage: Any
+    address: int
+    device: Any
+    pinned: bool
+    low: int
+    high: int
+
+
+def _home(tensor: Any) -> tuple[str, int]:
+    return str(tensor.device), int(tensor.untyped_storage().data_ptr())
+
+
+def _start(tensor: Any) -> int:
+    return int(tensor.storage_offset()) * int(tensor.element_size())
+
+
+def _spans(tensors: Sequence[Any]) -> dict[tuple[str, int], _Span]:
+    spans: dict[tuple[str, int], _Span] = {}
+    for tensor in tensors:
+        low, home = _start(tensor), _home(tensor)
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        high = low + (last + 1) * int(tensor.element_size()) if tensor.numel() else low
+        known = spans.get(home)
+        if known is None:
+            storage = tensor.untyped_storage()
+            whole = storage.nbytes()
+            if whole <= WHOLE_BYTES:
+                low, high = 0, whole
+            pinned = tensor.device.type == "cpu" and bool(tensor.is_pinned())
+            spans[home] = _Span(storage, home[1], tensor.device, pinned, low, high)
+        else:
+            spans[home] = replace(known, low=min(known.low, low), high=max(known.high, high))
+    return spans
+
+
+def _bytes_of(span: _Span) -> Any:
+    import torch
+
+    with torch.inference_mode(False):
+        whole = torch.empty(0, dtype=torch.uint8, device=span.device).set_(span.storage)
+        return whole[span.low : span.high]
+
+
+def _synchronize(tensors: Sequence[Any]) -> None:
+    devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    if devices:
+        import torch
+
+        for device in devices:
+            torch.cuda.synchronize(device)
+
+
+def _copies(blocks: Sequence[Block]) -> list[Any]:
+    """A byte tensor for each block, beginning with the block's first byte."""
+    import torch
+
+    copies = []
+    for block in blocks:
+        # Not every allocator aligns that well: what is too much is left out in front.
+        size = block.size + block.lead + ALIGNMENT
+        room = torch.empty(size, dtype=torch.uint8, device=block.device, pin_memory=block.pinned)
+        skip = block.lead + (-room.data_ptr()) % ALIGNMENT
+        copies.append(room[skip : skip + block.size])
+    by_handle: dict[bytes, list[tuple[Block, Any]]] = {}
+    for block, copied in zip(blocks, copies, strict=True):
+        if block.handle is not None:
+            by_handle.setdefault(block.handle, []).append((block, copied))
+        elif block.path:
+            _read(block.path, copied)
+    for handle, wanted in by_handle.items():
+        with driver.opened(handle) as address:
+            for block, copied in wanted:
+                driver.copy(copied.data_ptr(), address + block.offset, block.size)
+            torch.cuda.synchronize()
+    return copies
+
+
+def _read(path: str, into: Any) -> None:
+    import numpy as np
+    import torch
+
+    if os.path.getsize(path):
+        into.copy_(torch.from_numpy(np.fromfile(path, np.uint8)))
+
+
+def _view(copied: Any, view: View) -> Any:
+    """Of the bytes as of one storage: a view of another type would have to be aligned in it."""
+    import torch
+
+    tensor = torch.empty(0, dtype=view.dtype, device=copied.device)
+    start = copied.storage_offset() + view.offset
+    size = tensor.element_size()
+    if start % size:
+        raise CannotIsolate("an argument does not lie at a multiple of its elements' size")
+    return tensor.set_(copied.untyped_storage(), start // size, view.shape, view.strides)
+
+
+def _refuse_unknown(tensor: Any) -> None:
+    try:
+        import torch
+    except ImportError:
+        raise CannotIsolate("copying arguments takes torch, which is not installed") from None
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    if not plain or tensor.device.type not in ("cuda", "cpu"):
+        kind = type(tensor).__qualname__
+        raise CannotIsolate(
+            f"an argument, a {kind}, is no plain tensor of torch that can be copied"
+        )
+
+
+def _pickled(value: Any) -> Any:
+    try:
+        packed = pickle.dumps(value, protocol=5)
+    except Exception as error:
+        kind = type(value).__qualname__
+        raise CannotIsolate(f"an argument, a {kind}, cannot be sent ({error})") from None
+    if b"__main__" in packed:
+        kind = type(value).__qualname__
+        raise CannotIsolate(f"an argument, a {kind}, is of a class that only this script knows")
+    return value

@@ -1,0 +1,241 @@
+"""A folder of packed kernels: what is put is got, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.store import MemoryStore
+from whet.store.bundles.bundle import open_bundle
+from whet.store.bundles.writing import FolderBinaries, write_bundle
+from whet.targets.triton.packed.binary_cache import (
+    MOST_BYTES,
+    BinaryError,
+    BundleCache,
+    FolderCache,
+    PackedKernel,
+)
+
+KEY = "0123456789abcdef" * 3
+OTHER = "f" * 48
+
+
+def packed(key: str = KEY, body: bytes = b"\x7fELF") -> PackedKernel:
+    return PackedKernel(key, {"kernel": "mm", "sizes": [1, 2]}, {"cubin": body, "ttir": b"module"})
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> FolderCache:
+    return FolderCache(tmp_path / "not" / "there" / "yet")
+
+
+def record_of(shelf: FolderCache) -> Path:
+    return shelf.path / KEY / "metadata.json"
+
+
+def test_what_was_put_is_got(shelf: FolderCache) -> None:
+    shelf.put(packed())
+
+    assert shelf.get(KEY) == packed()
+    assert KEY in shelf
+    assert list(shelf.keys()) == [KEY]
+
+
+def test_a_bundle_gives_what_was_put_and_takes_nothing(shelf: FolderCache, tmp_path: Path) -> None:
+    shelf.put(packed())
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+
+    with open_bundle(tmp_path / "b.whet") as bundle:
+        bundled = BundleCache(bundle)
+        assert list(bundled.keys()) == [KEY]
+        assert bundled.get(KEY) == packed()
+        assert bundled.get(OTHER) is None
+        with pytest.raises(BinaryError, match="whet pack"):
+            bundled.put(packed(OTHER))
+
+
+def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
+    shelf: FolderCache, tmp_path: Path
+) -> None:
+    shelf.put(packed())
+    (shelf.path / KEY / "cubin").write_bytes(b"something else")
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+
+    with (
+        open_bundle(tmp_path / "b.whet") as bundle,
+        pytest.raises(BinaryError, match="cubin is not what was packed"),
+    ):
+        BundleCache(bundle).get(KEY)
+
+
+def test_what_is_not_there_is_none(shelf: FolderCache) -> None:
+    assert shelf.get(KEY) is None
+    assert list(shelf.keys()) == []
+
+    shelf.put(packed(OTHER))
+
+    assert shelf.get(KEY) is None
+
+
+def test_a_second_one_of_the_same_key_takes_the_place_of_the_first(shelf: FolderCache) -> None:
+    shelf.put(packed(body=b"old"))
+    shelf.put(packed(body=b"new"))
+
+    found = shelf.get(KEY)
+    assert found is not None
+    assert found.files["cubin"] == b"new"
+
+
+def test_nothing_but_whole_kernels_is_left_in_the_folder(shelf: FolderCache) -> None:
+    shelf.put(packed())
+    shelf.put(packed())
+
+    assert os.listdir(shelf.path) == [KEY]
+
+
+def test_many_may_put_the_same_at_once(shelf: FolderCache) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: shelf.put(packed()), range(200)))
+
+    assert shelf.get(KEY) == packed()
+    assert os.listdir(shelf.path) == [KEY]
+
+
+def test_other_things_in_the_folder_are_not_keys(shelf: FolderCache) -> None:
+    shelf.put(packed())
+    (shelf.path / "README").write_text("hello")
+    (shelf.path / ".0123.new").mkdir()
+
+    assert list(shelf.keys()) == [KEY]
+
+
+@pytest.mark.parametrize("key", ["", "..", "a/b", "../" + KEY, KEY.upper(), "0" * 31, "0" * 129])
+def test_a_key_that_could_be_a_path_is_refused(shelf: FolderCache, key: str) -> None:
+    with pytest.raises(BinaryError, match="not the key"):
+        shelf.get(key)
+    with pytest.raises(BinaryError, match="not the key"):
+        PackedKernel(key, {}, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "/etc/passwd", "..\\a", ".hidden", "a..b", "metadata.json", "a\0"],
+)
+def test_a_file_name_that_could_be_a_path_is_refused(name: str) -> None:
+    with pytest.raises(BinaryError, match="not a name"):
+        PackedKernel(KEY, {}, {name: b""})
+
+
+def test_a_kernel_has_a_bounded_number_of_files() -> None:
+    with pytest.raises(BinaryError, match="at most"):
+        PackedKernel(KEY, {}, {f"stage{i}": b"" for i in range(100)})
+
+
+def test_metadata_is_bounded() -> None:
+    with pytest.raises(BinaryError, match="too large"):
+        PackedKernel(KEY, {"text": "x" * 2**21}, {})
+
+
+def rewritten(change: Callable[[Any], None]) -> Callable[[FolderCache], None]:
+    def damage(shelf: FolderCache) -> None:
+        data = json.loads(record_of(shelf).read_text())
+        change(data)
+        record_of(shelf).write_text(json.dumps(data))
+
+    return damage
+
+
+def declare_escape(data: Any) -> None:
+    data["files"]["../../secret"] = data["files"].pop("cubin")
+
+
+def declare_giant(data: Any) -> None:
+    data["files"]["cubin"]["bytes"] = MOST_BYTES + 1
+
+
+def truncate(shelf: FolderCache) -> None:
+    (shelf.path / KEY / "cubin").write_bytes(b"\x7fE")
+
+
+def exchange(shelf: FolderCache) -> None:
+    (shelf.path / KEY / "cubin").write_bytes(b"\x7fELG")
+
+
+def remove(shelf: FolderCache) -> None:
+    (shelf.path / KEY / "cubin").unlink()
+
+
+def link(shelf: FolderCache) -> None:
+    (shelf.path / KEY / "cubin").rename(shelf.path / "elsewhere")
+    (shelf.path / KEY / "cubin").symlink_to(shelf.path / "elsewhere")
+
+
+def make_pipe(shelf: FolderCache) -> None:
+    remove(shelf)
+    os.mkfifo(shelf.path / KEY / "cubin")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        exchange,
+        remove,
+        link,
+        make_pipe,
+        rewritten(declare_escape),
+        rewritten(declare_giant),
+        rewritten(lambda data: data.update(key=OTHER)),
+        rewritten(lambda data: data.update(v=2)),
+        rewritten(lambda data: data.pop("files")),
+        rewritten(lambda data: data.update(metadata=3)),
+        rewritten(lambda data: data["files"]["cubin"].update(bytes="4")),
+        rewritten(lambda data: data["files"]["cubin"].update(bytes=-1)),
+        rewritten(lambda data: data["files"]["cubin"].pop("sha256")),
+        lambda shelf: record_of(shelf).write_text("{"),
+        lambda shelf: record_of(shelf).write_text("[" * 100_000),
+        lambda shelf: record_of(shelf).write_bytes(b"\xff\xfe"),
+        lambda shelf: record_of(shelf).write_text("x" * 2**21),
+    ],
+)
+def test_a_damaged_kernel_is_refused_by_its_place(
+    shelf: FolderCache, damage: Callable[[FolderCache], None]
+) -> None:
+    shelf.put(packed())
+    damage(shelf)
+
+    with pytest.raises(BinaryError, match=KEY):
+        shelf.get(KEY)
+
+
+def test_a_damaged_kernel_can_be_put_anew(shelf: FolderCache) -> None:
+    shelf.put(packed())
+    truncate(shelf)
+
+    shelf.put(packed())
+
+    assert shelf.get(KEY) == packed()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(BinaryError, match=r"file cannot be written: .*; choose another"):
+        FolderCache(tmp_path / "file").put(packed())
+
+
+def test_a_shelf_keeps_its_place_when_the_process_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = FolderCache("here")
+    shelf.put(packed())
+    monkeypatch.chdir("/")
+
+    assert shelf.get(KEY) == packed()
