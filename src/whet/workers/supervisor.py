@@ -19,7 +19,7 @@ from typing import Protocol
 
 from whet.workers import descriptors, reaper
 
-_GUARDIAN_LIMIT_S = 10.0
+_REAPER_LIMIT_S = 10.0
 
 
 class Order:
@@ -49,7 +49,7 @@ class Supervisor:
         self._wards: dict[str, tuple[str, int]] = {}
         self._line = threading.RLock()
         self._pipe: int | None = None
-        self._guardian: subprocess.Popen[bytes] | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, name="whet-starter", daemon=True)
         self._thread.start()
 
@@ -79,7 +79,7 @@ class Supervisor:
         with self._line:
             self._wards[token] = (folder, 0)
             if not self._tell(f"+ {token} {folder}\n"):
-                self._start_guardian()
+                self._start_reaper()
 
     def started(self, token: str, pid: int) -> None:
         with self._line:
@@ -103,7 +103,7 @@ class Supervisor:
         self._orders.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        self._stop_guardian()
+        self._stop_reaper()
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
@@ -119,11 +119,11 @@ class Supervisor:
             return False
         return True
 
-    def _start_guardian(self) -> None:
-        self._stop_guardian()
+    def _start_reaper(self) -> None:
+        self._stop_reaper()
         reader, self._pipe = descriptors.new_pipe()
         try:
-            self._guardian = subprocess.Popen(
+            self._reaper = subprocess.Popen(
                 [sys.executable, "-I", "-S", reaper.__file__],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
@@ -138,16 +138,16 @@ class Supervisor:
             if pid:
                 self._tell(f"= {token} {pid}\n")
 
-    def _stop_guardian(self) -> None:
+    def _stop_reaper(self) -> None:
         descriptors.close(self._pipe)
         self._pipe = None
-        if self._guardian is not None:
+        if self._reaper is not None:
             try:
-                self._guardian.wait(_GUARDIAN_LIMIT_S)
+                self._reaper.wait(_REAPER_LIMIT_S)
             except subprocess.TimeoutExpired:
-                self._guardian.kill()
-                self._guardian.wait()
-            self._guardian = None
+                self._reaper.kill()
+                self._reaper.wait()
+            self._reaper = None
 
 
 class Closable(Protocol):

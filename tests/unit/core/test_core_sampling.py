@@ -9,7 +9,8 @@ from scipy import stats
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.space import Space, component
+from whet.core.solver import component
+from whet.core.space import Space
 
 # With fixed seeds a right sampler passes once and for all; a wrong one is off by far more.
 SIGNIFICANCE = 1e-3

@@ -76,7 +76,7 @@ def test_nothing_is_left_after_an_interrupt(mode: str, tmp_path: Path) -> None:
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_nothing_is_left_when_the_guardian_was_killed_before(tmp_path: Path) -> None:
+def test_nothing_is_left_when_the_reaper_was_killed_before(tmp_path: Path) -> None:
     script = f"""
         import os, signal
         import worker_tasks as tasks

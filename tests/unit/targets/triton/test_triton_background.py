@@ -13,7 +13,7 @@ import triton.language as tl
 
 import whet
 from whet.engine.fallback.time_budget import TimeBudget
-from whet.targets.triton import idle, shadow
+from whet.targets.triton import background, shadow
 from whet.targets.triton.offline import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -33,20 +33,20 @@ class Seconds:
 @pytest.fixture(autouse=True)
 def seconds(monkeypatch):
     clock = Seconds()
-    monkeypatch.setattr(idle, "_shared", TimeBudget(0.02, clock))
+    monkeypatch.setattr(background, "_shared", TimeBudget(0.02, clock))
     return clock
 
 
 @pytest.fixture(autouse=True)
 def _no_refinement_outlives_its_test(monkeypatch):
     """Each may hold a builder, whose processes would be there until all tests have ended."""
-    begun, begin = [], idle.IdleAutotuner._begin
+    begun, begin = [], background.IdleAutotuner._begin
 
     def remembered(*arguments):
         begun.append(begin(*arguments))
         return begun[-1]
 
-    monkeypatch.setattr(idle.IdleAutotuner, "_begin", remembered)
+    monkeypatch.setattr(background.IdleAutotuner, "_begin", remembered)
     yield
     for refinement, _ in begun:
         refinement.close()
@@ -267,7 +267,7 @@ def test_keys_that_take_turns_are_all_refined(driver, seconds):
 
 
 def test_a_key_that_is_no_longer_called_makes_room(driver, seconds, monkeypatch):
-    monkeypatch.setattr(idle, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(background, "MOST_AT_ONCE", 1)
     made = kernel()
     call(made, seconds, n=4)
     call_until_decided(made, seconds, n=8)
