@@ -202,7 +202,8 @@ def test_strategies_are_compared_by_score_and_drawn(
     assert ran.code == 0
     assert ran.widest <= 80
     assert "0 is random search, 1 the optimum" in " ".join(ran.out.split())
-    assert "Use grid" in ran.out
+    # Which of them it recommends also depends on how long this machine takes to ask them.
+    assert "with 95 % confidence" in " ".join(ran.out.split())
     data = json.loads((tmp_path / "searches.json").read_text())
     assert {(row["search"], row["over"]) for row in data["scores"]} == {
         ("grid", "evaluations"),
