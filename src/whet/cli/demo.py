@@ -204,7 +204,7 @@ class TritonProduct:
 
     def __init__(self, n: int) -> None:
         from whet.cli.locate import load_module
-        from whet.targets.triton.offline import Kernel
+        from whet.targets.triton.kernel import Kernel
 
         self.n = n
         self._path = example_file("matmul_triton.py")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from whet.core.workload import Workload
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 ABOUT = "Write what was found for vLLM, SGLang, Triton, or as Python."
 EXAMPLES = """\b

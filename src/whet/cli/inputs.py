@@ -15,7 +15,7 @@ from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.engine.target import Target
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 InputsOption = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from whet.core.errors import HostFailure, StoreError, TuningFailedError, UsageEr
 
 if TYPE_CHECKING:
     from whet.core.run import Result
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 Key = dict[str, Any]
 

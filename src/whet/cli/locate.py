@@ -20,7 +20,7 @@ from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
 from whet.engine.target import Target
 
 if TYPE_CHECKING:
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 
 def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
@@ -202,7 +202,7 @@ def _kernel(value: Any) -> Kernel | None:
     """Triton is not imported to find out: a file with a decorated kernel has done so."""
     if "whet.targets.triton.autotuner" not in sys.modules:
         return None
-    from whet.targets.triton.offline import kernel_of
+    from whet.targets.triton.kernel import kernel_of
 
     return kernel_of(value)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.engine.settings import Settings
     from whet.engine.target import Target
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 
 # What the same problem may differ in by now; the old miss is settled by the new result.

@@ -16,7 +16,7 @@ from whet.cli.options import JobsOption, JsonOption, QuietOption, StoreOption, r
 from whet.core.errors import UsageError, WhetError, did_you_mean
 
 if TYPE_CHECKING:
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
     from whet.targets.triton.packed.architectures import Architecture
     from whet.targets.triton.packed.precompile import Made, Order
 

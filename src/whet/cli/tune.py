@@ -32,7 +32,7 @@ from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.engine.settings import Settings
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 EXAMPLES = """\b
 Examples:

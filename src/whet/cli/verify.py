@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from whet.engine.settings import Settings
     from whet.engine.target import Target
     from whet.store import Store
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 EXAMPLES = """\b
 Examples:

@@ -18,7 +18,8 @@ pytest.importorskip("triton")
 
 from whet.cli import demo
 from whet.cli.locate import locate
-from whet.targets.triton.offline import Kernel, tune_call
+from whet.targets.triton.kernel import Kernel
+from whet.targets.triton.offline import tune_call
 from whet.targets.triton.packed.offline_driver import without_memory
 from whet.testing.fake_triton import fake_driver, told
 

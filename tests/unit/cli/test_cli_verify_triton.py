@@ -145,7 +145,7 @@ def test_a_kernel_that_was_borrowed_can_be_called_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from whet.targets.triton.inputs import make_inputs
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
     from whet.targets.triton.remeasure import with_target
 
     monkeypatch.setenv("WHET_STORE", ":memory:")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from whet.targets.triton.offline import Kernel
+    from whet.targets.triton.kernel import Kernel
 
 Key = Mapping[str, Any]
 Launch = tuple[Any, tuple[Any, ...], dict[str, Any]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from triton import knobs
@@ -17,6 +16,7 @@ from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
 from whet.targets.triton.inputs import Key, check_inputs, key_text
+from whet.targets.triton.kernel import Kernel
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
@@ -24,37 +24,8 @@ from whet.targets.triton.target import TritonTarget
 Events = Callable[[Event], None]
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """`launcher[grid](…)` is a call of the kernel; `tuner` is the `whet.autotune` inside it.
-
-    `stock` says that its file has `triton.autotune`. `where` and `inputs_from` are what was typed
-    for the kernel and for its `--inputs`, to be repeated in advice.
-    """
-
-    launcher: Any
-    tuner: Autotuner
-    stock: bool = False
-    where: str = ""
-    inputs_from: str = ""
-
-    @property
-    def name(self) -> str:
-        return str(self.tuner.base_fn.__name__)
-
-
 class NothingToTuneError(WhetError):
     """A key that leaves no choice between configs, or none that may be made now."""
-
-
-def kernel_of(value: Any) -> Kernel | None:
-    """The kernel that a decorated object is, also where `triton.heuristics` is on the outside."""
-    tuner = value
-    while not isinstance(tuner, Autotuner):
-        tuner = getattr(tuner, "fn", None)
-        if tuner is None:
-            return None
-    return Kernel(value, tuner)
 
 
 def check_ready(kernel: Kernel, key: Key | None = None) -> None:

@@ -11,8 +11,9 @@ from whet.engine.settings import resolve_settings
 from whet.store import store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
+from whet.targets.triton.kernel import Kernel
 from whet.targets.triton.keys import agrees, claimed_key
-from whet.targets.triton.offline import Kernel, NothingToTuneError, _afresh
+from whet.targets.triton.offline import NothingToTuneError, _afresh
 from whet.targets.triton.source import source_of
 from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget

@@ -9,7 +9,7 @@ from typing import Any
 from triton.runtime import autotuner as stock
 
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.offline import Kernel
+from whet.targets.triton.kernel import Kernel
 
 
 def taken_over(value: Any) -> Kernel | None:

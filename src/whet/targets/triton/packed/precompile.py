@@ -17,7 +17,8 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.capture import identified_request, ready_to_fork
 from whet.targets.triton.compile import compiled_kernel, facts
 from whet.targets.triton.inputs import key_text, make_inputs
-from whet.targets.triton.offline import Kernel, offline_target, received
+from whet.targets.triton.kernel import Kernel
+from whet.targets.triton.offline import offline_target, received
 from whet.targets.triton.packed.architectures import Architecture
 from whet.targets.triton.packed.offline_driver import imagined, without_memory
 from whet.targets.triton.packed.portable import FolderCache, NotPortableError, pack, portable_key
