@@ -3,11 +3,11 @@
     python benchmarks/first_calls.py [--runs 10] [--cases lazy,numba,pointwise,mlp] [--json]
 
 Each run is a process of its own with an empty store. Afterwards, in the same process, all ways are
-called in turns, 61 times, and timed by the clock alone. A pick is right if nothing failed and no other
-way was more than 5 % faster in the median of these turns. The cases: `lazy` sleeps, for 7 s at its
-first call; `numba` compiles a loop; `pointwise` and `mlp` are torch.compile's modes on a chain of
-pointwise operations and on a small MLP. What is not installed is left out. Inductor's cache is empty
-at the first run of a case and warm at the others.
+called in turns, 61 times, and timed by the clock alone. A pick is right if nothing failed and no
+other way was more than 5 % faster in the median of these turns. The cases: `lazy` sleeps, for 7 s at
+its first call; `numba` compiles a loop; `pointwise` and `mlp` are torch.compile's modes on a chain of
+pointwise operations and on a small MLP. What is not installed is left out. Inductor's cache is
+empty at the first run of a case and warm at the others.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def one_run(case: str) -> dict[str, Any]:
 
 
 def _in_turns(ways: dict[str, Callable[[], Any]], rounds: int = 61) -> list[dict[str, float]]:
-    """Seconds of each way, turn by turn, in an order that changes; three turns are for warming up."""
+    """Seconds of each way, turn by turn, in changing order; three more turns warm up."""
     turns = []
     for turn in range(-3, rounds):
         seconds = {}
