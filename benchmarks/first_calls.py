@@ -2,12 +2,12 @@
 
     python benchmarks/first_calls.py [--runs 10] [--cases lazy,numba,pointwise,mlp] [--json]
 
-Each run is a process of its own with an empty store. Afterwards, in the same process, all ways are
-called in turns, 61 times, and timed by the clock alone. A pick is right if nothing failed and no
-other way was more than 5 % faster in the median of these turns. The cases: `lazy` sleeps, for 7 s at
-its first call; `numba` compiles a loop; `pointwise` and `mlp` are torch.compile's modes on a chain of
-pointwise operations and on a small MLP. What is not installed is left out. Inductor's cache is
-empty at the first run of a case and warm at the others.
+Each run is a process of its own with an empty store. Afterwards, in the same process, all ways
+are called in turns, 61 times, and timed by the clock alone. A pick is right if nothing failed and
+no other way was more than 5 % faster in the median of these turns. The cases: `lazy` sleeps, for
+7 s at its first call; `numba` compiles a loop; `pointwise` and `mlp` are torch.compile's modes on
+a chain of pointwise operations and on a small MLP. What is not installed is left out. Inductor's
+cache is empty at the first run of a case and warm at the others.
 """
 
 from __future__ import annotations
