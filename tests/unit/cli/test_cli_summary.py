@@ -107,7 +107,7 @@ def test_failures_are_summed_up_by_their_first_line() -> None:
 
 def test_where_the_time_went_is_shown_with_percent_and_bars() -> None:
     said = lines(a_result())
-    row = next(line for line in said if line.strip().startswith("measure"))
+    row = next(line for line in said if line.strip().startswith("measuring"))
 
     assert "time     10.0 s in all" in said
     assert row.split()[1:4] == ["6.00", "s", "60.0%"]
