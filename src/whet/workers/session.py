@@ -269,6 +269,10 @@ class Session:
 
     def _await_frame(self, worker: Worker, limit: _Limit) -> bytes:
         channel, poll = worker.channel, select.poll()
+        # What came together with the frame before has been read already: no poll would tell of it.
+        with contextlib.suppress(EOFError):
+            if (frame := channel.receive()) is not None:
+                return frame
         if worker.pidfd is not None:
             poll.register(worker.pidfd, select.POLLIN)
         while True:

@@ -308,8 +308,10 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
         session.discard()
         own = str(session.call("pid").value)
         assert tasks.eventually(lambda: len(_workers() - before) == 1 + KEPT)
-        for pid in _workers() - before - {own}:
+        spares = _workers() - before - {own}
+        for pid in spares:
             os.kill(int(pid), signal.SIGKILL)
+        assert tasks.eventually(lambda: not any(tasks.alive(int(pid)) for pid in spares))
         session.discard()
         assert session.call("add", 3).value == 3
     assert tasks.children() == before
@@ -357,3 +359,17 @@ def test_milestones_that_nobody_limits_leave_the_limit_of_the_call() -> None:
         with pytest.raises(WorkerTimeout) as late:
             session.call("go", 0.0, tasks.FOREVER, limit_s=0.3)
         assert (late.value.milestone, late.value.limit_s) == ("", 0.3)
+
+
+class _InManyParts(_InParts):
+    def chatter(self, milestones: int) -> str:
+        for _ in range(milestones):
+            self.milestone("then")
+        return "done"
+
+
+def test_frames_that_come_together_are_all_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two polls that time out, not one frame after each."""
+    monkeypatch.setattr("whet.workers.session.TICK_S", 20.0)
+    with Session(_InManyParts, "fork") as session:
+        assert session.call("chatter", 2000, limit_s=60.0, parts_s={"then": 15.0}).value == "done"
