@@ -34,8 +34,8 @@ from whet.core.config import Config
 from whet.engine.review.beside import measure_beside
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
-from whet.measure.policy import DuelPolicy
-from whet.measure.stats import Ratio, paired_ratio
+from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.stats import Ratio, paired_ratio
 from whet.store import MemoryStore, SqliteStore
 
 # A load ends by itself after this long, whatever becomes of the process that started it.

@@ -27,8 +27,8 @@ import whet
 from whet.builds import Job
 from whet.core.config import Config
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
+from whet.engine.steps.workbench import Workbench
 from whet.engine.target import BenchLimits
-from whet.engine.workbench import Workbench
 from whet.measure import Bench, RemoteBench
 
 HERE = Path(__file__).parent

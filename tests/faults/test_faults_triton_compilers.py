@@ -17,8 +17,8 @@ from whet.builds import Builder, Job
 from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.targets.triton import device
-from whet.targets.triton.capture import compile_request
-from whet.targets.triton.compile import compile_kernel
+from whet.targets.triton.compiler.capture import compile_request
+from whet.targets.triton.compiler.compile import compile_kernel
 from whet.testing.fake_triton import FakeTensor, fake_driver
 
 LIMIT_S = 8.0

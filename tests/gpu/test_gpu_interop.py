@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whet.cli import main
-from whet.cli.locate import load_module
+from whet.cli.arguments.locate import load_module
 from whet.store import open_store
 
 torch: Any = pytest.importorskip("torch")

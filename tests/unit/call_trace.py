@@ -1,6 +1,8 @@
 """Follows a call through the files of `src/whet`: which are entered, and how often it changes file.
 
-    python tests/unit/call_trace.py             the figures for a Triton kernel and a plain function
+    python tests/unit/call_trace.py       the figures for a Triton kernel and a plain function
+    python tests/unit/call_trace.py -v    how often each file was entered
+    python tests/unit/call_trace.py -vv   and by which of its functions
 
 Only calls of Python functions in the calling process count, and none while a module is being
 imported.
@@ -28,9 +30,10 @@ SOURCE = str(Path(whet.__file__).parent) + os.sep
 @dataclass
 class Trace:
     """`hops` counts the calls that went from one file to another; `files` how often each was
-    entered; `functions` those that were called."""
+    entered, `entrances` by which function; `functions` are all that were called."""
 
     files: Counter[str] = field(default_factory=Counter)
+    entrances: Counter[tuple[str, str]] = field(default_factory=Counter)
     functions: set[tuple[str, str]] = field(default_factory=set)
     hops: int = 0
 
@@ -59,6 +62,7 @@ def traced() -> Iterator[Trace]:
         trace.functions.add((name, code.co_qualname))
         if name != _caller(frame):
             trace.files[name] += 1
+            trace.entrances[name, code.co_qualname] += 1
             trace.hops += 1
 
     threading.setprofile(profile)
@@ -132,9 +136,15 @@ def main() -> None:
             first, second = call()
             print(f"{name}, first call: {first}")
             print(f"{name}, second call: {second}")
-            if "-v" in sys.argv:
-                for file, entered in first.files.most_common():
-                    print(f"  {entered:5} {file}")
+            _list(first, files="-v" in sys.argv, functions="-vv" in sys.argv)
+
+
+def _list(trace: Trace, *, files: bool, functions: bool) -> None:
+    for file, entered in trace.files.most_common() if files or functions else ():
+        print(f"  {entered:5} {file}")
+        for (home, function), times in trace.entrances.most_common() if functions else ():
+            if home == file:
+                print(f"        {times:5} {function}")
 
 
 if __name__ == "__main__":

@@ -15,15 +15,15 @@ ESSENTIAL = {
     "targets/triton/autotuner.py",
     "targets/triton/tuned.py",
     "engine/tuning.py",
-    "engine/one_run.py",
-    "engine/exploration.py",
-    "engine/workbench.py",
+    "engine/steps/run.py",
+    "engine/steps/explore.py",
+    "engine/steps/workbench.py",
     "builds/builder.py",
-    "measure/executor.py",
-    "measure/race.py",
-    "engine/finals.py",
-    "measure/duel.py",
-    "engine/recorder.py",
+    "measure/bench/executor.py",
+    "measure/racing/race.py",
+    "engine/steps/finals.py",
+    "measure/racing/duel.py",
+    "engine/steps/record.py",
 }
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from whet._version import __version__
-from whet.cli import (
+from whet.cli.arguments.tables import TransferCommand
+from whet.cli.commands import (
     best,
     compare,
     cost,
@@ -33,10 +34,9 @@ from whet.cli import (
     tune,
     verify,
 )
-from whet.cli.encoding import speak_readably
-from whet.cli.help import OrderedGroup, PlainCommand
-from whet.cli.output import printable
-from whet.cli.tables import TransferCommand
+from whet.cli.terminal.encoding import speak_readably
+from whet.cli.terminal.help import OrderedGroup, PlainCommand
+from whet.cli.terminal.output import printable
 from whet.core.errors import UsageError, WhetError, no_triton
 
 _ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.

@@ -19,13 +19,13 @@ from whet.engine.accounts.ledger import WallLedger
 from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.policy import open_for, own_mode, stored_result
-from whet.engine.learning import learned
 from whet.engine.log import log_event
-from whet.engine.one_run import OneRun
 from whet.engine.plan import Plan
 from whet.engine.ranks.together import carry_out
+from whet.engine.recall.learning import learned
 from whet.engine.recovery.interrupt import Shield
 from whet.engine.settings import Settings, resolve_settings
+from whet.engine.steps.run import OneRun
 from whet.engine.target import Target
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy

@@ -9,49 +9,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whet.measure.bench import Bench, Built, FirstLook, Hopeless, Loaded, Loader, Round
+    from whet.measure.bench.failures import is_out_of_memory
+    from whet.measure.bench.gate import Verdict, compare
+    from whet.measure.bench.local import LocalBench
+    from whet.measure.bench.protocol import Bench, Built, FirstLook, Hopeless, Loaded, Loader, Round
+    from whet.measure.bench.remote import RemoteBench
     from whet.measure.cpu import CpuTimer
-    from whet.measure.duel import Duel, DuelOutcome
-    from whet.measure.failures import is_out_of_memory
-    from whet.measure.gate import Verdict, compare
     from whet.measure.gpu.room import DeviceRoom
     from whet.measure.gpu.timer import CudaTimer
-    from whet.measure.local import LocalBench
-    from whet.measure.policy import DuelPolicy, RacePolicy
-    from whet.measure.race import Exit, Race, Request, Standing
-    from whet.measure.remote import RemoteBench
+    from whet.measure.racing.duel import Duel, DuelOutcome
+    from whet.measure.racing.policy import DuelPolicy, RacePolicy
+    from whet.measure.racing.race import Exit, Race, Request, Standing
     from whet.measure.stopping import Precision
     from whet.measure.timer import Reading, Runnable, Timer, Warm
 
 _HOMES = {
-    "Bench": "whet.measure.bench",
-    "Built": "whet.measure.bench",
+    "Bench": "whet.measure.bench.protocol",
+    "Built": "whet.measure.bench.protocol",
     "CpuTimer": "whet.measure.cpu",
     "CudaTimer": "whet.measure.gpu.timer",
     "DeviceRoom": "whet.measure.gpu.room",
-    "Duel": "whet.measure.duel",
-    "DuelOutcome": "whet.measure.duel",
-    "DuelPolicy": "whet.measure.policy",
-    "Exit": "whet.measure.race",
-    "FirstLook": "whet.measure.bench",
-    "Hopeless": "whet.measure.bench",
-    "Loaded": "whet.measure.bench",
-    "Loader": "whet.measure.bench",
-    "LocalBench": "whet.measure.local",
+    "Duel": "whet.measure.racing.duel",
+    "DuelOutcome": "whet.measure.racing.duel",
+    "DuelPolicy": "whet.measure.racing.policy",
+    "Exit": "whet.measure.racing.race",
+    "FirstLook": "whet.measure.bench.protocol",
+    "Hopeless": "whet.measure.bench.protocol",
+    "Loaded": "whet.measure.bench.protocol",
+    "Loader": "whet.measure.bench.protocol",
+    "LocalBench": "whet.measure.bench.local",
     "Precision": "whet.measure.stopping",
-    "Race": "whet.measure.race",
-    "RacePolicy": "whet.measure.policy",
+    "Race": "whet.measure.racing.race",
+    "RacePolicy": "whet.measure.racing.policy",
     "Reading": "whet.measure.timer",
-    "RemoteBench": "whet.measure.remote",
-    "Request": "whet.measure.race",
-    "Round": "whet.measure.bench",
+    "RemoteBench": "whet.measure.bench.remote",
+    "Request": "whet.measure.racing.race",
+    "Round": "whet.measure.bench.protocol",
     "Runnable": "whet.measure.timer",
-    "Standing": "whet.measure.race",
+    "Standing": "whet.measure.racing.race",
     "Timer": "whet.measure.timer",
-    "Verdict": "whet.measure.gate",
+    "Verdict": "whet.measure.bench.gate",
     "Warm": "whet.measure.timer",
-    "compare": "whet.measure.gate",
-    "is_out_of_memory": "whet.measure.failures",
+    "compare": "whet.measure.bench.gate",
+    "is_out_of_memory": "whet.measure.bench.failures",
 }
 
 __all__ = [

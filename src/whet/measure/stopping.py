@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.measure.stats import interval
+from whet.measure.racing.stats import interval
 
 Stop = Literal["precision", "samples", "time"]
 

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from whet.measure.stats import t_quantile
+from whet.measure.racing.stats import t_quantile
 from whet.replay.charges import NS_PER_S, Overhead, build_s
 from whet.replay.lab import Case, Replayed
 from whet.replay.simulation import Horizon

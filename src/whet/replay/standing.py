@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whet.measure.stats import t_quantile
+from whet.measure.racing.stats import t_quantile
 from whet.replay.scores import CONFIDENCE, Score, half_width
 
 DEFAULT = "auto"

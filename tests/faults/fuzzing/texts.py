@@ -14,16 +14,16 @@ import numpy as np
 
 from fuzzing.places import folder, written
 from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
-from whet.cli.keys import read_keys
-from whet.cli.store import _bytes as typed_bytes
-from whet.cli.store import _seconds as typed_seconds
+from whet.cli.commands.store import _bytes as typed_bytes
+from whet.cli.commands.store import _seconds as typed_seconds
+from whet.cli.commands.tune_keys import read_keys
 from whet.core.buckets import Buckets
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.errors import SettingsError, SpaceError, UsageError
 from whet.core.space import Space
 from whet.engine.settings import SETTINGS, resolve_settings
-from whet.targets.triton.effects import effects
+from whet.targets.triton.compiler.effects import effects
 
 _PARAMETERS: dict[str, list[Any]] = {
     "a": [1, 2, 4, 8],

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from whet.cli.compare_text import chart, comparison_lines
-from whet.cli.compare_verdict import about_random, verdict
+from whet.cli.text.compare import chart, comparison_lines
+from whet.cli.text.compare_verdict import about_random, verdict
 from whet.replay.contest import AXES
 from whet.replay.scores import Axis, Score, half_width
 from whet.replay.standing import Standing

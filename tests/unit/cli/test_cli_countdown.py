@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from whet.cli.countdown import Countdown, left_text
+from whet.cli.terminal.countdown import Countdown, left_text
 
 
 class Terminal(io.StringIO):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from whet.cli.live import frame
-from whet.cli.progress import PlainProgress
-from whet.cli.tally import Tally
+from whet.cli.terminal.live import frame
+from whet.cli.terminal.progress import PlainProgress
+from whet.cli.terminal.tally import Tally
 from whet.core.budget import Budget
 from whet.core.coverage import Stop
 from whet.core.event import RunFinished, RunStarted, TrialFinished

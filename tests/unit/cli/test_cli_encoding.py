@@ -10,10 +10,10 @@ from contextlib import redirect_stdout
 import pytest
 
 from whet.cli import main
-from whet.cli.encoding import READABLE, replacement
-from whet.cli.live import frame
-from whet.cli.output import bar_text, ns_text, print_json, times_text
-from whet.cli.tally import Tally
+from whet.cli.terminal.encoding import READABLE, replacement
+from whet.cli.terminal.live import frame
+from whet.cli.terminal.output import bar_text, ns_text, print_json, times_text
+from whet.cli.terminal.tally import Tally
 from whet.core.run import Run
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload

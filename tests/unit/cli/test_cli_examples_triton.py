@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from whet.cli import demo
-from whet.cli.locate import locate
-from whet.targets.triton.kernel import Kernel
-from whet.targets.triton.offline import tune_call
+from whet.cli.arguments.locate import locate
+from whet.cli.commands import demo
+from whet.targets.triton.offline.kernel import Kernel
+from whet.targets.triton.offline.tuning import tune_call
 from whet.targets.triton.packed.offline_driver import without_memory
 from whet.testing.fake_triton import fake_driver, told
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.cli.locate import locate
+from whet.cli.arguments.locate import locate
 from whet.core.errors import UsageError
 
 WORK = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from whet import __version__
-from whet.cli import settings as settings_command
+from whet.cli.commands import settings as settings_command
 
 Whet = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import whet as package
-from whet.cli.locate import load_module
+from whet.cli.arguments.locate import load_module
 from whet.core.miss import Miss
 from whet.testing.samples import a_workload
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.sources import named, place_text, source_labels
+from whet.cli.arguments.sources import named, place_text, source_labels
 from whet.core.frozen import FrozenMap
 from whet.core.origin import Origin
 from whet.core.status import Status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.output import Column, narrowed
+from whet.cli.terminal.output import Column, narrowed
 from whet.core.status import Status
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.cli import demo
+from whet.cli.commands import demo
 
 pytest.importorskip("triton")
 

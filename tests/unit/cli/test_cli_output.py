@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from whet.cli.output import (
+from whet.cli.terminal.output import (
     Column,
     bar_text,
     bytes_text,

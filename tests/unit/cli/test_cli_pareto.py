@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.cli.pareto_text import evaluate
+from whet.cli.text.pareto import evaluate
 from whet.core.config import Config
 from whet.core.device import Device
 from whet.core.errors import UsageError

@@ -8,9 +8,9 @@ import threading
 import pytest
 from rich.console import Console
 
-from whet.cli.live import frame, sparkline
-from whet.cli.progress import PlainProgress, progress
-from whet.cli.tally import Tally
+from whet.cli.terminal.live import frame, sparkline
+from whet.cli.terminal.progress import PlainProgress, progress
+from whet.cli.terminal.tally import Tally
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.event import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.reading import store_place
+from whet.cli.arguments.reading import store_place
 from whet.core.device import Device
 from whet.core.status import Status
 from whet.store import open_store

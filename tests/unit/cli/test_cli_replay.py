@@ -175,7 +175,7 @@ def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_p
 def test_transfer_takes_all_names_up_to_the_next_option(
     whet: Whet, one: str, many: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import whet.cli.tables as tables
+    import whet.cli.arguments.tables as tables
 
     seen: list[Any] = []
 

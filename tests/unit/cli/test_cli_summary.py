@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.summary import summary
+from whet.cli.text.summary import summary
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.device import Device

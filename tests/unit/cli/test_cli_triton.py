@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from whet.cli import demo
-from whet.cli.keys import read_keys
-from whet.cli.locate import locate
+from whet.cli.arguments.locate import locate
+from whet.cli.commands import demo
+from whet.cli.commands.tune_keys import read_keys
 from whet.core.errors import UsageError
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 

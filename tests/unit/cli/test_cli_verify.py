@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.locate import locate
+from whet.cli.arguments.locate import locate
 from whet.store import open_store
 from whet.testing.samples import a_trial
 

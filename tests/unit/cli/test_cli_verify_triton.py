@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whet.cli.locate import locate
+from whet.cli.arguments.locate import locate
 from whet.store import open_store
 from whet.testing.fake_triton import fake_driver
 
@@ -144,9 +144,9 @@ def test_a_key_that_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
 def test_a_kernel_that_was_borrowed_can_be_called_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from whet.targets.triton.inputs import make_inputs
-    from whet.targets.triton.kernel import Kernel
-    from whet.targets.triton.remeasure import with_target
+    from whet.targets.triton.offline.inputs import make_inputs
+    from whet.targets.triton.offline.kernel import Kernel
+    from whet.targets.triton.offline.remeasure import with_target
 
     monkeypatch.setenv("WHET_STORE", ":memory:")
     kernel = locate("kernel.py:tuned")

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from whet.cli.live import frame
-from whet.cli.locate import locate
-from whet.cli.progress import PlainProgress
-from whet.cli.summary import summary
-from whet.cli.tally import Tally
+from whet.cli.arguments.locate import locate
+from whet.cli.terminal.live import frame
+from whet.cli.terminal.progress import PlainProgress
+from whet.cli.terminal.tally import Tally
+from whet.cli.text.summary import summary
 from whet.core.budget import Budget
 from whet.core.cost import Cost
 from whet.core.event import Event, RunFinished, RunStarted, Waited, Waiting
 from whet.core.frozen import FrozenMap
 from whet.core.holder import Holder
 from whet.core.run import Outcome, Result
-from whet.engine.ranks.turns import Turn
 from whet.engine.target import Target
+from whet.engine.turns.lock import Turn
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

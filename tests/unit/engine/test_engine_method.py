@@ -14,7 +14,7 @@ from whet.core.status import Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.engine import tune
-from whet.engine.known import Knowledge, relatives
+from whet.engine.recall.known import Knowledge, relatives
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer
 from whet.store.memory import MemoryStore

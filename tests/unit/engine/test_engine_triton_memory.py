@@ -11,7 +11,7 @@ import triton.language as tl
 import whet
 from whet.core.event import BuildStarted
 from whet.targets.triton import device
-from whet.targets.triton.capture import identified_request
+from whet.targets.triton.compiler.capture import identified_request
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 CONFIGS = [triton.Config({"BLOCK": 64 << i, "BROKEN": i == 2}) for i in range(4)]

@@ -22,8 +22,8 @@ from whet.core.event import Event, Noted, RunFinished, RunStarted, Waited, Waiti
 from whet.core.run import Outcome, Result
 from whet.engine import Interrupted, tune
 from whet.engine.host import this_process
-from whet.engine.ranks.turns import Turn
 from whet.engine.settings import Settings
+from whet.engine.turns.lock import Turn
 from whet.store import MemoryStore, Store, open_store
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run

@@ -22,7 +22,8 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.measure import Bench, CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict, failures
+from whet.measure import Bench, CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict
+from whet.measure.bench import failures
 from whet.testing.fakes import FakeDevice, FakeKernel
 
 

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from whet.core.status import Status
-from whet.measure import CudaTimer, failures
+from whet.measure import CudaTimer
+from whet.measure.bench import failures
 from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.clearing import (
     CODE_BYTES,

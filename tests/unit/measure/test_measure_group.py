@@ -11,7 +11,7 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import CudaTimer, FirstLook, Hopeless, Verdict
-from whet.measure.executor import Executor
+from whet.measure.bench.executor import Executor
 
 
 class Loaded(Kernel):

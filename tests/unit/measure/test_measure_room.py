@@ -7,7 +7,7 @@ from cuda_stream import US, Kernel, OutOfMemoryError, Stream
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, DeviceRoom, LocalBench, is_out_of_memory
-from whet.measure.failures import from_exception
+from whet.measure.bench.failures import from_exception
 from whet.measure.gpu.room import NoRoom
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from whet.measure.stats import (
+from whet.measure.racing.stats import (
     Noise,
     interval,
     low_median,

@@ -11,8 +11,9 @@ from whet.core.errors import ConfigFailure
 from whet.core.limit import Limit
 from whet.core.run import Outcome
 from whet.core.status import Status
-from whet.engine import Settings, workbench
-from whet.engine.known import CUT_BY_0_1, Knowledge
+from whet.engine import Settings
+from whet.engine.recall.known import CUT_BY_0_1, Knowledge
+from whet.engine.steps import workbench
 from whet.engine.target import BenchLimits
 from whet.store.memory import MemoryStore
 

@@ -36,7 +36,7 @@ from whet.engine.log import log_event, logger
 from whet.engine.recovery.crash_report import noticed
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
-from whet.measure.stats import percent_text
+from whet.measure.racing.stats import percent_text
 from whet.store import MemoryStore, Store, open_store
 
 CANDIDATES = 3

@@ -17,12 +17,12 @@ from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.core.timing import Timing, median
 from whet.engine.host import memory_info
-from whet.engine.recorder import Candidate
 from whet.engine.recovery.launch_journal import LaunchJournalOutside
 from whet.engine.settings import Settings
+from whet.engine.steps.record import Candidate
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench, Duel, DuelOutcome, DuelPolicy, Hopeless, RacePolicy
-from whet.measure.stats import percent_text
+from whet.measure.racing.stats import percent_text
 from whet.store import Store
 
 RaceStep = Literal["open", "build", "poll", "look", "pair"]

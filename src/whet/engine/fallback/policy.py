@@ -17,8 +17,8 @@ from whet.core.workload import Workload
 from whet.engine.fallback.inheritance import inherited
 from whet.engine.fallback.missed import miss_for, not_tuned
 from whet.engine.fallback.mode import current_mode
-from whet.engine.known import timed_like
 from whet.engine.log import log_event, logger
+from whet.engine.recall.known import timed_like
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
 from whet.store import Pick, Store, open_if_there, open_store

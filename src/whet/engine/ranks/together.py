@@ -7,13 +7,13 @@ from whet.core.run import Result
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.fallback.policy import choose
-from whet.engine.one_run import OneRun
 from whet.engine.ranks.adoption import adopt
 from whet.engine.ranks.agreement import Agreed, Agreement, Progress
 from whet.engine.ranks.board import Board, BoardLostError, group_board
-from whet.engine.ranks.turns import Turn
-from whet.engine.ranks.waiting import after_waiting
 from whet.engine.recovery.interrupt import Interrupted
+from whet.engine.steps.run import OneRun
+from whet.engine.turns.lock import Turn
+from whet.engine.turns.waiting import after_waiting
 
 
 def carry_out(one: OneRun) -> Result:

@@ -23,7 +23,7 @@ from whet.engine.recovery.launch_journal import LaunchJournalOutside, proven
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench
-from whet.measure.policy import DuelPolicy
+from whet.measure.racing.policy import DuelPolicy
 from whet.store import Store
 
 # Taken before the rounds, to load, check and warm a config; they count for nothing.

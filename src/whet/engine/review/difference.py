@@ -10,8 +10,8 @@ from whet.core.config import Config
 from whet.core.timing import Timing
 from whet.core.workload import Workload
 from whet.engine.review.occasions import ratio_between, why_not_comparable
-from whet.measure.policy import RacePolicy
-from whet.measure.stats import Ratio
+from whet.measure.racing.policy import RacePolicy
+from whet.measure.racing.stats import Ratio
 from whet.store import Store, WorkloadSummary
 from whet.store.matching import differences
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from whet.core.timing import CONFIDENCE, Timing
-from whet.measure.policy import RacePolicy
-from whet.measure.stats import Noise, Ratio, interval
+from whet.measure.racing.policy import RacePolicy
+from whet.measure.racing.stats import Noise, Ratio, interval
 
 _POLICY = RacePolicy()
 

@@ -18,8 +18,8 @@ from whet.engine.review.beside import Beside, measure_beside
 from whet.engine.review.occasions import ratio_between, why_not_comparable
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import Target
-from whet.measure.policy import DuelPolicy
-from whet.measure.stats import Ratio, paired_ratio
+from whet.measure.racing.policy import DuelPolicy
+from whet.measure.racing.stats import Ratio, paired_ratio
 from whet.store import Store
 from whet.store.matching import differences
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from whet.measure.failures import is_out_of_memory
+from whet.measure.bench.failures import is_out_of_memory
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from whet.core.timing import L2, Method, Quality, median
-from whet.measure.failures import is_out_of_memory
+from whet.measure.bench.failures import is_out_of_memory
 from whet.measure.gpu.conditions import Conditions
 from whet.measure.gpu.probe import event_pair_ns
 from whet.measure.gpu.room import DeviceRoom

@@ -24,15 +24,15 @@ from whet.engine.settings import resolve_settings
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
-from whet.targets.triton.capture import jit_function, listen
-from whet.targets.triton.compiled import Lookup
+from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.fallback import untuned
-from whet.targets.triton.foreign import benchmark_with
-from whet.targets.triton.gate import Check
+from whet.targets.triton.dynamo.lookup import Lookup
+from whet.targets.triton.dynamo.stored_rows import stored_rows
+from whet.targets.triton.fallback.choosing import untuned
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
-from whet.targets.triton.stored_rows import stored_rows
+from whet.targets.triton.measuring.foreign import benchmark_with
+from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned

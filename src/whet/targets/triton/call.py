@@ -13,11 +13,11 @@ from whet.core.status import Status
 from whet.measure import DeviceRoom, Verdict
 from whet.measure.gpu.room import NoRoom
 from whet.targets.triton import device
-from whet.targets.triton.capture import compile_request
+from whet.targets.triton.compiler.capture import compile_request
+from whet.targets.triton.compiler.effects import effects
+from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.configs import needed_keywords
-from whet.targets.triton.effects import effects
-from whet.targets.triton.gate import Check, OutputGate
-from whet.targets.triton.request import DeviceLimits, Request
+from whet.targets.triton.measuring.gate import Check, OutputGate
 
 _REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
 

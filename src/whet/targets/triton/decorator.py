@@ -13,9 +13,9 @@ from whet.core.mode import Mode
 from whet.core.space import Space
 from whet.search import check_search
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.background import IdleAutotuner
-from whet.targets.triton.gate import Check
-from whet.targets.triton.source import claimable
+from whet.targets.triton.compiler.source import claimable
+from whet.targets.triton.fallback.background import IdleAutotuner
+from whet.targets.triton.measuring.gate import Check
 
 
 def autotune(

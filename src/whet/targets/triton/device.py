@@ -11,7 +11,7 @@ from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
 from whet.core.timing import L2, Method
 from whet.measure import Timer
-from whet.targets.triton.request import DeviceLimits
+from whet.targets.triton.compiler.request import DeviceLimits
 
 
 class NoGpuError(UsageError):

@@ -20,16 +20,16 @@ from whet.measure import Bench, LocalBench, Timer
 from whet.targets.fingerprint import Source
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
-from whet.targets.triton.capture import identified_request, ready_to_fork
-from whet.targets.triton.compile import compile_kernel
+from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
+from whet.targets.triton.compiler.compile import compile_kernel
+from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
-from whet.targets.triton.foreign import FOREIGN, apart
 from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import claimed_key, input_key
-from whet.targets.triton.locks import OneAtATime
+from whet.targets.triton.measuring.foreign import FOREIGN, apart
+from whet.targets.triton.measuring.locks import OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_shelves, packed_for
-from whet.targets.triton.source import source_of
 
 
 class TritonTarget:

@@ -19,7 +19,7 @@ from whet.engine.tuning import tune
 from whet.measure import DuelPolicy, RacePolicy
 from whet.store import MemoryStore, Store, store_path
 from whet.targets.triton.call import Call, out_of_resources
-from whet.targets.triton.foreign import keep
+from whet.targets.triton.measuring.foreign import keep
 from whet.targets.triton.surroundings import opened, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from whet.measure.executor import MakeExecutor
+from whet.measure.bench.executor import MakeExecutor
 
 
 @dataclass(frozen=True)

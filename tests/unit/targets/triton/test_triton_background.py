@@ -13,8 +13,8 @@ import triton.language as tl
 
 import whet
 from whet.engine.fallback.time_budget import TimeBudget
-from whet.targets.triton import background, shadow
-from whet.targets.triton.offline import _afresh
+from whet.targets.triton.fallback import background, shadow
+from whet.targets.triton.offline.tuning import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (128, 256, 512)

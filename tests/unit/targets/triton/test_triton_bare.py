@@ -28,7 +28,7 @@ import triton.language as tl
 import whet
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.measure.executor import MakeExecutor
+from whet.measure.bench.executor import MakeExecutor
 from whet.measure.gpu.driver import driver_on
 from whet.targets.triton import surroundings
 from whet.targets.triton.call import Call

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("triton")
 
 import triton_kernels as kernels
-from whet.targets.triton.effects import Effects, effects
+from whet.targets.triton.compiler.effects import Effects, effects
 
 F32 = "*fp32"
 NONE = frozenset()

@@ -100,7 +100,7 @@ KEYS_OF = """
 import json, os, sys
 from whet.store import MemoryStore
 from whet.targets.triton.packed.architectures import architecture
-from whet.targets.triton.kernel import kernel_of
+from whet.targets.triton.offline.kernel import kernel_of
 from whet.targets.triton.packed.portable import portable_key
 from whet.targets.triton.packed.precompile import orders
 

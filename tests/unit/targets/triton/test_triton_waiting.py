@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.ranks.turns import Turn
+from whet.engine.turns.lock import Turn
 from whet.targets.triton import autotuner, surroundings
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 

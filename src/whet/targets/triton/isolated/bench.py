@@ -10,10 +10,10 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure import Bench, FirstLook, Hopeless, Reading, RemoteBench, Round
-from whet.measure.around import AroundBench
-from whet.measure.bench import Built
-from whet.measure.failures import from_exception
-from whet.measure.remote import NotSetUp
+from whet.measure.bench.around import AroundBench
+from whet.measure.bench.failures import from_exception
+from whet.measure.bench.protocol import Built
+from whet.measure.bench.remote import NotSetUp
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated.bare.plain import (
     NotPlain,

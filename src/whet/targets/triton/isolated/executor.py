@@ -12,9 +12,9 @@ from typing import Any
 from whet.core.config import Config
 from whet.measure import Verdict
 from whet.targets.triton.call import Call, LoadedTriton
-from whet.targets.triton.gate import OutputGate
 from whet.targets.triton.isolated.ipc_arguments import IpcArguments, Unpacker
 from whet.targets.triton.isolated.launch import Launch
+from whet.targets.triton.measuring.gate import OutputGate
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.targets.triton.call import Call
-from whet.targets.triton.capture import jit_function
+from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 
 _PLAIN = (bool, int, float, str, type(None))

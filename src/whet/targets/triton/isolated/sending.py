@@ -12,7 +12,7 @@ from whet.engine.settings import resolve_settings
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
-from whet.targets.triton.capture import jit_function
+from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 

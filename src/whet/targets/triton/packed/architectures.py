@@ -13,8 +13,8 @@ from typing import Any
 
 from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
+from whet.targets.triton.compiler.request import DeviceLimits
 from whet.targets.triton.packed.products import EXAMPLES, meant_by, product
-from whet.targets.triton.request import DeviceLimits
 
 KIB = 1024
 THREADS = 1024

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from whet.targets.fingerprint import digest
+from whet.targets.triton.compiler.request import Request
+from whet.targets.triton.compiler.source import strict_fingerprint
 from whet.targets.triton.packed.binary_cache import (
     BinaryCache,
     BinaryError,
@@ -27,8 +29,6 @@ from whet.targets.triton.packed.binary_cache import (
     PackedKernel,
 )
 from whet.targets.triton.packed.resources import Resources
-from whet.targets.triton.request import Request
-from whet.targets.triton.source import strict_fingerprint
 
 __all__ = [
     "BinaryCache",

@@ -14,16 +14,16 @@ from whet.core.status import Status
 from whet.engine.fallback.policy import choose
 from whet.store import Store
 from whet.targets.triton.call import Call
-from whet.targets.triton.capture import identified_request, ready_to_fork
-from whet.targets.triton.compile import compiled_kernel, facts
-from whet.targets.triton.inputs import key_text, make_inputs
-from whet.targets.triton.kernel import Kernel
-from whet.targets.triton.offline import offline_target, received
+from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
+from whet.targets.triton.compiler.compile import compiled_kernel, facts
+from whet.targets.triton.compiler.request import Request
+from whet.targets.triton.offline.inputs import key_text, make_inputs
+from whet.targets.triton.offline.kernel import Kernel
+from whet.targets.triton.offline.tuning import offline_target, received
 from whet.targets.triton.packed.architectures import Architecture
 from whet.targets.triton.packed.offline_driver import imagined, without_memory
 from whet.targets.triton.packed.portable import FolderCache, NotPortableError, pack, portable_key
 from whet.targets.triton.packed.resources import Resources, resources
-from whet.targets.triton.request import Request
 from whet.targets.triton.target import TritonTarget
 
 Which = Literal["space", "stored", "pick"]

@@ -9,6 +9,7 @@ from typing import Any
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
 from whet.store.bundles.bundle import active_bundle
+from whet.targets.triton.compiler.request import Request
 from whet.targets.triton.packed.binary_cache import BundleCache
 from whet.targets.triton.packed.portable import (
     RELATED,
@@ -23,7 +24,6 @@ from whet.targets.triton.packed.portable import (
     portable_key,
     toolchain,
 )
-from whet.targets.triton.request import Request
 from whet.targets.triton.surroundings import say_once
 
 # Kernels, by the start of their keys, whose absence from the shelves has been looked into.

@@ -20,7 +20,7 @@ from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Tensor, Wrapped
 from whet.targets.triton.isolated.launch import Launch
 
-PRELOAD = ("whet.measure.executor", "whet.targets.triton.isolated.bare.loader")
+PRELOAD = ("whet.measure.bench.executor", "whet.targets.triton.isolated.bare.loader")
 
 WARP = 32
 # Beyond this a launch has to ask for another division of the cache.

@@ -1,0 +1,85 @@
+"""What the commands under `whet export` have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.commands.tune_keys import typed_value
+from whet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from whet.interop import Selection
+    from whet.interop.files import OutFile
+    from whet.store import Store
+
+KernelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|ID",
+        help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's id "
+        "starts.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    list[str] | None,
+    typer.Option("--device", metavar="NAME", help="Only of this device, as 'whet best' names it."),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", metavar="NAME=VALUE", help="Only keys with this value; may be given again."
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that differ.")]
+
+
+def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
+    """`["E=8", "dtype=fp16"]` is `{"E": 8, "dtype": "fp16"}`."""
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise UsageError(f"{option} '{text}' cannot be read; write NAME=VALUE")
+        if name in found:
+            raise UsageError(f"{option} has '{name}' twice")
+        found[name] = typed_value(value)
+    return found
+
+
+def selected(
+    store: Store,
+    name: str,
+    devices: Sequence[str] | None,
+    where: Sequence[str] | None,
+    source: str | None = None,
+) -> Selection:
+    """What a file is made from, of the fingerprint `source` where there is such; notes go to
+    stderr."""
+    from whet.cli.arguments.reading import chosen
+    from whet.interop import select
+
+    known = chosen(store, name)
+    asked = pairs(where, "--where")
+    selection = select(known, devices=devices or (), where=asked, source=source)
+    for note in selection.notes:
+        print(f"whet: note: {note}", file=sys.stderr)
+    return selection
+
+
+def write_all(files: Iterable[OutFile], folder: Path, force: bool) -> None:
+    """Prints where each is; one that would be lost stops it before anything is written."""
+    from whet.interop.files import refuse_to_lose, write_out
+
+    every = list(files)
+    if not force:
+        for file in every:
+            refuse_to_lose(file, folder)
+    for file in every:
+        print(write_out(file, folder))

@@ -1,0 +1,268 @@
+"""`FILE.py:NAME`: from what was typed to the tunable it means."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from whet.cli.arguments.packages import import_from_package, package_of
+from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
+from whet.engine.target import Target
+
+if TYPE_CHECKING:
+    from whet.targets.triton.offline.kernel import Kernel
+
+
+def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
+    """Runs the file and returns its tunable; whatever is wrong with either is a `UsageError`.
+
+    NAME is a target, a kernel decorated with `whet.autotune` or `triton.autotune`, or a function
+    without arguments that returns a target, and may be left out where the file has only one of
+    them. `as_far_as_it_goes` is content with a file that fails below NAME, and says so on stderr.
+    """
+    path, name = _split(text)
+    module = load_module(path, enough=name if as_far_as_it_goes else None)
+    found = _tunables(module)
+    if name is None:
+        if len(found) != 1:
+            raise UsageError(_which(path, found))
+        [(name, value)] = found.items()
+    elif not hasattr(module, name):
+        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
+    else:
+        value = getattr(module, name)
+    kernel = _kernel(value) or _stock_kernel(value)
+    if kernel is not None:
+        return _placed(replace(kernel, where=f"{path}:{name}"), f"{path.resolve()}:{name}")
+    return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
+
+
+def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
+    """So that results are kept under the name that was typed, too."""
+    if not isinstance(found, Target):
+        found.tuner.whet_place = place
+        return found
+    placed: Callable[[str], Target] | None = getattr(found, "placed", None)
+    return found if placed is None else placed(place)
+
+
+def file_of(text: str) -> Path:
+    """The file in `FILE.py:NAME`."""
+    return _split(text)[0]
+
+
+def name_in(text: str) -> str | None:
+    """The name in `FILE.py:NAME`."""
+    return _split(text)[1]
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    file, colon, name = text.rpartition(":")
+    if not colon or os.path.isfile(text):  # not Path.is_file, which raises for too long a name
+        file, name = text, ""
+    elif not name.isidentifier():
+        raise UsageError(f"'{text}' does not say what to tune; write FILE.py:NAME")
+    path = Path(file)
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a folder; name a Python file in it, as FILE.py:NAME")
+    if not os.path.isfile(path):
+        raise UsageError(f"there is no file {path}{_near(path)}")
+    if path.suffix != ".py":
+        raise UsageError(f"{path} is not a Python file; write FILE.py:NAME")
+    return path, name or None
+
+
+def _near(path: Path) -> str:
+    try:
+        files = sorted(str(other) for other in path.parent.glob("*.py"))
+    except OSError:
+        return ""
+    return did_you_mean(str(path), files) if 0 < len(files) <= 10 else ""
+
+
+def _which(path: Path, found: dict[str, Any]) -> str:
+    if not found:
+        return (
+            f"{path} has nothing to tune; make it with whet.function(…), whet.native(…) or, "
+            "of a Triton kernel, with whet.autotune(…) or triton.autotune(…)"
+        )
+    names = ", ".join(found)
+    return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name where `import` would find this very file by it, in any process.
+
+    Otherwise a name that depends on nothing but the path, so that what was pickled under it can
+    be found again.
+    """
+    if path.stem.isidentifier() and path.stem not in sys.modules:
+        spec = importlib.util.find_spec(path.stem)
+        if spec is not None and spec.origin is not None and Path(spec.origin) == path:
+            return path.stem
+    return f"whet_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
+
+
+def load_module(path: Path, enough: str | None = None) -> ModuleType:
+    """Runs the file. Where it fails but has defined `enough`, that is a note on stderr."""
+    real = path.resolve()
+    package = package_of(real)
+    if package is not None:
+        imported: ModuleType = guarded(path, lambda: import_from_package(package))
+        return imported
+    folder = str(real.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    name = _module_name(real)
+    spec = importlib.util.spec_from_file_location(name, real)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    linecache.checkcache(str(real))
+    loader = spec.loader
+    try:
+        guarded(path, lambda: loader.exec_module(module))
+    except BaseException as error:
+        if isinstance(error, UsageError) and enough is not None and hasattr(module, enough):
+            print(f"whet: note: {error}; '{enough}' was defined by then", file=sys.stderr)
+            return module
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def guarded(path: Path, step: Callable[[], Any]) -> Any:
+    """Runs code of the user's; what it raises becomes one line that points into the file."""
+    try:
+        return step()
+    except KeyboardInterrupt:
+        raise
+    except SyntaxError as error:
+        where = Path(error.filename) if error.filename else path
+        where = path if where == path.resolve() else where
+        raise UsageError(f"{where}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
+    except WhetError as error:
+        told = UsageError(f"{_place(path, error)}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error
+    except BaseException as error:
+        text = no_triton(error) or traceback.format_exception_only(error)[-1].strip()
+        raise UsageError(f"{_place(path, error)}: {text}") from error
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The last line of the user's file that was being run."""
+    real = str(path.resolve())
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == real
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _tunables(module: ModuleType) -> dict[str, Any]:
+    """The targets by name, each once; where there is none, the functions that may return one."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    targets: dict[str, Any] = {}
+    for name, value in public.items():
+        known = any(value is other for other in targets.values())
+        if not known and (_is_target(value) or _kernel(value) is not None):
+            targets[name] = value
+    makers = {
+        name: value
+        for name, value in public.items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not _required(value)
+        and _may_return_target(value)
+    }
+    stock = {name: value for name, value in public.items() if _stock_kernel(value) is not None}
+    return targets or stock or makers
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, Target) and not isinstance(value, type)
+
+
+def _kernel(value: Any) -> Kernel | None:
+    """Triton is not imported to find out: a file with a decorated kernel has done so."""
+    if "whet.targets.triton.autotuner" not in sys.modules:
+        return None
+    from whet.targets.triton.offline.kernel import kernel_of
+
+    return kernel_of(value)
+
+
+def _stock_kernel(value: Any) -> Kernel | None:
+    """A kernel under Triton's own decorator, taken over."""
+    if "triton.runtime.autotuner" not in sys.modules or not _is_plain_kernel(value):
+        return None
+    from whet.targets.triton.offline.takeover import taken_over
+
+    return taken_over(value)
+
+
+def _is_plain_kernel(value: Any) -> bool:
+    jit = sys.modules.get("triton.runtime.jit")
+    return jit is not None and isinstance(value, jit.KernelInterface)
+
+
+def _may_return_target(maker: Callable[..., Any]) -> bool:
+    returns = inspect.signature(maker).return_annotation
+    name = returns if isinstance(returns, str) else getattr(returns, "__name__", "")
+    return returns is inspect.Signature.empty or "Target" in name
+
+
+def _required(maker: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
+    if isinstance(value, Target) and not isinstance(value, type):
+        return value
+    if _is_plain_kernel(value):
+        raise UsageError(
+            f"{path}:{name} is a Triton kernel without configs to choose from; decorate it with "
+            "whet.autotune(…, inputs=…) or triton.autotune(…)"
+        )
+    if not callable(value):
+        kind = type(value).__name__
+        raise UsageError(
+            f"{path}:{name} is of type {kind}, not something to tune{did_you_mean(name, found)}"
+        )
+    needed = _required(value)
+    if needed:
+        raise UsageError(
+            f"{path}:{name} needs arguments ({', '.join(needed)}); "
+            "wrap it in whet.function(…), or in a function without arguments that returns a target"
+        )
+    made = guarded(path, value)
+    if not isinstance(made, Target):
+        raise UsageError(
+            f"{path}:{name} returned {type(made).__name__}, not something to tune; "
+            "return what whet.function(…) or whet.native(…) gives"
+        )
+    return made

@@ -1,0 +1,198 @@
+"""What the commands that read a store have in common. None of them ever makes one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from whet.cli.arguments.options import resolved
+from whet.cli.arguments.sources import known_names, named, source_labels
+from whet.cli.terminal.output import Column, ns_text, table, wrap
+from whet.core.coverage import Coverage
+from whet.core.device import Device
+from whet.core.errors import UsageError, WhetError, did_you_mean
+from whet.core.run import Outcome, Run
+from whet.core.workload import Workload
+from whet.store import Store, WorkloadSummary, open_if_there, open_store, store_path
+from whet.store.merging import identity, lookalikes
+
+SHORT_ID = 8
+
+
+class NothingKnownError(WhetError):
+    """There is no store yet at `place`, or nothing in it that would help."""
+
+    def __init__(self, message: str, place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def store_place(where: str | None) -> str:
+    """What `open_store` would open, without opening it: an absolute path, or `:memory:`."""
+    path = store_path(where)
+    return ":memory:" if path is None else str(path.absolute())
+
+
+def check_there(*stores: str) -> None:
+    """Raises `UsageError` for the first that was named and is not there."""
+    for place in map(store_place, stores):
+        if place != ":memory:" and not os.path.exists(place):
+            raise UsageError(f"there is no store at {place}")
+
+
+def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
+    """The store under this flag, over the bundle in use unless `bundle` is false.
+
+    `NothingKnownError` where there is no store yet and no bundle either.
+    """
+    settings = resolved(store=store).settings
+    where, under = settings.store, settings.bundle if bundle else None
+    place = store_place(where)
+    if place != ":memory:" and not os.path.lexists(place):
+        if under is not None:
+            return open_if_there(where, bundle=under)
+        raise NothingKnownError(
+            f"nothing is known yet: there is no store at {place}; 'whet tune' makes one", place
+        )
+    return open_store(where, read_only=read_only, bundle=under)
+
+
+def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
+    """The workloads that go by this name, else those whose id starts with it.
+
+    A name is the kernel's, the one that was typed to tune it, or `FILE.py:NAME`.
+    """
+    every = store.workloads()
+    if not every:
+        raise NothingKnownError(
+            f"nothing is known yet: the store {store.location} is empty", store.location
+        )
+    if name is None:
+        return every
+    workloads = [one.workload for one in every]
+    ids = named(name, workloads) or {w.id for w in workloads if w.id.startswith(name)}
+    if not ids:
+        names = known_names(workloads)
+        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, names)}")
+    return [one for one in every if one.workload.id in ids]
+
+
+def problem_text(workload: Workload) -> str:
+    """`matmul(n=768)`."""
+    key = ", ".join(f"{name}={value}" for name, value in workload.key.items())
+    return f"{workload.kernel}({key})"
+
+
+def moment_text(seconds: float) -> str:
+    """`2026-05-03 14:05`, in the reader's own time."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def device_text(device: Device) -> str:
+    """`NVIDIA H200 (sm_90, driver 570.12)`."""
+    more = [device.architecture, f"driver {device.driver}" if device.driver else ""]
+    return f"{device.name} ({', '.join(part for part in more if part)})"
+
+
+def toolchain_text(toolchain: Mapping[str, str]) -> str:
+    """`triton 3.6.0`; the tool is left out where its version names it: `gcc (Debian) 12.2.0`."""
+    return ", ".join(
+        version if version.startswith(tool) or not version[:1].isdigit() else f"{tool} {version}"
+        for tool, version in toolchain.items()
+    )
+
+
+def coverage_of(runs: Sequence[Run], configs: int) -> Coverage | None:
+    """How much of its space is tried where the store has these runs, newest first, and outcomes of
+    `configs` configs; None where nobody tuned, as with what was imported."""
+    ended = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+    run = ended or next(iter(runs), None)
+    return None if run is None else run.coverage or run.covering(configs)
+
+
+def best_table(
+    known: list[WorkloadSummary], covered: Mapping[str, Coverage | None], width: int
+) -> list[str]:
+    """One line a workload; the device only where there is more than one, and what it was built
+    with only where a kernel was built with more than one version of that, and its source only
+    where a kernel has several. `covered` is by workload."""
+    workloads = [one.workload for one in known]
+    devices = _devices(workloads)
+    tools = _several_toolchains(workloads)
+    sources = source_labels(workloads)
+    layout = [
+        Column("id"),
+        Column("workload", flexible=True),
+        *([Column("source", flexible=True)] if sources else []),
+        *([Column("device", flexible=True)] if devices else []),
+        *([Column("built with", flexible=True)] if tools else []),
+        Column("best", align="right"),
+        Column("tried", align="right"),
+        Column("config", flexible=True),
+    ]
+    rows = [
+        (
+            one.workload.id[:SHORT_ID],
+            problem_text(one.workload),
+            *([sources.get(one.workload.id, "")] if sources else []),
+            *([devices[one.workload.id]] if devices else []),
+            *([toolchain_text(one.workload.toolchain)] if tools else []),
+            ns_text(one.median_ns),
+            tried_text(covered.get(one.workload.id), one.configs),
+            _config_text(one),
+        )
+        for one in known
+    ]
+    return table(layout, rows, width)
+
+
+def contested_lines(known: Sequence[WorkloadSummary], width: int) -> list[str]:
+    """The picks on which stores that were merged disagree, and how to decide."""
+    contested = [one for one in known if one.best is not None and one.rivals]
+    if not contested:
+        return []
+    lines = [f"contested, since merged stores disagree; tune {_again(contested)} to decide:"]
+    for one in contested:
+        picks = " or ".join(f"[{trial.config}]" for trial in (one.best, *one.rivals) if trial)
+        lines += wrap(f"  {problem_text(one.workload)}: {picks}", width, indent=4)
+    return lines
+
+
+def _again(contested: Sequence[WorkloadSummary]) -> str:
+    return "it again" if len(contested) == 1 else "them again"
+
+
+def _config_text(one: WorkloadSummary) -> str:
+    if one.best is None:
+        return "nothing works yet"
+    return f"{one.best.config} (contested)" if one.rivals else str(one.best.config)
+
+
+def tried_text(coverage: Coverage | None, configs: int) -> str:
+    """`50/65,536`, for a narrow column."""
+    if coverage is None:
+        return f"{configs:,}"
+    return f"{coverage.tried:,}/{'?' if coverage.size is None else f'{coverage.size:,}'}"
+
+
+def _devices(workloads: list[Workload]) -> dict[str, str]:
+    """By workload id, and only where there are several devices. Those of one name are told apart
+    by what differs, which comes first: the end is what a narrow column cuts off."""
+    found = {identity(workload.device) for workload in workloads}
+    if len(found) < 2:
+        return {}
+    said = {device: device.name for device in found}
+    for several in lookalikes(found):
+        drivers = len({device.driver for device in several}) > 1
+        for device in several:
+            part = f"driver {device.driver or 'unknown'}" if drivers else device.architecture
+            said[device] = f"{part}, {device.name}" if part else device.name
+    return {workload.id: said[identity(workload.device)] for workload in workloads}
+
+
+def _several_toolchains(workloads: list[Workload]) -> bool:
+    by_kernel: dict[str, set[str]] = {}
+    for workload in workloads:
+        by_kernel.setdefault(workload.kernel, set()).add(toolchain_text(workload.toolchain))
+    return any(len(several) > 1 for several in by_kernel.values())

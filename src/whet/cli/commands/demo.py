@@ -1,0 +1,393 @@
+"""`whet demo`: the whole job, on the machine at hand."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+import whet
+from whet.cli.arguments.options import (
+    JobsOption,
+    JsonOption,
+    QuietOption,
+    SeedOption,
+    StoreOption,
+    resolved,
+)
+from whet.core.errors import WhetError
+
+if TYPE_CHECKING:
+    from whet.core.run import Result
+    from whet.core.space import Space
+    from whet.engine.settings import Settings
+
+EXAMPLES = """\b
+Examples:
+  whet demo                    under a minute
+  whet demo --cpu              the product in C, also where there is a GPU
+  whet demo --n 256            a smaller product, quicker
+  whet demo --store :memory:   afresh, and leaves nothing behind
+"""
+
+DEFAULT_BUDGET = "45s"
+
+Flags = Mapping[str, str | None]
+
+
+class Product(Protocol):
+    """A matrix product to tune, n × n × n, and what its speed is held against.
+
+    `unit` is that of its speeds, in FLOP/s. `plain_seconds` is None where there is no textbook
+    version of it.
+    """
+
+    n: int
+    unit: float
+    rival: str
+    rival_remark: str
+    checked_against: str
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def space(self) -> Space: ...
+
+    def rival_seconds(self) -> float: ...
+
+    def plain_seconds(self) -> float | None: ...
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        """The result, and whether Ctrl-C ended it; None where that came before any measurement."""
+
+    def nothing_yet(self) -> dict[str, Any]: ...
+
+
+def demo(
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            metavar="N",
+            min=16,
+            help="Rows and columns (default: 768 in C, 4096 on a GPU).",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="The product in C, also where there is a GPU.")
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget", metavar="BUDGET", help=f"When to stop (default: {DEFAULT_BUDGET})."
+        ),
+    ] = None,
+    seed: SeedOption = None,
+    jobs: JobsOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Tune a matrix product on this machine.
+
+    It is in Triton where Triton is installed and torch sees a GPU, and else in C.
+    """
+    from whet.cli.arguments.reading import store_place
+    from whet.cli.arguments.tuning import INTERRUPTED
+    from whet.cli.terminal.output import print_json, print_lines
+    from whet.cli.text.summary import summary
+    from whet.core.budget import Budget
+
+    found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
+    settings = found.settings
+    if found.sources["budget"].kind == "default":
+        budget = DEFAULT_BUDGET
+        settings = replace(settings, budget=Budget.parse(budget))
+    with redirect_stdout(sys.stderr):
+        product: Product = (
+            CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
+        )
+    if not json:
+        print_lines([*_opening(product), ""])
+        sys.stdout.flush()
+    before = product.rival_seconds()
+    flags = {"budget": budget, "seed": seed, "jobs": jobs, "store": store}
+    result, interrupted = product.tune(settings, flags, quiet)
+    if result is None:
+        print_json(product.nothing_yet()) if json else print("interrupted, nothing measured yet")
+    else:
+        # On a busy machine the rival gets the better of two occasions: the claim is ours to prove.
+        speeds = _numbers(
+            result, product, min(before, product.rival_seconds()), product.plain_seconds()
+        )
+        place = store_place(settings.store)
+        if json:
+            print_json({**result.to_json(), "demo": speeds})
+        elif result.source == "waited":
+            print_lines(summary(result, place, store))
+        else:
+            print_lines(_closing(result, product, speeds, place, store))
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def gpu_ready() -> bool:
+    """Whether Triton is installed and torch sees a device."""
+    try:
+        import torch
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+class CProduct:
+    """`matmul.c`, against NumPy on one thread."""
+
+    unit = 1e9
+    rival = "NumPy"
+    rival_remark = "one thread"
+    checked_against = "NumPy's"
+
+    def __init__(self, n: int) -> None:
+        from whet.cli.arguments.locate import load_module
+
+        self.n = n
+        self._example = load_module(example_file("matmul.py"))
+        self._target = self._example.product(n)
+
+    @property
+    def title(self) -> str:
+        return f"A blocked matrix product in C, on {self._target.workload().device.name}"
+
+    @property
+    def space(self) -> Space:
+        space: Space = self._target.space
+        return space
+
+    def rival_seconds(self) -> float:
+        return float(self._example.numpy_seconds(self.n))
+
+    def plain_seconds(self) -> float:
+        from whet.engine import Plan, tune
+
+        result = tune(
+            self._example.plain(self.n), store=":memory:", plan=Plan.fixed(7), jobs=1, mode="tune"
+        )
+        return (result.best.median_ns or math.inf) / 1e9
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        from whet.cli.arguments.tuning import run_tuning
+
+        return run_tuning(self._target, settings, quiet=quiet)
+
+    def nothing_yet(self) -> dict[str, Any]:
+        from whet.cli.arguments.tuning import nothing_yet
+
+        return nothing_yet(self._target)
+
+
+class TritonProduct:
+    """`matmul_triton.py`, against torch's product by the same timer."""
+
+    unit = 1e12
+    rival = "torch"
+    rival_remark = "torch.matmul, the vendor's library"
+    checked_against = "torch's"
+
+    def __init__(self, n: int) -> None:
+        from whet.cli.arguments.locate import load_module
+        from whet.targets.triton.offline.kernel import Kernel
+
+        self.n = n
+        self._path = example_file("matmul_triton.py")
+        self._example = load_module(self._path)
+        kernel = self._example.matmul_fp16
+        self._kernel = Kernel(kernel, kernel)
+
+    @property
+    def title(self) -> str:
+        from whet.targets.triton import device
+
+        return (
+            f"An fp16 matrix product in Triton, on {device.describe(device.current_index()).name}"
+        )
+
+    @property
+    def space(self) -> Space:
+        from whet.targets.triton.configs import Menu
+
+        return Menu(self._kernel.tuner.configs).space
+
+    def rival_seconds(self) -> float:
+        import numpy as np
+
+        from whet.measure.gpu.timer import CudaTimer
+
+        timer, run = CudaTimer(), _Repeated(self._example.torch_product(self.n))
+        return float(np.median(timer.measure(run, 51, timer.warm(run)).samples)) / 1e9
+
+    def plain_seconds(self) -> None:
+        return None
+
+    def tune(self, settings: Settings, flags: Flags, quiet: bool) -> tuple[Result | None, bool]:
+        from whet.cli.commands.tune_keys import raise_for_failures, tune_keys
+
+        keys = [dict.fromkeys("MNK", self.n)]
+        done, interrupted = tune_keys(
+            self._kernel, keys, flags, store=settings.store, path=self._path, quiet=quiet
+        )
+        raise_for_failures(done)
+        return (done[0].result if done else None), interrupted
+
+    def nothing_yet(self) -> dict[str, Any]:
+        return {"v": 1, "kernel": self._kernel.name, "outcome": "interrupted", "best": None}
+
+
+class _Repeated:
+    """A call as something that a timer runs."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def repeat(self, n: int) -> None:
+        for _ in range(n):
+            self._call()
+
+
+def example_file(name: str) -> Path:
+    """The example as it was installed with the package, or as it lies in a checkout."""
+    package = Path(whet.__file__).resolve().parent
+    for root in (package, package.parents[1]):
+        path = root / "examples" / "matmul" / name
+        if path.is_file():
+            return path
+    raise WhetError(f"the example examples/matmul/{name} is missing; reinstall whet")
+
+
+def _unit_text(product: Product) -> str:
+    return {1e9: "GFLOP/s", 1e12: "TFLOP/s"}[product.unit]
+
+
+def _numbers(
+    result: Result, product: Product, rival_s: float, plain_s: float | None
+) -> dict[str, float | int | None]:
+    """`{"n": 768, "best_gflops": …, "numpy_gflops": …, "percent_of_numpy": …}`."""
+    best, first = result.best.median_ns, result.first.median_ns if result.first else None
+    suffix = _unit_text(product)[0].lower() + "flops"
+    rival = product.rival.lower()
+
+    def speed(seconds: float) -> float:
+        return 2 * product.n**3 / seconds / product.unit
+
+    numbers: dict[str, float | int | None] = {
+        "n": product.n,
+        f"best_{suffix}": None if best is None else speed(best / 1e9),
+        f"first_{suffix}": None if first is None else speed(first / 1e9),
+        f"{rival}_{suffix}": speed(rival_s),
+        f"percent_of_{rival}": None if best is None else 100e9 * rival_s / best,
+    }
+    return numbers if plain_s is None else {**numbers, f"plain_{suffix}": speed(plain_s)}
+
+
+def _opening(product: Product) -> list[str]:
+    from whet.cli.terminal.output import page, wrap
+
+    what, _, where = product.title.rpartition(", on ")
+    n = product.n
+    title = f"{what}, {n} × {n} × {n}, on {where}"
+    return [*wrap(title, page(), indent=2), "", *_space_lines(product.space)]
+
+
+def _space_lines(space: Space) -> list[str]:
+    from whet.cli.terminal.output import fields, page
+
+    varied = [parameter for parameter in space.parameters if len(parameter.values) > 1]
+    rows = {
+        parameter.name: ", ".join(str(value) or "''" for value in parameter.values)
+        for parameter in varied
+    }
+    valid = "?" if space.count is None else f"{space.count:,}"
+    combinations = math.prod(len(parameter.values) for parameter in varied)
+    listed = not space.constraints and space.count != combinations
+    what = "configs, as listed" if listed else f"valid configs out of {combinations:,} combinations"
+    title = f"space    {valid} {what}"
+    margin = max(7, *(len(name) + 2 for name in rows))
+    return [title, *(f"  {line}" for line in fields(rows, page() - 2, margin))]
+
+
+def _closing(
+    result: Result,
+    product: Product,
+    numbers: Mapping[str, float | int | None],
+    location: str,
+    store: str | None,
+) -> list[str]:
+    from whet.cli.terminal.output import fields, page
+    from whet.cli.text.summary import (
+        equals_text,
+        failures,
+        first_text,
+        interruption,
+        ledger,
+        program,
+        timing_text,
+        trials_text,
+        whereabouts,
+    )
+
+    width = page()
+    parts: dict[str, str | Sequence[str]] = {"best": [str(result.config), timing_text(result.best)]}
+    if result.equals:
+        parts["equal"] = equals_text(result)
+    if result.first is not None:
+        parts["first"] = [str(result.first.config), first_text(result)]
+    parts["trials"] = trials_text(result)
+    if result.run.coverage is not None:
+        parts["space"] = result.run.coverage.lines
+    parts["check"] = f"passed: the best config's product is {product.checked_against}, to rounding"
+    lines = [*interruption(result), *_speeds(result, product, numbers, width), ""]
+    lines += fields(parts, width)
+    lines += failures(result.trials, width)
+    lines += ["", *ledger(result, width)]
+    more = [f"{program()} tune FILE.py:NAME      a kernel of yours; see the README"]
+    if result.source == "stored":
+        more.append(f"{program()} demo --store :memory:  to see it tuned afresh")
+    return [*lines, "", *whereabouts(result, location, store, more)]
+
+
+def _speeds(
+    result: Result, product: Product, numbers: Mapping[str, float | int | None], width: int
+) -> list[str]:
+    """Bars of speed: the plain loop, the author's first config, the best one, and the rival."""
+    from whet.cli.terminal.output import bar_text, shorten, three_digits, times_text
+
+    unit = _unit_text(product)
+    rival, suffix = product.rival.lower(), unit[0].lower() + "flops"
+    against_first = "" if result.speedup is None else f"{times_text(result.speedup)} the first, "
+    against_rival = f"{numbers[f'percent_of_{rival}']:.0f} % of {product.rival}"
+    rows = [
+        ("plain", numbers.get(f"plain_{suffix}"), "three loops, same compiler flags"),
+        ("first", numbers[f"first_{suffix}"], "the author's own"),
+        ("best", numbers[f"best_{suffix}"], against_first + against_rival),
+        (product.rival, numbers[f"{rival}_{suffix}"], product.rival_remark),
+    ]
+    top = max(speed for _, speed, _ in rows if speed is not None)
+    cells = max(4, width - 26 - max(len(remark) for _, _, remark in rows))
+    return [
+        shorten(
+            f"{name:<9}{bar_text(speed / top, cells):<{cells}}"
+            f"{three_digits(speed):>6} {unit}  {remark}",
+            width,
+        )
+        for name, speed, remark in rows
+        if speed is not None
+    ]

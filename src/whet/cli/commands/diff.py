@@ -1,0 +1,221 @@
+"""`whet diff`: what two stores would choose, and where that is not the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.arguments.options import JsonOption
+from whet.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from whet.core.workload import Workload
+    from whet.engine.review.difference import Difference
+    from whet.store import Store, WorkloadSummary
+
+EXAMPLES = """\b
+Examples:
+  whet diff before.db after.db             every workload of either
+  whet diff before.db after.db matmul      those of one kernel
+  whet diff a.db b.db --exit-code          1 where a pick is another one
+  whet diff a.db b.db --json | jq '.summary'
+"""
+
+_SAID = {
+    "other": "other pick",
+    "same": "same pick",
+    "only_a": "only in A",
+    "only_b": "only in B",
+}
+
+
+def diff(
+    store_a: Annotated[
+        str, typer.Argument(metavar="STORE_A", help="The one to compare with.", show_default=False)
+    ],
+    store_b: Annotated[
+        str, typer.Argument(metavar="STORE_B", help="The one to compare.", show_default=False)
+    ],
+    kernel: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Only this kernel's, as 'whet best' takes it.", show_default=False
+        ),
+    ] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 where a pick is another one.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare the picks of two stores.
+
+    Two picks count as told apart where their samples put them further apart than timings of two
+    occasions are anyway (2 %). Workloads of another device or toolchain are compared where there
+    is none of the same, and that is said.
+    """
+    from whet.cli.arguments.reading import check_there
+    from whet.cli.terminal.output import print_json, print_lines
+    from whet.engine.review.difference import compare_stores
+    from whet.store import open_store
+
+    check_there(store_a, store_b)
+    with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:
+        ids = _meant(kernel, a, b)
+        found = [one for one in compare_stores(a, b) if ids is None or _is_of(one, ids)]
+        places = a.location, b.location
+    if json:
+        print_json(_as_json(found, *places))
+    else:
+        print_lines([f"A  {places[0]}", f"B  {places[1]}", ""])
+        print_lines([*_lines(found), *([""] if found else []), _summary(found)])
+    if exit_code and any(one.kind == "other" for one in found):
+        raise typer.Exit(1)
+
+
+def _meant(kernel: str | None, *stores: Store) -> set[str] | None:
+    """The ids of the workloads that go by this name in either store; None is all of them."""
+    from whet.cli.arguments.sources import known_names, named
+
+    if kernel is None:
+        return None
+    known = [one.workload for store in stores for one in store.workloads()]
+    ids = named(kernel, known)
+    if not ids:
+        hint = did_you_mean(kernel, sorted(known_names(known)))
+        raise UsageError(f"neither store knows a kernel '{kernel}'{hint}")
+    return ids
+
+
+def _is_of(one: Difference, ids: set[str]) -> bool:
+    return any(side is not None and side.workload.id in ids for side in (one.a, one.b))
+
+
+def _lines(found: Sequence[Difference]) -> list[str]:
+    """A table, in which other picks and what else is not the same follow their row."""
+    from whet.cli.arguments.reading import problem_text
+    from whet.cli.terminal.output import Column, columns, ns_text, table, times_text
+
+    if not found:
+        return []
+    layout = [
+        Column("pick"),
+        Column("workload", flexible=True),
+        Column("A", align="right"),
+        Column("B", align="right"),
+        Column("B/A", align="right"),
+        Column("faster"),
+    ]
+    rows = [
+        (
+            _SAID[one.kind],
+            problem_text(_workload(one)),
+            "" if one.a is None else ns_text(one.a.median_ns),
+            "" if one.b is None else ns_text(one.b.median_ns),
+            "" if one.ratio is None else times_text(one.ratio.mid),
+            _verdict(one),
+        )
+        for one in found
+    ]
+    head, *body = table(layout, rows, columns())
+    lines = [head]
+    for one, row in zip(found, body, strict=True):
+        lines += [row, *_details(one, columns())]
+    return lines
+
+
+def _verdict(one: Difference) -> str:
+    if one.a is None or one.b is None or one.ratio is None:
+        return ""
+    return "not told" if one.faster is None else one.faster.upper()
+
+
+def _details(one: Difference, width: int) -> list[str]:
+    from whet.cli.terminal.output import wrap
+
+    if one.a is None or one.b is None:
+        return []
+    texts = []
+    if one.kind == "other":
+        texts += [f"A  {_pick(one.a)}", f"B  {_pick(one.b)}"]
+    for part in one.differs:
+        before, after = (_part(part, side.workload) for side in (one.a, one.b))
+        texts.append(f"{part}: {before} in A, {after} in B")
+    for name, side in (("A", one.a), ("B", one.b)):
+        if side.rivals:
+            rivals = " or ".join(f"[{rival.config}]" for rival in side.rivals)
+            texts.append(f"contested in {name}: a store merged into it picked {rivals}")
+    if one.why and one.a.best is not None and one.b.best is not None:
+        texts.append(f"not compared: {one.why}")
+    indent = " " * 12
+    return [indent + line for text in texts for line in wrap(text, width - len(indent), indent=2)]
+
+
+def _pick(one: WorkloadSummary) -> str:
+    return "nothing works" if one.best is None else str(one.best.config)
+
+
+def _part(part: str, workload: Workload) -> str:
+    from whet.cli.arguments.reading import device_text, toolchain_text
+
+    if part == "device":
+        return device_text(workload.device)
+    return toolchain_text(workload.toolchain) if part == "toolchain" else workload.fingerprint[:8]
+
+
+def _workload(one: Difference) -> Workload:
+    known = one.a or one.b
+    assert known is not None
+    return known.workload
+
+
+def _counts(found: Sequence[Difference]) -> dict[str, int]:
+    counts = Counter[str](one.kind for one in found)
+    told = sum(one.kind == "other" and one.faster is not None for one in found)
+    return {**{kind: counts[kind] for kind in _SAID}, "told_apart": told}
+
+
+def _summary(found: Sequence[Difference]) -> str:
+    from whet.cli.terminal.output import count_text
+
+    counts = _counts(found)
+    told = f" ({counts['told_apart']} told apart)" if counts["other"] else ""
+    return (
+        f"{count_text(len(found), 'workload')}: {counts['same']} same pick, "
+        f"{counts['other']} other pick{told}, {counts['only_a']} only in A, "
+        f"{counts['only_b']} only in B"
+    )
+
+
+def _as_json(found: Sequence[Difference], a: str, b: str) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "a": a,
+        "b": b,
+        "summary": _counts(found),
+        "workloads": [
+            {
+                "pick": one.kind,
+                "a": _side(one.a),
+                "b": _side(one.b),
+                "differs": list(one.differs),
+                "ratio": None if one.ratio is None else one.ratio._asdict(),
+                "faster": one.faster,
+                "not_compared": one.why or None,
+            }
+            for one in found
+        ],
+    }
+
+
+def _side(one: WorkloadSummary | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {
+        "workload": one.workload.to_json(),
+        "config": None if one.best is None else dict(one.best.config),
+        "median_ns": one.median_ns,
+        "contested": [dict(rival.config) for rival in one.rivals],
+    }

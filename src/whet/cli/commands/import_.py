@@ -1,0 +1,87 @@
+"""`whet import`: what others have found out, kept as theirs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whet.cli.arguments.options import StoreOption, resolved
+from whet.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from whet.interop import Read
+    from whet.replay import Table
+
+EXAMPLES = """\b
+Examples:
+  whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
+  whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
+  whet import kernel-tuner convolution-A100.json.gz
+Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4
+"""
+
+
+def import_results(
+    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose.", show_default=False)],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="What to read.", show_default=False)
+    ],
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="NAME", help="What to call the kernel.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Where it was measured.")
+    ] = None,
+    names: Annotated[
+        str | None,
+        typer.Option("--names", metavar="A,B,…", help="The parts of Triton's keys, in order."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Read other tuners' results.
+
+    They are kept as foreign: shown and exported as any other, and never compared with what whet
+    measures. Nothing is kept where one of the files cannot be read.
+    """
+    from whet.cli.terminal.output import count_text
+    from whet.interop import ReadOptions, keep
+    from whet.store import open_store
+
+    readers = _readers()
+    if kind not in readers:
+        raise UsageError(f"no format '{kind}' is known{did_you_mean(kind, readers)}")
+    parts = tuple(name.strip() for name in names.split(",")) if names else ()
+    if len(set(parts)) != len(parts) or not all(parts):
+        raise UsageError(f"--names '{names}' cannot be read; write each name once: M,N,K")
+    options = ReadOptions(kernel, device, parts)
+    readings = {file: readers[kind](Path(file), options) for file in files}
+    with open_store(resolved(store=store).settings.store) as opened:
+        for file, reading in readings.items():
+            workloads, trials = keep(opened, reading.findings)
+            print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")
+            for note in reading.notes:
+                print(f"whet: note: {note}", file=sys.stderr)
+        print(f"kept in {opened.location}")
+
+
+def _readers() -> Mapping[str, Read]:
+    """Tables of other tuners are read by the laboratory, which stands above `interop`."""
+    from whet.interop import READERS, Reading, ReadOptions
+    from whet.interop.reading import written_at
+    from whet.replay import read_kernel_tuner, read_t4
+    from whet.replay.findings import table_findings
+
+    def reads(read: Callable[[Path], Table]) -> Read:
+        def reading(path: Path, options: ReadOptions) -> Reading:
+            table = read(path)
+            found = table_findings(table, options.kernel, options.device, written_at(path))
+            return Reading(tuple(found), table.notes)
+
+        return reading
+
+    return {**READERS, "kernel-tuner": reads(read_kernel_tuner), "t4": reads(read_t4)}

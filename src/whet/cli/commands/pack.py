@@ -1,0 +1,228 @@
+"""`whet pack` and `whet unpack`: results in one file, to take elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+
+if TYPE_CHECKING:
+    from whet.store import Store
+    from whet.store.bundles.bundle import Bundle
+    from whet.store.bundles.format import Manifest
+
+PACK_EXAMPLES = """\b
+Examples:
+  whet pack results.whet                        everything that is known
+  whet pack results.whet --kernel matmul --best-only
+  whet pack results.whet --binaries compiled/   compiled kernels as well
+  WHET_BUNDLE=results.whet python serve.py      used where it is, read-only
+"""
+UNPACK_EXAMPLES = """\b
+Examples:
+  whet unpack results.whet --list               what is in it
+  whet unpack results.whet                      into one's own store
+  whet unpack results.whet --store all.db --binaries compiled/
+"""
+
+
+def pack(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The bundle to write.", show_default=False)
+    ],
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel",
+            metavar="NAME",
+            help="Only this kernel, as 'whet best' takes it; may be repeated.",
+        ),
+    ] = None,
+    best_only: Annotated[
+        bool,
+        typer.Option(
+            "--best-only", help="Only what was chosen: enough to use, too little to tune on."
+        ),
+    ] = False,
+    binaries: Annotated[
+        Path | None,
+        typer.Option("--binaries", metavar="FOLDER", help="Compiled kernels to put in as well."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Write what is known into one file."""
+    from whet.cli.terminal.output import bytes_text, count_text
+    from whet.store.bundles.writing import FolderBinaries, write_bundle
+
+    with _known(store, empty=binaries is not None) as opened:
+        chosen = _chosen(opened, kernel)
+        models = _models(opened, None if chosen is None else sorted(set(chosen.values())))
+        manifest = write_bundle(
+            file,
+            opened,
+            workloads=chosen,
+            models=models,
+            binaries=None if binaries is None else FolderBinaries(binaries),
+            best_only=best_only,
+        )
+    parts = [count_text(number, noun) for noun, number in _counts(manifest).items() if number]
+    print(f"{file}: {', '.join(parts) or 'nothing'} ({bytes_text(file.stat().st_size)})")
+
+
+def unpack(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The bundle to read.", show_default=False)
+    ],
+    binaries: Annotated[
+        Path | None,
+        typer.Option("--binaries", metavar="FOLDER", help="Where compiled kernels shall go."),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Say what is in it; take nothing.")
+    ] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take a bundle's results into the store.
+
+    Where the bundle and the store picked different configs, the rules of 'whet store merge' hold.
+    """
+    from whet.cli.terminal.output import count_text, print_json, print_lines
+    from whet.cli.text.store import pick_lines, picks_json
+    from whet.engine.fallback.models import models_beside
+    from whet.store import open_store
+    from whet.store.bundles.bundle import open_bundle
+    from whet.store.bundles.unpacking import unpack_bundle
+
+    where = resolved(store=store).settings.store
+    with open_bundle(file) as bundle:
+        if listing:
+            if json:
+                print_json({"v": 1, "bundle": str(bundle.path), **_as_json(bundle)})
+            else:
+                print_lines(_listing(bundle))
+            return
+        bundle.check()
+        with open_store(where) as opened:
+            done = unpack_bundle(bundle, opened, binaries)
+            models = models_beside(opened)
+            for name in bundle.model_names():
+                models.setdefault(name, bundle.model(name) or "")
+            place = opened.location
+        left = len(bundle.binary_keys()) if binaries is None else 0
+    counts = {
+        "workload": done.merged.workloads,
+        "trial": done.merged.trials,
+        "run": done.merged.runs,
+        "compiled kernel": done.binaries,
+    }
+    if json:
+        picks = picks_json(done.merged.picks)
+        print_json({"v": 1, "store": place, "new": counts, "binaries_left": left, "picks": picks})
+        return
+    new = ", ".join(count_text(number, noun) for noun, number in counts.items())
+    print(f"{file}: {new} new")
+    print_lines(pick_lines(done.merged.picks))
+    if left:
+        print(f"{count_text(left, 'compiled kernel')} left in it; --binaries FOLDER takes them out")
+    print(f"kept in {place}")
+
+
+def _known(store: str | None, *, empty: bool) -> Store:
+    """What one's own store knows; with `empty`, there need be none."""
+    from whet.cli.arguments.reading import NothingKnownError, open_known
+    from whet.store import MemoryStore
+
+    try:
+        return open_known(store, bundle=False)
+    except NothingKnownError:
+        if empty:
+            return MemoryStore()
+        raise
+
+
+def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
+    """The kernels of the workloads that were asked for, by workload id; None is all of them."""
+    from whet.cli.arguments.reading import chosen
+
+    if not names:
+        return None
+    found = (one.workload for name in names for one in chosen(store, name))
+    return {workload.id: workload.kernel for workload in found}
+
+
+def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
+    """The cost models of these kernels, of the latest trials."""
+    from whet.engine.fallback.inheritance import refresh_models
+    from whet.engine.fallback.models import ModelError, models_beside, read_model
+
+    models = dict(models_beside(store))
+    refresh_models(store, kernels, models)
+    wanted = {}
+    for name, text in models.items():
+        with suppress(ModelError):
+            if not kernels or read_model(text).kernel in kernels:
+                wanted[name] = text
+    return wanted
+
+
+def _counts(manifest: Manifest) -> dict[str, int]:
+    """By noun, in the order in which they are told."""
+    names = manifest.entries
+    return {
+        "kernel": len(manifest.kernels),
+        "workload": sum(kernel.workloads for kernel in manifest.kernels),
+        "trial": sum(kernel.trials for kernel in manifest.kernels),
+        "run": sum(kernel.runs for kernel in manifest.kernels),
+        "model": sum(name.startswith("models/") for name in names),
+        "compiled kernel": len({n.split("/")[1] for n in names if n.startswith("binaries/")}),
+    }
+
+
+def _as_json(bundle: Bundle) -> dict[str, Any]:
+    manifest = bundle.manifest
+    return {
+        **manifest.to_json(),
+        "models": bundle.model_names(),
+        "binaries": bundle.binary_keys(),
+    }
+
+
+def _listing(bundle: Bundle) -> list[str]:
+    from whet.cli.arguments.reading import toolchain_text
+    from whet.cli.terminal.output import (
+        Column,
+        bytes_text,
+        columns,
+        count_text,
+        fields,
+        page,
+        table,
+    )
+    from whet.store.bundles.format import printable
+
+    manifest, counts = bundle.manifest, _counts(bundle.manifest)
+    parts = [count_text(number, noun) for noun, number in counts.items() if number]
+    about = {
+        "holds": ", ".join(parts) or "nothing",
+        "size": f"{bytes_text(bundle.path.stat().st_size)}, {bytes_text(manifest.bytes)} unpacked",
+        "packed": f"{manifest.created} by whet {manifest.whet}"
+        + (", only what was chosen" if manifest.best_only else ""),
+        "devices": ["; ".join(value for value in one.values() if value) for one in manifest.devices]
+        or "none",
+        "tools": [printable(toolchain_text(one)) for one in manifest.toolchains] or "none",
+    }
+    layout = [
+        Column("kernel", flexible=True),
+        *(Column(name, align="right") for name in ("workloads", "trials", "runs")),
+    ]
+    rows = [
+        (kernel.name, f"{kernel.workloads:,}", f"{kernel.trials:,}", f"{kernel.runs:,}")
+        for kernel in manifest.kernels
+    ]
+    lines = [str(bundle.path), *fields(about, page())]
+    return [*lines, "", *table(layout, rows, columns())] if rows else lines

@@ -1,0 +1,200 @@
+"""`whet precompile`: compiles a Triton kernel on a machine that has no GPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.arguments.inputs import InputsOption
+from whet.cli.arguments.options import JobsOption, JsonOption, QuietOption, StoreOption, resolved
+from whet.core.errors import UsageError, WhetError, did_you_mean
+
+if TYPE_CHECKING:
+    from whet.targets.triton.offline.kernel import Kernel
+    from whet.targets.triton.packed.architectures import Architecture
+    from whet.targets.triton.packed.precompile import Made, Order
+
+EXAMPLES = """\b
+Examples:
+  whet precompile kernel.py:mm --arch h100 --keys M=512,N=512
+  whet precompile kernel.py:mm --arch a100,mi300x --keys M=64 --keys M=512
+  whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
+  whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
+  whet precompile lib.py:k --arch h100 --keys M=512 --inputs mine.py:inputs
+  WHET_BINARIES=packed python serve.py   on the machine with the GPU
+"""
+
+WHICH = ("space", "stored", "pick")
+
+
+def precompile(
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:KERNEL",
+            help="A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs.",
+            show_default=False,
+        ),
+    ],
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arch",
+            metavar="h100,gfx942",
+            help="For which GPUs: a name such as h100 or mi300x, or an architecture such as "
+            "sm_90 or gfx942 (repeatable).",
+        ),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys",
+            "--key",
+            metavar="M=64,N=32",
+            help="What inputs= gets, or a JSON file with a list of such keys (repeatable).",
+        ),
+    ] = None,
+    inputs: InputsOption = None,
+    configs: Annotated[
+        str,
+        typer.Option(
+            "--configs",
+            metavar="|".join(WHICH),
+            help="All configs, those measured in the store, or the one that would be used.",
+        ),
+    ] = "space",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Where the binaries go (default: setting binaries)."
+        ),
+    ] = None,
+    jobs: JobsOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compile a Triton kernel for GPUs that are not here.
+
+    Shows what each config would use of each GPU. What is written to a folder is used by a process
+    with WHET_BINARIES set to that folder, which then need not compile it. Both must have the same
+    version of Triton.
+    """
+    from whet.cli.terminal.output import columns, print_json, print_lines
+    from whet.cli.text.precompile import as_json, closing_lines, made_table
+    from whet.targets.triton.packed.portable import FolderCache
+
+    settings = resolved(jobs=jobs, store=store, binaries=out).settings
+    if configs not in WHICH:
+        raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
+    shelf = None if settings.binaries is None else FolderCache(settings.binaries)
+    with redirect_stdout(sys.stderr):  # the file's own prints are not our result
+        wanted = _architectures(arch or ())
+        name, ordered = _ordered(kernel, wanted, keys or (), inputs, configs, settings.store)
+        made = _compiled(ordered, settings, shelf, quiet=quiet)
+    folder = None if shelf is None else str(shelf.path)
+    if json:
+        print_json(as_json(name, made, folder))
+    else:
+        print_lines([*made_table(made, columns()), "", *closing_lines(made, folder)])
+    if not any(one.resources for one in made):
+        raise WhetError(f"no config of '{name}' could be compiled")
+
+
+def _architectures(arch: Sequence[str]) -> list[Architecture]:
+    from whet.targets.triton.packed.architectures import architectures
+
+    names = [name for given in arch for name in given.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--arch is needed: the GPUs to compile for, such as h100, sm_90 or gfx942")
+    found = architectures(names)
+    for one in found:
+        if one.doubt:
+            print(f"whet: note: {one.doubt}", file=sys.stderr)
+    return found
+
+
+def _ordered(
+    text: str,
+    architectures: Sequence[Architecture],
+    typed: Sequence[str],
+    inputs: str | None,
+    which: Any,
+    store: str | None,
+) -> tuple[str, list[Order]]:
+    """The kernel's name, and what is to be compiled of it. The file is run once for every
+    architecture, since its configs may depend on what it finds."""
+    from whet.cli.arguments.locate import file_of, guarded
+    from whet.store import MemoryStore, open_store, store_path
+    from whet.targets.triton.offline.tuning import check_compiles
+    from whet.targets.triton.packed.precompile import orders
+
+    check_compiles()
+    keys = _keys(typed) or [{}]
+    path = store_path(store)
+    known = path is not None and os.path.exists(path)
+    ordered: list[Order] = []
+    with open_store(store, read_only=True) if known else MemoryStore() as opened:
+        for one in architectures:
+            kernel = _located(text, one, keys, inputs)
+            order = partial(orders, kernel, [one], keys, which, opened)
+            ordered += guarded(file_of(inputs or text), order)
+    return kernel.name, ordered
+
+
+def _located(
+    text: str, architecture: Architecture, keys: Sequence[Mapping[str, Any]], inputs: str | None
+) -> Kernel:
+    from whet.cli.arguments.inputs import with_inputs
+    from whet.cli.arguments.locate import locate
+    from whet.engine.target import Target
+    from whet.targets.triton.offline.inputs import check_inputs, check_key
+    from whet.targets.triton.packed.offline_driver import loading
+
+    with loading(architecture):
+        kernel = with_inputs(locate(text, as_far_as_it_goes=True), inputs)
+    if isinstance(kernel, Target):
+        raise UsageError(f"'{kernel.name}' is not a Triton kernel, and needs no precompiling")
+    check_inputs(kernel)
+    for key in keys:
+        check_key(kernel, key)
+    return kernel
+
+
+def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
+    """Typed keys and files of keys, in the order in which they were given."""
+    from whet.cli.commands.tune_keys import read_keys
+
+    keys: list[dict[str, Any]] = []
+    for text in typed:
+        is_file = "=" not in text or os.path.isfile(text)
+        keys += read_keys([], text) if is_file else read_keys([text], None)
+    return keys
+
+
+def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: bool) -> list[Made]:
+    from whet.targets.triton.packed.precompile import precompile as compile_all
+
+    done = 0
+    shown = not quiet and sys.stderr.isatty()
+
+    def on_made(made: Made) -> None:
+        nonlocal done
+        done += 1
+        if shown:
+            end = "\n" if done == len(ordered) else "\r"
+            print(f"{done} of {len(ordered)} compiled", end=end, file=sys.stderr, flush=True)
+
+    return compile_all(
+        ordered,
+        jobs=settings.jobs,
+        limit_s=settings.build_limit_s,
+        shelf=shelf,
+        on_made=on_made,
+    )

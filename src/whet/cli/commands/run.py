@@ -1,0 +1,105 @@
+"""`whet run`: a script of the user's, unchanged, with whet in place of `triton.autotune`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whet.cli.arguments.options import JobsOption, L2BytesOption, L2Option, StoreOption, resolved
+from whet.core.errors import UsageError, no_triton
+
+EXAMPLES = """\b
+Examples:
+  whet run train.py --epochs 3       as python train.py --epochs 3
+  whet run -m package.train          as python -m package.train
+  whet run --store s.db -- train.py  whet's own options come first
+"""
+
+ARGUMENTS_ARE_THE_SCRIPTS = {"allow_interspersed_args": False}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is left to do once the command line has been read: the script's own run."""
+
+    name: str
+    is_module: bool
+
+    def run(self) -> None:
+        """As `__main__`; whatever it raises, an exit included, is the script's own affair."""
+        if self.is_module:
+            if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
+                print(f"whet: there is no module {self.name}", file=sys.stderr)
+                raise SystemExit(UsageError.exit_code)
+            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(self.name, run_name="__main__")
+
+
+def run(
+    script: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT.py", help="The script, or with -m the module.", show_default=False
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGS", help="The script's own arguments.", show_default=False),
+    ] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+    store: StoreOption = None,
+    jobs: JobsOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
+) -> Script:
+    """Run a script with every @triton.autotune in it tuned by whet."""
+    from whet.cli.arguments.reading import store_place
+
+    settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
+    if store is not None:
+        # The script may well change its folder before it tunes.
+        os.environ["WHET_STORE"] = store_place(settings.store)
+    for name, given in {"JOBS": jobs, "L2": l2, "L2_BYTES": l2_bytes}.items():
+        if given is not None:
+            os.environ[f"WHET_{name}"] = given
+    if not module:
+        _check_file(Path(script))
+    _install()
+    folder = os.getcwd() if module else str(Path(script).resolve().parent)
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
+    if module:
+        _check_module(script)
+    sys.argv = [script, *(arguments or ())]
+    return Script(script, module)
+
+
+def _check_file(path: Path) -> None:
+    if os.path.isdir(path):  # not Path.is_dir, which raises for a name that is too long
+        raise UsageError(f"{path} is a folder; name a script in it")
+    if not os.path.isfile(path):
+        raise UsageError(f"there is no script {path}")
+
+
+def _check_module(name: str) -> None:
+    # Only its first part: looking for more would import packages, and that is for the run.
+    top = name.partition(".")[0]
+    if not top or importlib.util.find_spec(top) is None:
+        raise UsageError(f"there is no module {name}")
+
+
+def _install() -> None:
+    try:
+        from whet.targets.triton.install import install
+
+        install()
+    except ImportError as error:
+        raise UsageError(no_triton(error) or f"Triton cannot be imported ({error})") from None

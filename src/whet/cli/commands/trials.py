@@ -1,0 +1,194 @@
+"""`whet trials`: every config that was tried, the fastest first, failures last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whet.cli.arguments.options import JsonOption, StoreOption
+from whet.core.errors import UsageError, did_you_mean
+from whet.core.status import Status
+
+if TYPE_CHECKING:
+    from whet.core.coverage import Coverage
+    from whet.core.trial import Trial
+    from whet.core.workload import Workload
+
+EXAMPLES = """\b
+Examples:
+  whet trials matmul                        the 20 fastest, and what failed
+  whet trials matmul --status build_error   what did not compile, and why
+  whet trials matmul --limit 0              everything
+"""
+
+SHOWN = 20
+
+
+def trials(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|ID",
+            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
+            "id starts.",
+            show_default=False,
+        ),
+    ],
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="STATUS", help="Only these: ok, build_error, … (repeat)."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Superseded trials too, not only each config's latest.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help=f"At most N measured and N failed, 0: all (default: {SHOWN}; all with --json).",
+        ),
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what was tried, fastest first, with what went wrong."""
+    from whet.cli.arguments.reading import NothingKnownError, chosen, coverage_of, open_known
+    from whet.cli.terminal.output import print_json, print_lines
+
+    statuses = [_status(text) for text in status or ()]
+    try:
+        with open_known(store) as opened:
+            found = [
+                (
+                    one.workload,
+                    coverage_of(opened.runs(one.workload.id), one.configs),
+                    _sorted(opened.trials(one.workload.id, all=every), statuses),
+                )
+                for one in chosen(opened, name)
+            ]
+    except NothingKnownError:
+        if json:
+            print_json({"v": 1, "workloads": []})
+        raise
+    if json:
+        print_json(
+            {
+                "v": 1,
+                "workloads": [
+                    {
+                        "workload": workload.to_json(),
+                        "coverage": None if coverage is None else coverage.to_json(),
+                        "trials": [trial.to_json() for trial in _limited(tried, limit)],
+                    }
+                    for workload, coverage, tried in found
+                ],
+            }
+        )
+        return
+    for index, (workload, coverage, tried) in enumerate(found):
+        lines = _listing(workload, coverage, tried, SHOWN if limit is None else limit)
+        print_lines(["", *lines] if index else lines)
+
+
+def _status(text: str) -> Status:
+    try:
+        return Status(text.lower())
+    except ValueError:
+        raise UsageError(f"there is no status '{text}'{did_you_mean(text, Status)}") from None
+
+
+def _sorted(found: Sequence[Trial], statuses: Sequence[Status]) -> list[Trial]:
+    """Measured ones by median, the rest after them in the order of the closed set."""
+    order = list(Status)
+    wanted = [trial for trial in found if not statuses or trial.status in statuses]
+
+    def place(trial: Trial) -> tuple[bool, float, int]:
+        measured = trial.status.measured and trial.median_ns is not None
+        return not measured, trial.median_ns or 0.0 if measured else 0.0, order.index(trial.status)
+
+    return sorted(wanted, key=place)
+
+
+def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
+    """At most `limit` of either kind: a long list of slow configs must not hide the failures."""
+    measured = [trial for trial in tried if trial.status.measured]
+    failed = [trial for trial in tried if trial.status.failed]
+    return measured[: limit or None] + failed[: limit or None]
+
+
+def _listing(
+    workload: Workload, coverage: Coverage | None, tried: Sequence[Trial], limit: int
+) -> list[str]:
+    from whet.cli.terminal.output import columns, count_text, page, wrap
+
+    configs = count_text(len({trial.config for trial in tried}), "config")
+    lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
+    lines += [f"source {workload.origin.places[0]}"] if workload.origin.places else []
+    for line in () if coverage is None else coverage.lines:
+        lines += wrap(line, page(), indent=2)
+    shown = _limited(tried, limit)
+    measured = [trial for trial in shown if trial.status.measured]
+    failed = [trial for trial in shown if trial.status.failed]
+    if measured:
+        lines += ["", *_measured_table(measured, columns())]
+    if failed:
+        lines += ["", *_failed_table(failed, columns())]
+    if not shown:
+        lines += ["", "no trials"]
+    more = len(tried) - len(shown)
+    return [*lines, f"and {count_text(more, 'more trial')} (--limit 0)"] if more else lines
+
+
+def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
+    from whet.cli.terminal.output import (
+        Column,
+        narrowed,
+        ns_text,
+        table,
+        times_text,
+        told_by_values,
+        wrap,
+    )
+
+    fastest = measured[0].median_ns
+    layout = [
+        Column("median", align="right"),
+        Column("of best", align="right", optional=True),
+        Column("samples", align="right", optional=True),
+        Column("status", optional=True),
+        Column("config", flexible=True),
+    ]
+    others = ("median ", "of best", "samples", "outraced")
+    room = width - sum(len(title) + 2 for title in others)
+    shared, names = told_by_values([trial.config for trial in measured], room)
+    rows = [
+        (
+            ns_text(trial.median_ns),
+            times_text(trial.median_ns / fastest) if fastest and trial.median_ns else "–",
+            str(len(trial.timing.samples)) if trial.timing else "–",
+            str(trial.status),
+            name,
+        )
+        for trial, name in zip(measured, names, strict=True)
+    ]
+    layout, cells, said = narrowed(layout, rows, width)
+    told = "; ".join([*([f"config {shared}"] if shared else []), *said])
+    return [*(wrap(told, width, indent=2) if told else []), *table(layout, cells, width)]
+
+
+def _failed_table(failed: Sequence[Trial], width: int) -> list[str]:
+    from whet.cli.terminal.output import Column, first_line, table, told_by_values, wrap
+
+    layout = [Column("status"), Column("config", flexible=True), Column("error", flexible=True)]
+    shared, names = told_by_values([trial.config for trial in failed], width // 2)
+    rows = [
+        (str(trial.status), name, first_line(trial.error))
+        for trial, name in zip(failed, names, strict=True)
+    ]
+    told = wrap(f"config {shared}", width, indent=2) if shared else []
+    return [*told, *table(layout, rows, width)]

@@ -1,0 +1,191 @@
+"""`whet tune`: finds the fastest config of a tunable in a file of the user's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whet.cli.arguments.inputs import InputsOption, with_inputs
+from whet.cli.arguments.options import (
+    BudgetOption,
+    CudaGraphOption,
+    IsolateOption,
+    JobsOption,
+    JsonOption,
+    L2BytesOption,
+    L2Option,
+    QuietOption,
+    SamplesOption,
+    SearchOption,
+    SeedOption,
+    StoreOption,
+    resolved,
+)
+from whet.cli.arguments.tables import TransferOption
+from whet.cli.arguments.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
+from whet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from whet.engine.settings import Settings
+    from whet.targets.triton.offline.kernel import Kernel
+
+EXAMPLES = """\b
+Examples:
+  whet tune kernel.py:blur                the object 'blur' of kernel.py
+  whet tune kernel.py                     the only tunable of kernel.py
+  whet tune kernel.py:blur --budget 30s   until half a minute is over
+  whet tune kernel.py:blur --json | jq .best.config
+  whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
+  whet tune lib.py:k --key M=64 --inputs mine.py:inputs   one of a library's
+  whet tune --missed                      what WHET_MODE=record met
+"""
+
+
+def tune(
+    tunable: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE.py:NAME",
+            help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
+            "called NAME that returns one, or a Triton kernel called NAME with whet.autotune(…, "
+            "inputs=…), or with triton.autotune(…) and --inputs. NAME may be left out "
+            "if the file has only one.",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="M=64,N=32", help="What a Triton kernel's inputs= gets (repeatable)."
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
+    ] = None,
+    inputs: InputsOption = None,
+    missed: Annotated[
+        bool,
+        typer.Option(
+            "--missed",
+            help="The keys that mode 'record' wrote down: all, or those of FILE.py:NAME.",
+        ),
+    ] = False,
+    budget: BudgetOption = None,
+    seed: SeedOption = None,
+    jobs: JobsOption = None,
+    store: StoreOption = None,
+    search: SearchOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
+    cuda_graph: CudaGraphOption = False,
+    isolate: IsolateOption = False,
+    samples: SamplesOption = None,
+    transfer: TransferOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the fastest config of a tunable.
+
+    Builds and measures its configs, drops those that cannot win, settles the rest in a duel, and
+    keeps every result. What is known already is not measured again. Ctrl-C prints the best so far.
+    """
+    from whet.cli.arguments.locate import file_of, locate
+    from whet.cli.arguments.reading import store_place
+    from whet.cli.arguments.tables import from_tables
+    from whet.cli.commands.tune_keys import read_keys
+    from whet.cli.commands.tune_missed import tune_missed
+    from whet.cli.terminal.output import print_json, print_lines
+    from whet.cli.text.summary import summary
+    from whet.engine import HostLostError, StoreLostError
+    from whet.engine.target import Target
+
+    flags = {
+        "budget": budget,
+        "seed": seed,
+        "jobs": jobs,
+        "store": store,
+        "search": search,
+        "l2": l2,
+        "l2_bytes": l2_bytes,
+        "cuda_graph": "yes" if cuda_graph else None,
+        "isolate": "yes" if isolate else None,
+        "samples": samples,
+    }
+    settings = resolved(**flags).settings
+    given = read_keys(key or (), keys)
+    if missed:
+        if given or transfer:
+            raise UsageError("--missed brings keys of its own; leave out --key, --keys, --transfer")
+        tune_missed(tunable, inputs, flags, settings, json=json, quiet=quiet)
+        return
+    if tunable is None:
+        raise UsageError("missing argument 'FILE.py:NAME' (see whet tune --help), or --missed")
+    known = None if transfer is None else from_tables(transfer)
+    with redirect_stdout(sys.stderr):  # the file's own prints are not our result
+        target = with_inputs(locate(tunable), inputs)
+    if not isinstance(target, Target):
+        target.tuner.whet_transfer = known
+        made_in = file_of(inputs or tunable)
+        _tune_kernel(target, given, flags, settings, made_in, json=json, quiet=quiet)
+        return
+    if given:
+        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
+    lost: StoreLostError | HostLostError | None = None
+    try:
+        result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
+    except (StoreLostError, HostLostError) as error:
+        result, interrupted, lost = error.result, False, error
+    if result is not None and not interrupted and lost is None:
+        teach([result], settings)
+    if json:
+        print_json(nothing_yet(target) if result is None else result.to_json())
+    elif result is not None:
+        print_lines(summary(result, store_place(settings.store), store))
+    else:
+        print("interrupted before the first config was measured")
+    if lost is not None:
+        raise lost
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _tune_kernel(
+    kernel: Kernel,
+    keys: Sequence[dict[str, object]],
+    flags: Mapping[str, str | None],
+    settings: Settings,
+    path: Path,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from whet.cli.arguments.reading import store_place
+    from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures, tune_keys
+    from whet.cli.terminal.output import columns, print_json, print_lines
+    from whet.cli.text.summary import summary, whereabouts
+
+    done, interrupted = tune_keys(
+        kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet
+    )
+    results = [one.result for one in done if one.result is not None]
+    if not interrupted:
+        teach(results, settings)
+    place, store = store_place(settings.store), flags["store"]
+    if json:
+        print_json(as_json(kernel, done))
+    elif len(done) == 1 and results:
+        print_lines(summary(results[0], place, store))
+    elif results:
+        kept = [line for line in whereabouts(results[0], place, store) if "as workload" not in line]
+        print_lines([*keys_table(done, columns()), "", *kept])
+    elif interrupted:
+        print("interrupted before the first config was measured")
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    raise_for_failures(done)

@@ -1,0 +1,215 @@
+"""`whet verify`: measures stored picks again, and says which no longer hold."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whet.cli.arguments.inputs import InputsOption, with_inputs
+from whet.cli.arguments.options import (
+    CudaGraphOption,
+    JsonOption,
+    L2BytesOption,
+    L2Option,
+    QuietOption,
+    StoreOption,
+    resolved,
+)
+from whet.cli.text.verified import Checked
+from whet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from whet.engine.settings import Settings
+    from whet.engine.target import Target
+    from whet.store import Store
+    from whet.targets.triton.offline.kernel import Kernel
+
+EXAMPLES = """\b
+Examples:
+  whet verify kernel.py:blur                  the pick of 'blur', once more
+  whet verify kernel.py:blur kernel.py:mm     of several tunables
+  whet verify kernel.py:mm --key M=64,N=64    of one key of a Triton kernel
+  whet verify kernel.py:blur --fail-over 5%   exit code 1 above 5 % slower
+  whet verify kernel.py:blur --record         and keep what was measured
+"""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every tunable is verified with."""
+
+    store: Store
+    settings: Settings
+    fail_over: float
+    record: bool
+    quiet: bool
+    inputs: str | None = None
+
+
+def verify(
+    tunables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE.py:NAME",
+            help="What to verify, named as for 'whet tune'.",
+            show_default=False,
+        ),
+    ],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="M=64,N=32",
+            help="What a Triton kernel's inputs= gets (default: every stored key of this device).",
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
+    ] = None,
+    inputs: InputsOption = None,
+    fail_over: Annotated[
+        str,
+        typer.Option(
+            "--fail-over", metavar="PERCENT", help="How much slower than stored is a failure."
+        ),
+    ] = "3%",
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep what was measured; else nothing is written.")
+    ] = False,
+    store: StoreOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
+    cuda_graph: CudaGraphOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure stored picks again on this machine.
+
+    Each pick is built and measured side by side with the author's first config, and compared with
+    what is stored. Exit code 1 where a pick is slower than --fail-over allows, with a confidence
+    of 95 %, or no longer works.
+    """
+    from whet.cli.arguments.reading import NothingKnownError, open_known
+    from whet.cli.commands.tune_keys import flags_in_environment, read_keys
+    from whet.cli.terminal.output import print_json, print_lines
+    from whet.cli.text.verify import as_json, report
+
+    flags = {
+        "store": store,
+        "l2": l2,
+        "l2_bytes": l2_bytes,
+        "cuda_graph": "yes" if cuda_graph else None,
+    }
+    limit, given = _share(fail_over), read_keys(key or (), keys)
+    settings = resolved(**flags).settings
+    with open_known(store, read_only=not record) as opened, flags_in_environment(flags):
+        asked = _Asked(opened, settings, limit, record, quiet, inputs)
+        with redirect_stdout(sys.stderr):  # the files' own prints are not our result
+            found = [one for text in tunables for one in _verified(text, given, asked)]
+        place = opened.location
+    if json:
+        print_json(as_json(found, limit))
+    done = [one.done for one in found if one.done is not None]
+    if not done:
+        raise NothingKnownError(f"{found[0].what}: {found[0].why}", place)
+    if not json:
+        print_lines(report(found, limit))
+    if any(one.failed for one in done):
+        raise typer.Exit(1)
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    if match is None:
+        raise UsageError(f"--fail-over '{text}' cannot be read; write a percentage, such as 3%")
+    return float(match[1]) / 100
+
+
+def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> list[Checked]:
+    from whet.cli.arguments.locate import locate
+    from whet.engine.target import Target
+
+    target = with_inputs(locate(text), asked.inputs)
+    if not isinstance(target, Target):
+        found = _of_kernel(target, text, keys, asked)
+    elif keys:
+        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
+    else:
+        found = [_checked(target, text, asked)]
+    return [*found, *_left_out(found, asked.store)]
+
+
+def _of_kernel(
+    kernel: Kernel, text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked
+) -> list[Checked]:
+    from whet.targets.triton.offline.inputs import check_key
+    from whet.targets.triton.offline.remeasure import keys_for_inputs
+    from whet.targets.triton.offline.tuning import check_ready
+
+    check_ready(kernel, keys[0] if keys else None)
+    for key in keys:
+        check_key(kernel, key)
+    known = [one.workload for one in asked.store.workloads(kernel.name)]
+    wanted = keys or keys_for_inputs(kernel, known)
+    if not wanted:
+        return [Checked(text, None, _nothing_stored(text))]
+    return [_of_key(kernel, text, key, asked) for key in wanted]
+
+
+def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) -> Checked:
+    from whet.cli.arguments.locate import file_of, guarded
+    from whet.core.errors import WhetError
+    from whet.targets.triton.offline.inputs import key_text, make_inputs
+    from whet.targets.triton.offline.remeasure import with_target
+
+    named = f"{text} --key {key_text(key)}" if key else text
+    grid, args, keywords = guarded(file_of(asked.inputs or text), lambda: make_inputs(kernel, key))
+    try:
+        return with_target(kernel, grid, args, keywords, lambda one: _checked(one, named, asked))
+    except WhetError as error:
+        return Checked(named, None, str(error))
+
+
+def _checked(target: Target, what: str, asked: _Asked) -> Checked:
+    from whet.engine.review.verify import verify as measure_again
+
+    if not asked.quiet:
+        print(f"verifying {what}", file=sys.stderr)
+    done = measure_again(
+        target,
+        asked.store,
+        fail_over=asked.fail_over,
+        settings=asked.settings,
+        record=asked.record,
+    )
+    return Checked(what, done, "" if done is not None else _nothing_stored(what))
+
+
+def _nothing_stored(what: str) -> str:
+    return f"nothing is stored of it for this device; tune it first, with 'whet tune {what}'"
+
+
+def _left_out(found: Sequence[Checked], store: Store) -> list[Checked]:
+    """What else is stored of the same kernel for this device, under other keys."""
+    done = [one.done for one in found if one.done is not None]
+    if not done:
+        return []
+    here = done[0].workload
+    seen = {one.workload.key for one in done}
+    others = {
+        one.workload.key: one.workload
+        for one in store.workloads(here.kernel)
+        if one.workload.device.name == here.device.name and one.best is not None
+    }
+    return [
+        Checked(str(other), None, "it is stored, and was not asked for")
+        for key, other in others.items()
+        if key not in seen
+    ]

@@ -1,0 +1,1 @@
+"""What commands say of what they found."""

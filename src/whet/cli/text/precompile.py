@@ -1,0 +1,132 @@
+"""What `whet precompile` says of what it has compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from whet.cli.terminal.output import (
+    Column,
+    bytes_text,
+    first_line,
+    page,
+    seconds_text,
+    table,
+    told_by_values,
+    wrap,
+)
+from whet.core.status import Status
+from whet.targets.triton.call import out_of_resources
+from whet.targets.triton.offline.inputs import key_text
+from whet.targets.triton.packed.precompile import Made
+from whet.targets.triton.packed.resources import REGISTER_BYTES
+
+UNITS = (
+    "shared: memory per block; regs: 32-bit registers per thread; spilled: bytes per thread; "
+    "occ.: resident warps, of the most a multiprocessor holds"
+)
+
+
+def as_json(kernel: str, made: Sequence[Made], folder: str | None) -> dict[str, Any]:
+    return {"v": 1, "kernel": kernel, "out": folder, "builds": [_row_json(one) for one in made]}
+
+
+def _row_json(one: Made) -> dict[str, Any]:
+    return {
+        "architecture": one.order.architecture.name,
+        "gpus": list(one.order.architecture.products),
+        "config": dict(one.order.config),
+        "keys": [dict(key) for key in one.order.keys],
+        "why": one.order.why,
+        "status": one.status.value,
+        "error": one.error,
+        "resources": None if one.resources is None else asdict(one.resources),
+        "binary_bytes": one.binary_bytes,
+        "portable_key": one.portable or None,
+        "was_there": one.was_there,
+        "seconds": round(one.seconds, 3),
+    }
+
+
+def made_table(made: Sequence[Made], width: int) -> list[str]:
+    """One line a binary, below what all of them share, and what the columns count."""
+    shown = [one for one in made if one.resources is not None]
+    if not shown:
+        return []
+    alike = len({tuple(one.order.config) for one in shown}) == 1
+    by_gpu = groupby(shown, lambda one: "" if alike else one.order.architecture.name)
+    lines = [line for _, group in by_gpu for line in [*_table(list(group), width), ""]]
+    return [*lines, *wrap(UNITS, width)]
+
+
+def _table(shown: Sequence[Made], width: int) -> list[str]:
+    keys = [_keys_text(one.order.keys) for one in shown]
+    one_key = len(set(keys)) == 1
+    labels = [one.order.architecture.label for one in shown]
+    by, configs = told_by_values(
+        [one.order.config for one in shown], width - 45 - max(map(len, labels))
+    )
+    title = ", ".join([*([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
+    layout = [
+        Column("arch"),
+        *([] if one_key else [Column("key", flexible=True)]),
+        Column("config", flexible=True),
+        *(Column(title, align="right") for title in ("shared", "regs", "spilled", "occ.", "built")),
+    ]
+    rows = [
+        (label, *([] if one_key else [key]), config, *_used(one))
+        for one, label, key, config in zip(shown, labels, keys, configs, strict=True)
+    ]
+    above = [*wrap(title, width, indent=2), ""] if title else []
+    return [*above, *table(layout, rows, width)]
+
+
+def _used(one: Made) -> tuple[str, ...]:
+    used = one.resources
+    assert used is not None
+    return (
+        bytes_text(used.shared_bytes),
+        "–" if used.registers is None else str(used.registers),
+        "–" if used.spills is None else bytes_text(REGISTER_BYTES * used.spills),
+        "–" if used.occupancy is None else f"{used.occupancy:.0%}",
+        "there" if one.was_there else seconds_text(one.seconds),
+    )
+
+
+def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
+    more = f" (+{len(keys) - 1})" if len(keys) > 1 else ""
+    return f"{key_text(keys[0])}{more}"
+
+
+def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
+    """Why some were chosen or could not be made, how many came of it, and how to use them."""
+    remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
+    lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
+    built = [one for one in made if one.resources is not None]
+    lines.append(f"{len(built)} of {len(made)} compiled")
+    packed = {one.portable: one.binary_bytes for one in built if one.portable}
+    if folder is None:
+        lines.append("nothing was written; --out FOLDER keeps the binaries")
+    elif packed:
+        size = bytes_text(sum(packed.values()))
+        lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
+    return lines
+
+
+def _remarks(one: Made) -> list[str]:
+    where = f"{one.order.architecture.label} [{one.order.config}]"
+    remarks = [f"{where} is {one.order.why}"] if one.order.why else []
+    if one.resources is not None:
+        return [*remarks, f"{where} {one.error}"] if one.error else remarks
+    refusal: Any = out_of_resources(one.error)
+    if refusal is None:
+        verdict = "refused" if one.status is Status.RESOURCES else "failed"
+        return [*remarks, f"{where} {verdict}: {first_line(one.error)}"]
+    in_bytes = refusal.name == "shared memory"
+    needed, limit = (
+        bytes_text(number) if in_bytes else str(number)
+        for number in (refusal.required, refusal.limit)
+    )
+    return [*remarks, f"{where} refused: needs {needed} of {refusal.name}, there are {limit}"]

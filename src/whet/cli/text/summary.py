@@ -1,0 +1,169 @@
+"""A finished tuning, told in a few lines of at most a page's width."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from whet.cli.terminal.output import (
+    bar_text,
+    count_text,
+    fields,
+    first_line,
+    ns_text,
+    page,
+    seconds_text,
+    shorten,
+    times_text,
+    wrap,
+)
+from whet.cli.text.phases import WALL_NAMES
+from whet.core.config import Config
+from whet.core.cost import WALL_PHASES
+from whet.core.run import Result
+from whet.core.trial import Trial
+
+_EQUALS_SHOWN = 3
+_WORTH_A_BAR_S = 0.05
+_FAILURES_SHOWN = 5
+
+
+def summary(result: Result, location: str, store: str | None = None) -> list[str]:
+    """`store` is what was given as `--store`, to be given again to the commands that follow."""
+    width = page()
+    parts: dict[str, str | Sequence[str]] = {
+        "best": [str(result.config), timing_text(result.best)],
+    }
+    if result.first is not None:
+        parts["first"] = [str(result.first.config), first_text(result)]
+    if result.equals:
+        parts["equal"] = equals_text(result)
+    parts["trials"] = trials_text(result)
+    if result.run.coverage is not None:
+        parts["space"] = result.run.coverage.lines
+    notes = [note for note in result.notes if not (result.equals and "no significant" in note)]
+    if notes:
+        parts["notes"] = notes
+    lines = [*wrap(str(result.run.workload), width, indent=2), "", *interruption(result)]
+    lines += fields(parts, width)
+    lines += failures(result.trials, width)
+    lines += ["", *ledger(result, width)]
+    return [*lines, "", *whereabouts(result, location, store)]
+
+
+def interruption(result: Result) -> list[str]:
+    if result.source == "waited":
+        return ["not finished: this is the best known so far", ""]
+    return ["interrupted: this is the best so far", ""] if result.interrupted else []
+
+
+def timing_text(trial: Trial) -> str:
+    """`1.23 ms (1.21 ms to 1.25 ms at 95 %, 40 samples)`."""
+    timing = trial.timing
+    if timing is None:
+        return "not measured"
+    samples = "" if timing.foreign else f", {count_text(len(timing.samples), 'sample')}"
+    if timing.interval_ns is None:
+        return f"{ns_text(timing.median_ns)}{samples}"
+    low, high = timing.interval_ns
+    return f"{ns_text(timing.median_ns)} ({ns_text(low)} to {ns_text(high)} at 95 %{samples})"
+
+
+def first_text(result: Result) -> str:
+    assert result.first is not None
+    median = ns_text(result.first.median_ns)
+    if result.first.config == result.best.config:
+        return f"{median}, and no config is {'shown to be ' if result.equals else ''}faster"
+    if result.speedup is None:
+        return median
+    # Medians of two different moments need not have this ratio; the reader should know why.
+    how = "side by side, " if result.paired_speedup is not None else ""
+    return f"{median}; {how}the best is {times_text(result.speedup)} as fast"
+
+
+def equals_text(result: Result) -> list[str]:
+    """Names the equals by what they do not share with the best: long configs look alike."""
+    equals = result.equals
+    title = f"no significant difference from {count_text(len(equals), 'config')} with"
+    shown = [f"  {difference(config, result.config)}" for config in equals[:_EQUALS_SHOWN]]
+    more = len(equals) - _EQUALS_SHOWN
+    return [title, *shown, *([f"  and {more} more"] if more > 0 else [])]
+
+
+def difference(config: Config, other: Config) -> Config:
+    """`BM=64 BN=32` against `BM=64 BN=16` is `BN=32`."""
+    return Config({name: value for name, value in config.items() if other.get(name) != value})
+
+
+def trials_text(result: Result) -> str:
+    if result.source == "stored":
+        return f"none needed: the store had the answer ({count_text(result.known, 'trial')})"
+    if result.source == "waited":
+        return f"none, since another process was tuning this; {result.known:,} known so far"
+    counts = Counter(result.statuses).most_common()
+    by_status = ", ".join(f"{n:,} {status}" for status, n in counts)
+    known = f"; {result.known:,} known before" if result.known else ""
+    return f"{len(result.trials):,}{f' ({by_status})' if by_status else ''}{known}"
+
+
+def failures(trials: Sequence[Trial], width: int) -> list[str]:
+    """What went wrong, each kind once: `3× build_error  kernel.c:4: error: …`."""
+    kinds = Counter(
+        (str(trial.status), first_line(trial.error)) for trial in trials if trial.status.failed
+    )
+    if not kinds:
+        return []
+    lines = ["", "failures"]
+    for (status, text), n in kinds.most_common(_FAILURES_SHOWN):
+        lines.append(shorten(f"  {n:>4}× {status:<13} {text}".rstrip(), width))
+    more = len(kinds) - _FAILURES_SHOWN
+    return [*lines, f"  and {count_text(more, 'more kind')}"] if more > 0 else lines
+
+
+def ledger(result: Result, width: int) -> list[str]:
+    """Where the wall time went, as bars; looking it up has no phases worth a bar."""
+    wall, total = result.run.cost.wall, result.run.wall_s
+    lines = [f"{'time':<9}{seconds_text(total)} in all"]
+    if result.source == "stored" and wall.get("queue", 0.0) < _WORTH_A_BAR_S:
+        return lines
+    cells = max(4, width - 46)
+    for phase in WALL_PHASES:
+        seconds = wall.get(phase, 0.0)
+        share = seconds / total if total else 0.0
+        if share >= 0.0005:
+            name = WALL_NAMES[phase]
+            row = f"  {name:<20}{seconds_text(seconds):>12}  {share:>6.1%}  "
+            lines.append((row + bar_text(share, cells)).rstrip())
+    return lines
+
+
+def program() -> str:
+    """`whet` where a shell finds that, else as it was started: `.venv/bin/whet`."""
+    started = sys.argv[0]
+    if os.path.basename(started) == "whet" and shutil.which("whet") is None:
+        return shlex.quote(started)
+    return "whet"
+
+
+def whereabouts(
+    result: Result, location: str, store: str | None, more: Sequence[str] = ()
+) -> list[str]:
+    """Where it is kept, and what to type next: `more` after what there always is.
+
+    Paths and commands stay whole, however long: they are there to be copied.
+    """
+    workload = result.run.workload
+    again = f" --store {shlex.quote(store)}" if store else ""
+    name = shlex.quote(workload.kernel)
+    if location == ":memory:":
+        lines, commands = ["kept in  nowhere, as asked (:memory:)"], [*more]
+    else:
+        lines = [f"kept in  {location}", f"         as workload {workload.id}"]
+        whet = program()
+        commands = [f"{whet} best {name}{again}", f"{whet} trials {name}{again}", *more]
+    starts = ["next", *[""] * len(commands)]
+    return lines + [f"{start:<9}{text}" for start, text in zip(starts, commands, strict=False)]

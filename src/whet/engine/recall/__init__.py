@@ -1,0 +1,1 @@
+"""What earlier runs left, and what of it holds for this one."""

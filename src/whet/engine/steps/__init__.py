@@ -1,0 +1,1 @@
+"""One run, step by step: explore, build, first samples, race, duel, record."""

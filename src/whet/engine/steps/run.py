@@ -1,0 +1,435 @@
+"""One run, from the store and back to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing, nullcontext, suppress
+from dataclasses import replace
+
+from whet._version import __version__
+from whet.builds import Builder
+from whet.core.budget import Budget
+from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.coverage import Stop
+from whet.core.errors import HostFailure, StoreError, TuningFailedError
+from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
+from whet.core.frozen import FrozenMap
+from whet.core.limit import LimitKind
+from whet.core.run import Outcome, Result, Run
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.accounts.timeline import TimelineKeeper
+from whet.engine.host import memory_info
+from whet.engine.log import log_note, warn
+from whet.engine.plan import Plan
+from whet.engine.recall.contest import Contest
+from whet.engine.recall.known import Knowledge, relatives
+from whet.engine.recall.moment import start_after
+from whet.engine.recall.sources import apart_notes, keep_place, located
+from whet.engine.recovery import crash_report
+from whet.engine.recovery.interrupt import (
+    DeviceLostError,
+    HostLostError,
+    Interrupted,
+    Shield,
+    StoreLostError,
+)
+from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
+from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.settings import Settings
+from whet.engine.steps.explore import Exploration
+from whet.engine.steps.finals import Finals, Winner
+from whet.engine.steps.record import Candidate, Recorder
+from whet.engine.steps.workbench import LEAST_S, Workbench
+from whet.engine.target import BenchLimits, Target
+from whet.search import Strategy
+from whet.store import Store
+from whet.workers import no_forks
+
+
+class OneRun:
+    """`budget` is what holds where the settings leave it open."""
+
+    def __init__(
+        self,
+        target: Target,
+        strategy: Strategy,
+        store: Store,
+        settings: Settings,
+        budget: Budget,
+        plan: Plan,
+        ledger: WallLedger,
+        on_event: Callable[[Event], None] | None,
+        shield: Shield,
+    ) -> None:
+        self.target = target
+        self._strategy = strategy
+        self.store = store
+        self.settings = settings
+        self._plan = plan
+        self.ledger = ledger
+        self.shield = shield
+        self._memory = settings.memory_bytes or memory_info("MemAvailable")
+        self._budget = budget
+        self.run = Run(
+            workload=located(target),
+            space_id=target.space.id,
+            space_size=target.space.count,
+            first=target.space.first,
+            search=strategy.name,
+            seed=settings.seed,
+            budget=self._budget,
+            started=start_after(store, target.workload().id),
+            whet=__version__,
+        )
+        self._timeline = TimelineKeeper()
+        self._watch = Watchdog(settings.stall_timeout_s, self._warn)
+        subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
+        if on_event is not None:
+            subscribers.append(on_event)
+        self.recorder = Recorder(store, self.run, subscribers, shield)
+        self.known = self.recall()
+        self._exhaustive = False
+        self._stopped: Stop | None = None
+        self._crash_report = crash_report.CrashReport()
+
+    @property
+    def answered(self) -> bool:
+        return self.known.answers(self.target.space, self._budget)
+
+    @property
+    def seconds_left(self) -> float:
+        seconds = self._budget.seconds
+        return float("inf") if seconds is None else seconds - self.ledger.elapsed
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether nothing could be tried any more."""
+        return self.seconds_left <= self._reserve_s
+
+    def start_now(self) -> None:
+        """What others have done while this run waited came before it."""
+        self.run = replace(self.run, started=start_after(self.store, self.run.workload.id))
+
+    def tuned(self) -> Result:
+        with self.shield.held():
+            self._crash_report = crash_report.examine(self.store, self.run.workload.id)
+        self.known = self.recall()  # somebody else may have written more while this one waited
+        if self.answered:
+            return self.from_store()
+        if self._budget != self.settings.budget:
+            self.recorder.note(
+                f"the space is large, so {self._budget.text} are made; "
+                "set a budget for more or less"
+            )
+        with self.shield.held():
+            self.store.put_workload(self.run.workload)
+            self.store.save_run(self.run)
+        self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
+        self._contest.announce()
+        for note in apart_notes(self.store, self.target, self.run.workload):
+            self.recorder.note(note)
+            log_note(self.run.workload, note)
+        try:
+            winner = self._tune()
+        except KeyboardInterrupt:
+            best = self._ended_early(Stop.INTERRUPTED, self._best_so_far())
+            raise Interrupted(best) from None
+        except HostFailure as failure:
+            best = self._ended_early(Stop.HOST, self._best_so_far())
+            raise HostLostError(str(failure), best) from failure
+        except DeviceLostError:
+            self._ended_early(Stop.DEVICE, None)
+            raise
+        except Spoilt as spoilt:
+            with self.shield.held():
+                lost = self._device_lost(spoilt)
+            raise lost from spoilt.failure
+        except StoreError as error:
+            best = self._ended_early(Stop.STORE, self._best_so_far())
+            raise StoreLostError(str(error), best) from error
+        except Exception:
+            self._ended_early(Stop.ERROR, None)
+            raise
+        try:
+            with self.shield.held():
+                result = self._finish(winner, Outcome.FINISHED)
+        except StoreError as error:
+            best = self._ended_early(Stop.STORE, winner)
+            raise StoreLostError(str(error), best) from error
+        if result is None:
+            raise TuningFailedError(self._why_nothing_works())
+        return result
+
+    def _warn(self, text: str) -> None:
+        self.recorder.note(text)
+        warn(text)
+
+    def recall(self) -> Knowledge:
+        limits: dict[LimitKind, float | None] = {
+            "build_s": self.settings.build_limit_s,
+            "run_s": self.settings.run_limit_s,
+            "first_call_s": self.settings.first_call_s,
+            "memory_bytes": self._memory,
+        }
+        return Knowledge.recall(
+            self.store,
+            self.run.workload.id,
+            self.target.space,
+            limits,
+            self.target.method,
+            self._plan.fixed_samples or 0,
+        )
+
+    def _planned(self) -> int | None:
+        count = self.target.space.count
+        left = None if count is None else max(0, count - len(self.known.settled))
+        allowed = self._budget.trials
+        known = [number for number in (left, allowed) if number is not None]
+        return min(known, default=None)
+
+    def _tune(self) -> Winner | None:
+        with ExitStack() as stack:
+            # Entered last, left first: a kernel must not run on while its builder is closed.
+            builder = stack.enter_context(
+                Builder(
+                    jobs=self.settings.jobs,
+                    mode=self.target.build_mode,
+                    limit_s=self.settings.build_limit_s,
+                    on_start=lambda config: self.recorder.emit(BuildStarted(config)),
+                )
+            )
+            stack.enter_context(self._watch.kept())
+            limits = BenchLimits(
+                self._memory,
+                self.settings.isolate or bool(self._crash_report.open),
+                self.settings.device_memory_bytes,
+                self._first_call_s,
+            )
+            method = self.target.method
+            bench = stack.enter_context(closing(self.target.bench(limits)))
+            if self.target.method != method:  # there was no memory for the other way
+                self.known = self.recall()
+            marking = LaunchJournal(
+                self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
+            )
+            marking.refuse_if_lost()
+            self._look_back(isolated=not bench.in_process)
+            self._bench = Workbench(
+                target=self.target,
+                builder=builder,
+                bench=bench,
+                race=self._plan.new_race(),
+                plan=self._plan,
+                recorder=self.recorder,
+                ledger=self.ledger,
+                marking=marking,
+                watch=self._watch,
+                build_limit_s=self.settings.build_limit_s,
+                run_limit_s=self.settings.run_limit_s,
+                first_call_limit_s=self.settings.first_call_s,
+                jobs=self.settings.jobs,
+                budget=self._budget,
+            )
+            self._admit_incumbents()
+            with self.ledger.phase("search"), no_forks():
+                self._strategy.tell(list(self.known.settled.values()))
+            exploration = Exploration(
+                self._bench,
+                self._strategy,
+                self._reserve_s,
+                lambda: relatives(self.store, self.run.workload, self.target.space),
+                self.known.settled,
+                self._crash_report.suspects if bench.in_process else frozenset(),
+                [trial.config for trial in self.known.contested],
+            )
+            exploration.run()
+            self._exhaustive, self._stopped = exploration.complete, exploration.stopped
+            chosen_before = None if self.known.run is None else self.known.run.best
+            return self._contest.judged(Finals(self._bench, chosen_before).run())
+
+    @property
+    def _contest(self) -> Contest:
+        return Contest(self.known.contested, self.recorder)
+
+    def _look_back(self, *, isolated: bool) -> None:
+        """What to make of those that ran when an earlier process ended."""
+        if not isolated and self._crash_report.suspects:
+            with self.shield.held():
+                self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
+            self.known = self.recall()
+            for trial in culprits:
+                self.recorder.note(f"[{trial.config}] is skipped: {trial.error}")
+        for note in self._crash_report.notes(isolated=isolated):
+            self.recorder.note(note)
+
+    @property
+    def _reserve_s(self) -> float:
+        """Time kept back for the finals."""
+        seconds = self._budget.seconds
+        return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
+
+    def _first_call_s(self) -> float:
+        seconds, limit = self._budget.seconds, self.settings.first_call_s
+        left = limit if seconds is None else seconds - self.ledger.elapsed
+        return min(limit, max(LEAST_S, left))
+
+    def _admit_incumbents(self) -> None:
+        for trial in self.known.incumbents:
+            candidate = Candidate(
+                trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
+            )
+            self._bench.candidates[candidate.id] = candidate
+            comparable = trial.timing is not None and not trial.timing.host_bound
+            samples = trial.timing.samples if trial.timing and comparable else ()
+            self.recorder.consider_best(trial)
+            self._bench.expect_looks_like(trial.cost)
+            self._bench.put_out(
+                self._bench.race.enter(candidate.id, candidate.order, prior=samples)
+            )
+
+    def _best_so_far(self) -> Winner | None:
+        best = self.recorder.best
+        return (
+            self._contest.in_use()
+            if best is None
+            else Winner(self._bench.candidates[best.config.id])
+        )
+
+    def _ended_early(self, stopped: Stop, best: Winner | None) -> Result | None:
+        self._stopped = stopped
+        with self.shield.held():
+            return self._finish(best, Outcome.INTERRUPTED)
+
+    def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
+        if winner is None and outcome is Outcome.FINISHED:
+            outcome = Outcome.FAILED
+        if winner is not None and outcome is Outcome.FINISHED and not self._contest.undecided:
+            self._settle(winner)
+        trials = self.recorder.trials
+        tried = len(self.known.settled.keys() | {trial.config.id for trial in trials})
+        work = sum((trial.cost for trial in trials), Cost())
+        wall = self.ledger.close()
+        search = FrozenMap({**work.work, "search": wall["search"]})
+        self.run = replace(
+            self.run,
+            outcome=outcome,
+            exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
+            # A choice would end the contest.
+            best=None if winner is None or self._contest.undecided else winner.candidate.config,
+            equals=() if winner is None else tuple(c.config for c in winner.equals),
+            trials=len(trials),
+            tried=tried,
+            stopped=Stop.COMPLETE if tried == self.run.space_size else self._stopped,
+            cost=Cost(search, wall),
+            wall_s=sum(wall.values()),
+        )
+        # Nobody's best so far is lost because that it was interrupted could not be written.
+        with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
+            self.store.save_run(self.run)
+            self.store.save_timeline(self.run.id, self._timeline.timeline())
+            crash_report.close(self.store, self._crash_report)
+        if winner is None:
+            return None
+        best = winner.candidate.trial or winner.candidate.stored
+        assert best is not None
+        return self._result(best, trials, winner)
+
+    def _device_lost(self, spoilt: Spoilt) -> DeviceLostError:
+        """A config that ran alone has failed; of several nobody knows which one has."""
+        error = self._bench.marking.lost(spoilt)
+        if len(spoilt.configs) == 1:
+            self.recorder.failed(self._bench.candidates[spoilt.configs[0].id], spoilt.failure)
+        self._stopped = Stop.DEVICE
+        error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
+        return error
+
+    def _settle(self, winner: Winner) -> None:
+        """Everything measured that neither won nor equals the winner was outraced."""
+        if self._plan.fixed_samples is not None:
+            return
+        kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
+        outcomes = []
+        for candidate in self._bench.candidates.values():
+            last = candidate.trial or candidate.stored
+            if last is None or not last.status.measured:
+                continue
+            if candidate.id in kept:
+                outcomes.append((candidate, Status.OK, ""))
+            else:
+                reason = winner.lost.get(candidate.id, last.error)
+                outcomes.append((candidate, Status.OUTRACED, reason))
+        self.recorder.measured_all(outcomes)
+
+    def _result(self, best: Trial, trials: tuple[Trial, ...], winner: Winner) -> Result:
+        if winner.said:
+            self.recorder.note(winner.said)
+        result = Result(
+            run=self.run,
+            best=best,
+            first=self.first(trials),
+            trials=trials,
+            known=len(self.known.settled.keys() - {trial.config.id for trial in trials}),
+            equals=self.run.equals,
+            notes=tuple(self.recorder.notes),
+            paired_speedup=winner.speedup,
+        )
+        self.recorder.emit(RunFinished(result))
+        return result
+
+    def first(self, trials: tuple[Trial, ...]) -> Trial | None:
+        first = self.target.space.first
+        assert first is not None
+        found = [trial for trial in trials if trial.config == first]
+        trial = found[0] if found else self.known.settled.get(first.id)
+        return trial if trial is not None and trial.timing is not None else None
+
+    def from_store(self) -> Result:
+        keep_place(self.store, self.run.workload)
+        best = self.known.incumbents[0]
+        stored = self.known.run
+        equals: tuple[Config, ...] = stored.equals if stored else ()
+        wall = self.ledger.close()
+        tried = len(self.known.settled)
+        # To go on, a further run has to exceed the budget of the one that answers.
+        budget = self.run.budget if stored is None else stored.budget
+        stopped = None if stored is None else stored.stopped
+        run = replace(
+            self.run,
+            tried=tried,
+            stopped=Stop.COMPLETE if tried == self.run.space_size else stopped,
+            budget=budget,
+            outcome=Outcome.FINISHED,
+            best=best.config,
+            equals=equals,
+            exhaustive=stored.exhaustive if stored else False,
+            cost=Cost(FrozenMap(), wall),
+            wall_s=sum(wall.values()),
+        )
+        result = Result(
+            run=run,
+            best=best,
+            first=self.first(()),
+            trials=(),
+            known=len(self.known.settled),
+            source="stored",
+            equals=equals,
+        )
+        self.recorder.emit(RunStarted(run, 0, len(self.known.settled)))
+        self.recorder.emit(RunFinished(result))
+        return result
+
+    def _why_nothing_works(self) -> str:
+        trials = self.recorder.trials or tuple(self.known.settled.values())
+        counts = ", ".join(
+            f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
+        )
+        failed = next((trial for trial in trials if trial.error), None)
+        first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
+        where = "" if self.recorder.trials else " (as the store remembers)"
+        return (
+            f"no config of '{self.target.name}' works{where}: {counts or 'none was tried'}{first}"
+        )

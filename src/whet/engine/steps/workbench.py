@@ -1,0 +1,393 @@
+"""What both halves of a tuning work with: build, load, sample, and the race they feed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from whet.builds import Builder, BuildResult
+from whet.core.budget import Budget
+from whet.core.cost import Cost
+from whet.core.errors import ConfigFailure
+from whet.core.event import BuildFinished, Measured, MeasureStarted
+from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
+from whet.core.status import Status
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.plan import Plan
+from whet.engine.recovery.launch_journal import LaunchJournal
+from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.steps.record import Candidate, Recorder
+from whet.engine.target import Target
+from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
+
+HOST_BOUND = (
+    "timed one launch at a time, since the host was too slow to fill the queue; "
+    "not comparable with clean timings"
+)
+
+HOPELESS = "its warm-up alone was too slow, so it was not sampled"
+
+# What a first look may take beyond so many times the quickest. Where others use the same machine or
+# GPU, what is none of its doing may hold a config up for two seconds and more.
+LOOK_SLACK_S = 5.0
+LOOK_FACTOR = 50.0
+
+# However little is left of the budget, what has begun gets this long.
+LEAST_S = 0.5
+
+# How often a reading of the other kind than the rest is taken before its config is out.
+TRIES = 3
+
+
+class OutOfTime(Exception):
+    """The budget ended in the middle of something; nothing is known about that config."""
+
+
+class NotComparable(Exception):
+    """The config can be timed only in another way than those it is to be compared with."""
+
+
+@dataclass
+class Workbench:
+    """What both halves of a tuning work with.
+
+    `host_bound` says that everything in the race was timed one launch at a time, where the host
+    is too slow for better; else nothing was.
+    """
+
+    target: Target
+    builder: Builder
+    bench: Bench
+    race: Race
+    plan: Plan
+    recorder: Recorder
+    ledger: WallLedger
+    marking: LaunchJournal
+    watch: Watchdog
+    build_limit_s: float
+    run_limit_s: float
+    first_call_limit_s: float
+    jobs: int
+    budget: Budget
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    quickest_look_s: float | None = None
+    longest_first_call_s: float = 0.0
+    host_bound: bool = False
+
+    @property
+    def seconds_left(self) -> float:
+        if self.budget.seconds is None:
+            return float("inf")
+        return self.budget.seconds - self.ledger.elapsed
+
+    @property
+    def look_limit_s(self) -> float:
+        """How long a first look may take after its config's first call: one that needs many times
+        what a good one needs has lost already, so a hang costs seconds even under a generous
+        limit."""
+        limit = self.run_limit_s
+        if self.quickest_look_s is not None:
+            limit = min(limit, LOOK_SLACK_S + LOOK_FACTOR * self.quickest_look_s)
+        return limit
+
+    @property
+    def _hopeless(self) -> Hopeless | None:
+        best = None if self.plan.fixed_samples is not None else self.race.incumbent
+        timing = None if best is None else self.candidates[best].known_timing
+        if timing is None:
+            return None
+        policy = self.plan.race
+        return Hopeless(timing.median_ns, policy.hopeless_warm_up, policy.warm_up_slack_ns)
+
+    def built(self, result: BuildResult) -> Candidate:
+        candidate = self.candidates[result.config.id]
+        if not result.remembered:
+            stages = {f"build.{name}": seconds for name, seconds in result.stages.items()}
+            candidate.cost += Cost(FrozenMap({"build": result.seconds, **stages}))
+            self.recorder.emit(
+                BuildFinished(
+                    result.config,
+                    result.seconds,
+                    ok=result.status is Status.OK,
+                    worker=result.worker,
+                    started=result.started,
+                    stages=result.stages,
+                    status=result.status,
+                )
+            )
+        if result.status is not Status.OK:
+            raise ConfigFailure(result.status, result.error, result.limit)
+        candidate.artifact = result.artifact
+        candidate.facts = FrozenMap({**candidate.facts, **result.facts})
+        candidate.ready = True
+        return candidate
+
+    def look(self, candidate: Candidate) -> tuple[float, ...]:
+        """Loads, checks and warms a config and takes its first samples."""
+        self.recorder.emit(MeasureStarted(candidate.config))
+        limit = self.look_limit_s
+        allowed = min(limit, max(LEAST_S, self.seconds_left))
+        start = time.perf_counter()
+        with self._visit("look", [candidate]) as parts:
+            try:
+                look = self.bench.first(
+                    candidate.config,
+                    candidate.artifact,
+                    self.plan.first_samples,
+                    limit_s=allowed,
+                    hopeless=self._hopeless,
+                )
+            except ConfigFailure as failure:
+                phase = "first_call" if _in_first_call(failure) else "measure"
+                parts[phase] = time.perf_counter() - start
+                candidate.cost += Cost(FrozenMap(parts))
+                if failure.status is not Status.RUN_TIMEOUT:
+                    raise
+                if self._cut_by_budget(failure, allowed < limit):
+                    raise OutOfTime from None
+                raise self._cut(failure, limit) from None
+            parts.update(look.seconds)
+        self._looked(candidate, look, time.perf_counter() - start)
+        return look.reading.samples
+
+    def looks(self, candidates: Sequence[Candidate]) -> dict[str, ConfigFailure]:
+        """The same for many short kernels at once. Who fails is in the answer."""
+        limit = self.look_limit_s
+        with self._visit("look", candidates) as parts:
+            taken = self.bench.looks(
+                [(candidate.config, candidate.artifact) for candidate in candidates],
+                self.plan.first_samples,
+                limit_s=limit,
+                hopeless=self._hopeless,
+            )
+            costs = (Cost(one.seconds) for one in taken if isinstance(one, FirstLook))
+            parts.update(sum(costs, Cost()).work)
+        failures: dict[str, ConfigFailure] = {}
+        for candidate, one in zip(candidates, taken, strict=True):
+            if isinstance(one, FirstLook):
+                self._looked(candidate, one, Cost(one.seconds).work_s)
+            elif one.status is Status.RUN_TIMEOUT:
+                failures[candidate.id] = self._cut(one, limit)
+            else:
+                failures[candidate.id] = one
+        return failures
+
+    def _looked(self, candidate: Candidate, look: FirstLook, took: float) -> None:
+        first_call_s = look.seconds.get("first_call", 0.0)
+        self.longest_first_call_s = max(self.longest_first_call_s, first_call_s)
+        took = max(0.0, took - first_call_s)
+        self.quickest_look_s = min(took, self.quickest_look_s or took)
+        candidate.cost += Cost(look.seconds)
+        candidate.timing = look.reading.timing()
+        candidate.hopeless = look.hopeless
+        candidate.facts = FrozenMap({**candidate.facts, **look.facts})
+        self._heed(look.reading)
+
+    def expect_looks_like(self, stored: Cost) -> None:
+        """A first look took no longer than all that was ever measured of a config, so that a hang
+        is cut even where nothing has been looked at yet in this run."""
+        took = sum(stored.work.get(phase, 0.0) for phase in ("load", "check", "warmup", "measure"))
+        if took:
+            self.quickest_look_s = min(took, self.quickest_look_s or took)
+
+    def sample(self, candidate: Candidate, samples: int) -> bool:
+        """Takes further samples, of a stored config after building and checking it again.
+
+        False when it failed, cannot be compared or the time ran out; what it is out for is then
+        written down.
+        """
+        try:
+            if candidate.timing is None:
+                self._build(candidate)
+                new = self._look_anew(candidate)
+            else:
+                new = self._more(candidate, samples)
+        except OutOfTime:
+            return False
+        except NotComparable:
+            self._put_out_strangers([candidate])
+            return False
+        except ConfigFailure as failure:
+            self.fail(candidate, failure)
+            return False
+        self.put_out(self.race.record(candidate.id, new))
+        return True
+
+    def round(self, rivals: Sequence[Candidate]) -> dict[str, float]:
+        """One sample of each, in this order; who fails is out of the race and not in the answer.
+
+        Where some are timed one launch at a time and others are not, the round is repeated; who
+        then still is timed so is out.
+        """
+        for _ in range(TRIES):
+            turn = self._turn(rivals)
+            bound = _host_bound(turn)
+            if len(bound) in (0, len(turn.readings)):
+                break
+        self._take_in(rivals, turn)
+        if len(bound) == len(turn.readings):
+            bound = set()
+        self._put_out_strangers([rival for rival in rivals if rival.id in bound])
+        return {id: ns for id, ns in turn.times.items() if id not in bound}
+
+    def rounds(self, rounds: Sequence[Sequence[Candidate]]) -> list[dict[str, float]]:
+        """The same for several rounds of the same candidates, in one visit. Where the host was too
+        slow for any of it, each round has a visit of its own."""
+        if len(rounds) > 1 and not self.host_bound:
+            turn = self._turn([rival for one in rounds for rival in one])
+            clean = not _host_bound(turn)
+            self._take_in(rounds[0], turn if clean else replace(turn, readings=FrozenMap()))
+            if clean:
+                samples = {id: iter(reading.samples) for id, reading in turn.readings.items()}
+                return [
+                    {rival.id: next(samples[rival.id]) for rival in one if rival.id in samples}
+                    for one in rounds
+                ]
+        taken: list[dict[str, float]] = []
+        gone: set[str] = set()
+        for one in rounds:
+            standing = [rival for rival in one if rival.id not in gone]
+            taken.append(self.round(standing) if standing else {})
+            gone.update(rival.id for rival in standing if rival.id not in taken[-1])
+        return taken
+
+    def _take_in(self, rivals: Sequence[Candidate], turn: Round) -> None:
+        for rival in rivals:
+            reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
+            if failure is not None:
+                self.fail(rival, failure)
+            elif reading is not None and rival.timing is not None:
+                self._heed(reading)
+                later = reading.timing()
+                if later.host_bound == rival.timing.host_bound:
+                    rival.timing = rival.timing.extended(later)
+
+    def _turn(self, rivals: Sequence[Candidate]) -> Round:
+        with self._visit("round", rivals) as parts:
+            turn = self.bench.round(
+                [(rival.config, rival.artifact) for rival in rivals], limit_s=self.look_limit_s
+            )
+            parts.update(turn.seconds)
+        share = Cost(FrozenMap({name: s / len(rivals) for name, s in turn.seconds.items()}))
+        for rival in rivals:
+            rival.cost += share
+        return turn
+
+    def fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
+        """A config that was in the race broke down."""
+        self.recorder.failed(candidate, failure)
+        self.put_out(self.race.drop(candidate.id, failure.message))
+
+    def put_out(self, exits: Sequence[Exit], still_in: Sequence[Candidate] = ()) -> None:
+        """Writes down who has just lost the race, and lets go of what it holds; and who has just
+        entered it and may win."""
+        if not exits and not still_in:
+            return
+        losers = [(self.candidates[exit.id], Status.OUTRACED, exit.reason) for exit in exits]
+        entered = [(candidate, Status.OK, "") for candidate in still_in]
+        trials = self.recorder.measured_all([*entered, *losers])
+        for trial in trials[: len(entered)]:
+            self.recorder.consider_best(trial)
+        for loser, _, _ in losers:
+            self.bench.forget(loser.config)
+
+    def _put_out_strangers(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            if len(self.race.live) > 1:
+                others = self.race.drop(candidate.id, HOST_BOUND)
+                self.put_out((*others, Exit(candidate.id, HOST_BOUND)))
+
+    def _look_anew(self, candidate: Candidate) -> tuple[float, ...]:
+        for _ in range(TRIES):
+            samples = self.look(candidate)
+            if candidate.timing is not None and candidate.timing.host_bound == self.host_bound:
+                return samples
+        raise NotComparable
+
+    def _more(self, candidate: Candidate, samples: int) -> tuple[float, ...]:
+        assert candidate.timing is not None
+        for _ in range(TRIES):
+            with self._visit("sample", [candidate]) as parts:
+                reading, seconds = self.bench.sample(
+                    candidate.config, candidate.artifact, samples, limit_s=self.look_limit_s
+                )
+                parts.update(seconds)
+            candidate.cost += Cost(seconds)
+            self._heed(reading)
+            timing = reading.timing()
+            if timing.host_bound == candidate.timing.host_bound:
+                candidate.timing = candidate.timing.extended(timing)
+                return reading.samples
+        raise NotComparable
+
+    def _build(self, candidate: Candidate) -> None:
+        job = None if candidate.ready else self.target.job(candidate.config)
+        if job is None:
+            candidate.ready = True
+            return
+        self.builder.submit(candidate.config, job, priority=-1, limit_s=self.build_limit_s)
+        while self.seconds_left > 0 and not self.watch.gave_up:
+            for result in self.results(min(3600.0, self.seconds_left)):
+                if result.config.id == candidate.id:
+                    self.built(result)
+                    return
+        raise OutOfTime
+
+    def results(self, timeout: float) -> list[BuildResult]:
+        """What has been built, as soon as that is anything; nothing where builds are given up."""
+        found: list[BuildResult] = []
+        end = time.monotonic() + timeout
+        with self.ledger.phase("waiting"), self.watch.building(self.builder, self.build_limit_s):
+            while not found and self.builder.pending and not self.watch.gave_up:
+                left = end - time.monotonic()
+                found = self.builder.ready(max(0.0, min(1.0, left)))
+                if left <= 0:
+                    break
+        return found
+
+    @contextmanager
+    def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
+        """Books a visit to the bench by the parts that its caller fills in, and reports it."""
+        parts: dict[str, float] = {}
+        configs = tuple(dict.fromkeys(candidate.config for candidate in candidates))
+        limit_s = (self.look_limit_s + self.first_call_limit_s) * len(candidates)
+        started = time.monotonic()
+        try:
+            with (
+                self.marking.around(configs, first=kind == "look"),
+                self.watch.measuring(configs, limit_s, self.bench, self.marking),
+                self.ledger.measuring(parts),
+            ):
+                yield parts
+        finally:
+            self.recorder.emit(Measured(kind, configs, started, time.monotonic(), FrozenMap(parts)))
+
+    def _heed(self, reading: Reading) -> None:
+        for remark in reading.remarks:
+            self.recorder.note(remark)
+
+    def _cut_by_budget(self, failure: ConfigFailure, little_left: bool) -> bool:
+        if _in_first_call(failure):
+            return failure.limit is not None and failure.limit.value < self.first_call_limit_s
+        return little_left
+
+    def _cut(self, failure: ConfigFailure, limit: float) -> ConfigFailure:
+        """The limit that was set is what a later run must raise, however early this one cut."""
+        if limit >= self.run_limit_s or _in_first_call(failure):
+            return failure
+        text = (
+            f"{failure.message}: after its first call a config may take {LOOK_SLACK_S:g} s and "
+            f"{LOOK_FACTOR:g} times what the quickest one took ({self.quickest_look_s or 0:.2g} s)"
+        )
+        return ConfigFailure(failure.status, text, Limit("run_s", limit, self.run_limit_s))
+
+
+def _in_first_call(failure: ConfigFailure) -> bool:
+    return failure.limit is not None and failure.limit.kind == "first_call_s"
+
+
+def _host_bound(turn: Round) -> set[str]:
+    return {id for id, one in turn.readings.items() if one.quality == "host_bound"}

@@ -1,0 +1,1 @@
+"""Processes of one host that tune the same for one store take turns."""

@@ -1,0 +1,294 @@
+"""A bench in a process of its own, so that no kernel can take the tuner down."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+from whet.core.config import Config
+from whet.core.errors import ConfigFailure, WhetError
+from whet.core.frozen import FrozenMap
+from whet.core.limit import Limit
+from whet.core.status import Status
+from whet.measure.bench import failures
+from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
+from whet.measure.bench.protocol import Built, FirstLook, Hopeless, Loader, Round
+from whet.measure.timer import Reading, Timer, joined_by_id
+from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
+from whet.workers.session import Session
+
+# What the first call of a process may take beyond its limit: a device has to wake up, and libraries
+# load what they did not need before.
+FIRST_CALL_S = 3.0
+
+# How often a worker that is killed before it is ready is started again.
+SET_UPS = 3
+
+
+class NotSetUp(ConfigFailure):
+    """No config's fault: the measuring process could not be made ready. `kind` is the name of
+    what was raised there, empty where the process ended or took too long."""
+
+    def __init__(self, status: Status, message: str, kind: str = "") -> None:
+        super().__init__(status, message)
+        self.kind = kind
+
+
+class RemoteBench:
+    """A kernel that crashes, hangs, exits, eats all memory or spoils its process fails alone.
+
+    The worker is started anew after that, and loads again what is asked for. `make_loader` and
+    `make_timer` run in the worker: with `mode="spawn"` they must be picklable, with "fork" not.
+    `memory_bytes` is what one call may allocate on top of what the worker holds. `preload` names
+    modules that take long to import; where there are any, a worker is made ready before it is
+    needed, and its first call may take a little longer than others. `first_call_s` is asked how
+    long the first call of a config may take, where its target has such a phase.
+    """
+
+    in_process = False
+    _used = 0  # the session's generation in which the last call ran
+
+    def __init__(
+        self,
+        make_loader: Callable[[], Loader],
+        make_timer: Callable[[], Timer],
+        mode: Literal["spawn", "fork"] = "spawn",
+        memory_bytes: int | None = None,
+        check_each: bool = True,
+        capacity: int = CAPACITY,
+        preload: Sequence[str] = (),
+        first_call_s: Callable[[], float] | None = None,
+    ) -> None:
+        self._memory_bytes = memory_bytes
+        self._first_call_s = first_call_s
+        make = MakeExecutor(make_loader, make_timer, check_each, capacity)
+        self._session = Session(make, mode, preload=preload)
+        self._ahead = bool(preload)
+        self._forgotten: list[str] = []
+        if self._ahead:
+            self._session.prepare()
+
+    @property
+    def set_up(self) -> FrozenMap[float]:
+        """Where the time went in which the last worker was made ready, by stage, in seconds."""
+        return self._session.set_up
+
+    def first(
+        self,
+        config: Config,
+        artifact: Any,
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        hopeless: Hopeless | None = None,
+    ) -> FirstLook:
+        look: FirstLook = self._call("first", config, artifact, samples, hopeless, limit_s=limit_s)
+        return look
+
+    def looks(
+        self,
+        built: Sequence[Built],
+        samples: int,
+        *,
+        limit_s: float | None = None,
+        hopeless: Hopeless | None = None,
+    ) -> list[FirstLook | ConfigFailure]:
+        taken: list[FirstLook | ConfigFailure]
+        try:
+            taken = self._call("looks", tuple(built), samples, hopeless, limit_s=limit_s)
+        except ConfigFailure as failure:
+            self._pass_on(failure)
+            # One of them ended the process that ran them all, or took all of the time.
+            return self._looks_apart(built, samples, limit_s, hopeless)
+        if any(isinstance(one, ConfigFailure) and one.spoils for one in taken):
+            self._replace()
+            return self._looks_apart(built, samples, limit_s, hopeless)
+        return [self._limited(one) if isinstance(one, ConfigFailure) else one for one in taken]
+
+    def _looks_apart(
+        self,
+        built: Sequence[Built],
+        samples: int,
+        limit_s: float | None,
+        hopeless: Hopeless | None,
+    ) -> list[FirstLook | ConfigFailure]:
+        taken: list[FirstLook | ConfigFailure] = []
+        for config, artifact in built:
+            try:
+                look = self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
+            except ConfigFailure as failure:
+                self._pass_on(failure)
+                taken.append(failure)
+            else:
+                taken.append(look)
+        return taken
+
+    def sample(
+        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
+    ) -> tuple[Reading, FrozenMap[float]]:
+        answer: tuple[Reading, FrozenMap[float]] = self._call(
+            "sample", config, artifact, samples, limit_s=limit_s
+        )
+        return answer
+
+    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
+        whole = None if limit_s is None else limit_s * len(built)
+        try:
+            turn: Round = self._call("round", tuple(built), limit_s=whole)
+        except ConfigFailure as failure:
+            self._pass_on(failure)
+            return self._one_by_one(built, limit_s)
+        if any(failure.spoils for failure in turn.failures.values()):
+            self._replace()
+            return self._one_by_one(built, limit_s)
+        limited = {id: self._limited(failure) for id, failure in turn.failures.items()}
+        return replace(turn, failures=FrozenMap(limited))
+
+    def forget(self, config: Config) -> None:
+        self._forgotten.append(config.id)
+
+    def end_call(self) -> None:
+        """Ends the call under way, from another thread: its config has crashed."""
+        self._session.abort()
+
+    def close(self, wait: bool = True) -> None:
+        """Without `wait`, what the worker holds may be held a moment longer."""
+        self._session.close(wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _one_by_one(self, built: Sequence[Built], limit_s: float | None) -> Round:
+        """Finds out who ended the process that ran them all."""
+        taken: list[tuple[str, Reading]] = []
+        failed: dict[str, ConfigFailure] = {}
+        seconds: dict[str, float] = {}
+        for config, artifact in built:
+            if config.id in failed:
+                continue
+            try:
+                reading, spent = self.sample(config, artifact, 1, limit_s=limit_s)
+            except ConfigFailure as failure:
+                self._pass_on(failure)
+                failed[config.id] = failure
+                continue
+            taken.append((config.id, reading))
+            for phase, of_phase in spent.items():
+                seconds[phase] = seconds.get(phase, 0.0) + of_phase
+        readings = joined_by_id((id, one) for id, one in taken if id not in failed)
+        return Round(FrozenMap(readings), FrozenMap(failed), FrozenMap(seconds))
+
+    def _pass_on(self, failure: ConfigFailure) -> None:
+        """Who has a worker made ready beforehand knows what to do when that cannot be; for others
+        it is one more way to fail."""
+        if self._ahead and isinstance(failure, NotSetUp):
+            raise failure
+
+    def _replace(self) -> None:
+        """Ends the worker; where it takes long to make one ready, the next begins at once."""
+        self._session.discard()
+        if self._ahead:
+            self._session.prepare()
+
+    def _call(self, method: str, *args: Any, limit_s: float | None) -> Any:
+        try:
+            return self._asked(method, args, limit_s)
+        except ConfigFailure as failure:
+            if failure.spoils:
+                self._replace()
+            elif self._ahead and not isinstance(failure, NotSetUp):
+                self._session.prepare()
+            raise
+
+    def _asked(self, method: str, args: tuple[Any, ...], limit_s: float | None) -> Any:
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        session = self._session
+        try:
+            return self._twice_if_in_doubt(forgotten, method, args, limit_s=limit_s)
+        except ConfigFailure as failure:
+            raise self._limited(failure) from failure
+        except (WorkerTimeout, WorkerDied) as ended:
+            if session.made < session.generation:
+                raise _not_set_up(ended) from ended
+            if isinstance(ended, WorkerTimeout):
+                timed_out = failures.from_timeout
+                if ended.milestone == FIRST_CALL:
+                    timed_out = failures.from_first_call_timeout
+                raise timed_out(ended.limit_s) from ended
+            raise failures.from_death(
+                ended.signal, ended.exitcode, ended.stderr_tail, self._memory_bytes
+            ) from ended
+        except MemoryError as problem:
+            raise self._limited(failures.from_exception(problem)) from problem
+        except RemoteError as problem:
+            raise _not_set_up(problem) from problem
+        except WhetError:
+            raise
+        except Exception as problem:
+            if isinstance(problem.__cause__, RemoteError):
+                raise _not_set_up(problem) from problem
+            raise
+
+    def _twice_if_in_doubt(self, *request: Any, limit_s: float | None) -> Any:
+        """A death is not blamed on the config at once where something else may be to blame: SIGKILL
+        comes from outside, from a person or from a machine short of memory; and what has run in
+        the same process before may have set an alarm or spoilt the heap. In a fresh process the
+        second death is the config's own."""
+
+        def ask() -> Any:
+            limit, memory = self._limit(limit_s), self._memory_bytes
+            return self._session.call(
+                "after_forgetting",
+                *request,
+                limit_s=limit,
+                memory_bytes=memory,
+                parts_s=self._parts_s(limit),
+            ).value
+
+        doubts, set_ups = 1, SET_UPS
+        while True:
+            try:
+                return ask()
+            except WorkerDied as death:
+                killed, made = (
+                    death.signal == signal.SIGKILL,
+                    self._session.generation == self._session.made,
+                )
+                if made and doubts and (killed or self._used == self._session.generation):
+                    doubts -= 1
+                elif not made and set_ups and killed:
+                    set_ups -= 1  # it had not come to any config yet
+                else:
+                    raise
+            finally:
+                self._used = self._session.generation
+
+    def _limit(self, limit_s: float | None) -> float | None:
+        """The first call of a worker that was made ready beforehand has more to do than others."""
+        fresh = self._used != self._session.generation
+        return limit_s + FIRST_CALL_S if self._ahead and fresh and limit_s is not None else limit_s
+
+    def _parts_s(self, limit_s: float | None) -> dict[str, float]:
+        first = math.inf if self._first_call_s is None else self._first_call_s()
+        return {FIRST_CALL: first, RUNNING: math.inf if limit_s is None else limit_s}
+
+    def _limited(self, failure: ConfigFailure) -> ConfigFailure:
+        if failure.status is not Status.RESOURCES or failure.limit or self._memory_bytes is None:
+            return failure
+        limit = Limit("memory_bytes", self._memory_bytes)
+        return ConfigFailure(failure.status, failure.message, limit, failure.spoils)
+
+
+def _not_set_up(problem: Exception) -> NotSetUp:
+    kind = "" if isinstance(problem, WorkerDied | WorkerTimeout) else type(problem).__name__
+    name = f"{kind}: " if kind and not isinstance(problem, RemoteError) else ""
+    text = f"the measuring process could not be set up: {name}{problem}"
+    if isinstance(problem, RemoteError):
+        kind = problem.type_name
+    return NotSetUp(Status.RUN_ERROR, text, kind)

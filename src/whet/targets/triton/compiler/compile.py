@@ -1,0 +1,205 @@
+"""Compiles one config of a Triton kernel. Runs in a forked worker, which touches no device.
+
+What it compiles goes into Triton's own disk cache under Triton's own key, so that the process that
+asked for it loads it from there without compiling again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.builds import Built
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.core.status import Status
+from whet.targets.triton.compiler.request import DeviceLimits, Request
+from whet.workers.stages import stage
+
+if TYPE_CHECKING:
+    from whet.targets.triton.packed.portable import PackedKernel
+
+
+class Refused(Exception):
+    """Needs more of something than the device has: found before the expensive stages."""
+
+    def __init__(self, required: int, limit: int, name: str) -> None:
+        super().__init__(required, limit, name)
+        self.required, self.limit, self.name = required, limit, name
+
+
+def compile_kernel(request: Request, packed: PackedKernel | None = None) -> Built:
+    """With a packed kernel, no stage of the compiler runs."""
+    kernel = compiled_kernel(request, packed)
+    return Built(kernel.hash, facts(kernel))
+
+
+def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:
+    """Triton's `CompiledKernel`, not loaded onto any device; raises `ConfigFailure`."""
+    import triton
+    from triton import knobs
+    from triton.compiler import ASTSource
+
+    try:
+        _check_threads(request)
+        placed = packed is not None and _placed(packed, request)
+        source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
+        knobs.runtime.add_stages_inspection_hook = _stage_hook(
+            request, knobs.runtime.add_stages_inspection_hook
+        )
+        with nullcontext() if placed else stage("frontend"):
+            return triton.compile(source, target=request.target, options=request.options)
+    except Refused as refused:
+        raise ConfigFailure(Status.RESOURCES, out_of_resources_text(refused)) from None
+    except Exception as error:
+        raise ConfigFailure(Status.BUILD_ERROR, f"{type(error).__name__}: {error}") from None
+
+
+def _placed(packed: PackedKernel, request: Request) -> bool:
+    """False where it could not be used; the kernel is then compiled."""
+    from whet.targets.triton.packed.portable import place
+
+    limit, needed = request.limits.shared_bytes, packed.metadata["produced"]["shared"]
+    if limit is not None and needed > limit:
+        raise Refused(needed, limit, "shared memory")
+    try:
+        place(packed, request)
+    except OSError:
+        return False
+    return True
+
+
+def out_of_resources_text(refused: Refused) -> str:
+    """In Triton's own words, which tools look for."""
+    return (
+        f"out of resource: {refused.name}, Required: {refused.required}, "
+        f"Hardware limit: {refused.limit}. Reducing block sizes or `num_stages` may help."
+    )
+
+
+def facts(kernel: Any) -> FrozenMap[Any]:
+    metadata = kernel.metadata
+    binary = kernel.kernel if isinstance(kernel.kernel, bytes) else str(kernel.kernel).encode()
+    return FrozenMap(
+        {
+            "shared_bytes": metadata.shared,
+            "num_warps": metadata.num_warps,
+            "binary": hashlib.sha256(binary).hexdigest()[:16],
+            "binary_bytes": len(binary),
+        }
+    )
+
+
+def _check_threads(request: Request) -> None:
+    limit = request.limits.threads
+    needed = request.options.get("num_warps", 4) * request.target.warp_size
+    if limit is not None and needed > limit:
+        raise Refused(needed, limit, "threads")
+
+
+def _stage_hook(request: Request, chained: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Times every stage, and looks at shared memory before the code generator runs.
+
+    A user's own hook is kept, and so is the cache key: from 3.7 on Triton also calls the hook
+    without arguments and adds what it returns to the key.
+    """
+
+    def hook(*args: Any) -> Any:
+        if not args:
+            return chained() if chained is not None else ("", "")
+        if chained is not None:
+            chained(*args)
+        backend, stages, options = args[:3]
+        for name, run in list(stages.items()):
+            stages[name] = _timed(name, run)
+        if "llir" in stages:
+            stages["llir"] = _guarded(stages["llir"], backend, options, request.limits)
+        return None
+
+    return hook
+
+
+def _timed(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(source: Any, metadata: Any) -> Any:
+        with stage(name):
+            return run(source, metadata)
+
+    return timed
+
+
+def _guarded(
+    run: Callable[..., Any], backend: Any, options: Any, limits: DeviceLimits
+) -> Callable[..., Any]:
+    def guarded(module: Any, metadata: Any) -> Any:
+        with stage("allocation"):
+            shared, tensor = _needed_memory(module, backend, options)
+        if shared is not None and limits.shared_bytes is not None and shared > limits.shared_bytes:
+            raise Refused(shared, limits.shared_bytes, "shared memory")
+        if (
+            tensor is not None
+            and limits.tensor_memory is not None
+            and tensor > limits.tensor_memory
+        ):
+            raise Refused(tensor, limits.tensor_memory, "tensor memory")
+        return run(module, metadata)
+
+    return guarded
+
+
+def _needed_memory(module: Any, backend: Any, options: Any) -> tuple[int | None, int | None]:
+    """Runs only the passes that allocate, on a copy. (None, None) where that is not possible: then
+    the kernel is compiled, and Triton finds out itself."""
+    from triton._C.libtriton import ir
+
+    try:
+        copy = _copied(module)
+        manager = ir.pass_manager(copy.context)
+        if backend.target.backend == "cuda":
+            _allocate_cuda(manager, backend, options)
+        else:
+            _allocate_hip(manager, options)
+        manager.run(copy, "whet_allocation")
+        tensor = copy.get_int_attr("ttg.tensor_memory_size")
+        return copy.get_int_attr("ttg.shared"), tensor
+    except Exception:
+        return None, None
+
+
+def _copied(module: Any) -> Any:
+    """Modules cannot be cloned from Python; their text can be read back."""
+    from triton._C.libtriton import ir
+
+    path = Path("allocation.mlir")
+    path.write_text(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+    copy = ir.parse_mlir_module(str(path), module.context)
+    copy.context = module.context
+    path.unlink()
+    return copy
+
+
+def _allocate_cuda(manager: Any, backend: Any, options: Any) -> None:
+    from triton._C.libtriton import nvidia, passes
+    from triton.backends.nvidia import compiler as cuda
+
+    capability = backend._parse_arch(options.arch)
+    version = cuda.get_ptx_version_from_options(options, backend.target.arch)
+    passes.ttgpuir.add_combine_tensor_select_and_if(manager)
+    passes.ttgpuir.add_allocate_warp_groups(manager)
+    passes.convert.add_scf_to_cf(manager)
+    passes.gluon.add_inliner(manager)
+    nvidia.passes.ttgpuir.add_allocate_shared_memory_nv(manager, capability, version)
+    nvidia.passes.ttnvgpuir.add_allocate_tensor_memory(manager)
+
+
+def _allocate_hip(manager: Any, options: Any) -> None:
+    from triton._C.libtriton import amd, passes
+
+    passes.convert.add_scf_to_cf(manager)
+    passes.gluon.add_inliner(manager)
+    try:
+        amd.passes.ttgpuir.add_allocate_shared_memory(manager, options.arch)
+    except TypeError:  # 3.6 does not ask for the architecture
+        amd.passes.ttgpuir.add_allocate_shared_memory(manager)

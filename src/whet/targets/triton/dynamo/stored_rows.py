@@ -1,0 +1,64 @@
+"""What the store knows of a kernel, as rows for Dynamo: it may meet keys that were never called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from whet.core.errors import StoreError
+from whet.core.mode import Mode
+from whet.core.workload import Workload
+from whet.engine.settings import resolve_settings
+from whet.targets.triton import device
+from whet.targets.triton.compiler.source import source_of
+from whet.targets.triton.configs import plain_config
+from whet.targets.triton.dynamo.lookup import MOST_ROWS, Lookup, Row
+from whet.targets.triton.keys import agrees, claimed_key
+from whet.targets.triton.surroundings import opened, say_once
+
+
+def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
+    """One for each of the workloads tuned last that are this kernel's, on this device and with
+    this Triton, timed as they would be now."""
+    import triton
+
+    index, source = device.current_index(), source_of(tuner)
+    claimed = claimed_key(source, tuner.whet_buckets)
+    here, method = device.describe(index), tuner.whet_method()
+    places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
+    rows: list[Row] = []
+    try:
+        with opened(resolve_settings().settings, mode) as store:
+            known = store.workloads(str(tuner.base_fn.__name__))
+    except StoreError as error:
+        say_once(f"whet looks nothing up: {error}")
+        return rows
+    for summary in known:
+        workload, best = summary.workload, summary.best
+        mine = workload.fingerprint == source.fingerprint and workload.device.name == here.name
+        if not mine or not agrees(workload.key, claimed):
+            continue
+        if dict(workload.toolchain) != {"triton": triton.__version__}:
+            continue
+        if best is None or best.config not in places or best.timing is None:
+            continue
+        if method is not None and best.timing.method != method:
+            continue
+        row = _row(tuner.keys, workload, places[best.config], lookup)
+        rows += [] if row is None else [row]
+    return rows[MOST_ROWS - 1 :: -1]
+
+
+def _row(keys: Any, workload: Workload, place: int, lookup: Lookup) -> Row | None:
+    named: Mapping[str, Any] = workload.key
+    values = {name: named[name] for name in keys if name in named}
+    dtypes = {name[:-6]: _dtype(text) for name, text in named.items() if name.endswith(".dtype")}
+    if None in dtypes.values():
+        return None
+    return lookup.row(values, dtypes, place)
+
+
+def _dtype(text: str) -> Any:
+    """`torch.float16` as torch's own."""
+    return getattr(sys.modules.get("torch"), text.removeprefix("torch."), None)

@@ -1,0 +1,1 @@
+"""Calls that may not wait for a tuning."""

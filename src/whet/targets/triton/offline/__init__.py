@@ -1,0 +1,1 @@
+"""Kernels that are tuned without the program they belong to."""

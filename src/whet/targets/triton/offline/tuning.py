@@ -1,0 +1,177 @@
+"""Tuning a decorated kernel without the program it belongs to, over keys given beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from triton import knobs
+
+from whet.core.errors import TuningFailedError, UsageError, WhetError
+from whet.core.event import Event, RunStarted, TrialFinished
+from whet.core.run import Result
+from whet.core.trial import Trial
+from whet.targets.triton import device
+from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.call import Call
+from whet.targets.triton.keys import workload_key
+from whet.targets.triton.offline.inputs import Key, check_inputs, key_text
+from whet.targets.triton.offline.kernel import Kernel
+from whet.targets.triton.surroundings import temporary
+from whet.targets.triton.target import TritonTarget
+
+Events = Callable[[Event], None]
+
+
+class NothingToTuneError(WhetError):
+    """A key that leaves no choice between configs, or none that may be made now."""
+
+
+def check_ready(kernel: Kernel, key: Key | None = None) -> None:
+    """Raises `UsageError` where no key of this kernel could be tuned here and now."""
+    check_inputs(kernel)
+    if not kernel.tuner._own_benchmark:
+        raise UsageError(
+            f"kernel '{kernel.name}' is timed in its own way, and such results are not kept; "
+            "leave out do_bench, warmup and rep"
+        )
+    try:
+        device.current_index()
+        here = True
+    except device.NoGpuError as error:
+        here, none = False, error
+    if knobs.runtime.interpret:
+        raise UsageError(
+            "TRITON_INTERPRET is set, so kernels run as Python on the CPU and there is nothing to "
+            "time; " + ("unset it to tune" if here else f"unset it, and {_instead(kernel, key)}")
+        )
+    if not here:
+        raise UsageError(f"{none.why}; tune on a machine with one. Here, {_instead(kernel, key)}")
+
+
+def check_compiles() -> None:
+    """Raises `UsageError` where Triton was told not to compile."""
+    if knobs.runtime.interpret:
+        raise UsageError(
+            "TRITON_INTERPRET is set, so kernels run as Python and are not compiled; unset it"
+        )
+
+
+def _instead(kernel: Kernel, key: Key | None) -> str:
+    """What can be done with the kernel where there is no GPU, as a command to copy."""
+    typed = f" --key {key_text(key)}" if key else ""
+    made = f" --inputs {kernel.inputs_from}" if kernel.inputs_from else ""
+    where = kernel.where or f"FILE.py:{kernel.name}"
+    return (
+        f"'whet precompile {where} --arch h100{typed}{made}' compiles every config for a GPU "
+        "elsewhere and shows what each would use of it"
+    )
+
+
+def received(
+    kernel: Kernel, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the tuner gets of a launch: with what `triton.heuristics` around it add. Launches
+    nothing."""
+    caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    tuner: Any = kernel.tuner
+    tuner.run = lambda *args, **keywords: caught.append((args, keywords))
+    try:
+        kernel.launcher.run(*args, grid=grid, warmup=False, **keywords)
+    finally:
+        del tuner.run
+    return caught[0]
+
+
+def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
+    """The target that the tuner would make of this call, with the configs it would consider, for
+    looking things up: there may be nothing here to measure with."""
+    tuner = kernel.tuner
+    passed = {name: value for name, value in call.named.items() if name in tuner.arg_names}
+    own = {name: v for name, v in call.keywords.items() if name not in ("grid", "warmup")}
+    tuner.nargs = dict(zip(tuner.arg_names, call.args, strict=False))
+    try:
+        configs = tuner.prune_configs(own) if len(tuner.configs) > 1 else tuner.configs
+    finally:
+        tuner.nargs = None
+    return TritonTarget(
+        call,
+        configs,
+        workload_key(tuner.keys, passed, tuner.whet_buckets),
+        tuner.whet_timer,
+        temporary(),
+        glance=True,
+    )
+
+
+def tune_call(
+    kernel: Kernel,
+    grid: Any,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    on_event: Events | None = None,
+) -> Result:
+    """Tunes as the program's own call with these arguments would, and under the same workload.
+
+    Raises `TuningFailedError` where no config works, and `NothingToTuneError` where there was no
+    choice to make.
+    """
+    watch = _Watch(on_event)
+    launched: Exception | None = None
+    with _afresh(kernel.tuner, watch):
+        try:
+            kernel.launcher[grid](*args, **keywords)
+        except WhetError:
+            raise
+        except Exception as error:  # whatever the first config's launch has to say
+            launched = error
+        result = kernel.tuner.whet_result
+    if result is not None and launched is None:
+        return result
+    if launched is not None:
+        text = str(launched).strip().partition("\n")[0]
+        raise TuningFailedError(
+            f"no config of '{kernel.name}' works: {type(launched).__name__}: {text}"
+        )
+    if watch.started:
+        failed = watch.failed
+        why = "" if failed is None else f"; first: [{failed.config}] {failed.error}"
+        raise TuningFailedError(f"no config of '{kernel.name}' works{why}")
+    raise NothingToTuneError(
+        f"there was nothing to tune for '{kernel.name}': one config is all that is left for this "
+        "key, or another process has been tuning it for long"
+    )
+
+
+class _Watch:
+    """Remembers what is needed to explain a tuning that came to nothing."""
+
+    def __init__(self, on_event: Events | None) -> None:
+        self._on_event = on_event
+        self.started = False
+        self.failed: Trial | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.started = True
+        elif isinstance(event, TrialFinished) and event.trial.status.failed:
+            self.failed = self.failed or event.trial
+        if self._on_event is not None:
+            self._on_event(event)
+
+
+@contextmanager
+def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
+    """Nothing that this process or Triton's own file has chosen before answers the call, and it
+    tunes whatever the mode."""
+    before = tuner.cache_results, tuner.whet_events, tuner.whet_mode
+    idle, tuner.whet_idle = tuner.whet_idle, False
+    tuner.cache.clear()
+    tuner.cache_results, tuner.whet_events, tuner.whet_mode = False, events, "tune"
+    tuner.whet_result, tuner.whet_lost = None, None
+    try:
+        yield
+    finally:
+        tuner.cache_results, tuner.whet_events, tuner.whet_mode = before
+        tuner.whet_idle = idle
