@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whet.engine.settings import Settings
-from whet.measure import DuelPolicy, Race, RacePolicy
+from whet.measure import DuelPolicy, RacePolicy
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,3 @@ class Plan:
     def first_samples(self) -> int:
         return self.fixed_samples or self.race.first_samples
 
-    def new_race(self) -> Race:
-        return Race(self.race)
-
-    def under(self, settings: Settings) -> Plan:
-        """This plan, unless the settings ask for another."""
-        return self if settings.samples is None else Plan.fixed(settings.samples)

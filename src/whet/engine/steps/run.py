@@ -26,8 +26,7 @@ from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
 from whet.engine.recall.contest import Contest
-from whet.engine.recall.known import Knowledge, relatives
-from whet.engine.recall.moment import start_after
+from whet.engine.recall.known import Knowledge, relatives, start_after
 from whet.engine.recall.sources import apart_notes, keep_place, located
 from whet.engine.recovery import crash_report
 from whet.engine.recovery.interrupt import (
@@ -45,6 +44,7 @@ from whet.engine.steps.finals import Finals, Winner
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.workbench import LEAST_S, Workbench
 from whet.engine.target import BenchLimits, Target
+from whet.measure import Race
 from whet.search import Strategy
 from whet.store import Store
 from whet.workers import no_forks
@@ -115,8 +115,9 @@ class OneRun:
         self.run = replace(self.run, started=start_after(self.store, self.run.workload.id))
 
     def tuned(self) -> Result:
-        with self.shield.held():
-            self._crash_report = crash_report.examine(self.store, self.run.workload.id)
+        if self.store.marks(self.run.workload.id):
+            with self.shield.held():
+                self._crash_report = crash_report.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -129,10 +130,10 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
-        self._contest.announce()
-        for note in apart_notes(self.store, self.target, self.run.workload):
-            self.recorder.note(note)
-            log_note(self.run.workload, note)
+        if self.known.contested:
+            self._contest.announce()
+        if self.run.workload.origin.captured:
+            self._say_what_is_kept_apart()
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -163,6 +164,11 @@ class OneRun:
         if result is None:
             raise TuningFailedError(self._why_nothing_works())
         return result
+
+    def _say_what_is_kept_apart(self) -> None:
+        for note in apart_notes(self.store, self.target, self.run.workload):
+            self.recorder.note(note)
+            log_note(self.run.workload, note)
 
     def _warn(self, text: str) -> None:
         self.recorder.note(text)
@@ -217,12 +223,13 @@ class OneRun:
                 self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
             )
             marking.refuse_if_lost()
-            self._look_back(isolated=not bench.in_process)
+            if self._crash_report.open:
+                self._look_back(isolated=not bench.in_process)
             self._bench = Workbench(
                 target=self.target,
                 builder=builder,
                 bench=bench,
-                race=self._plan.new_race(),
+                race=Race(self._plan.race),
                 plan=self._plan,
                 recorder=self.recorder,
                 ledger=self.ledger,
@@ -249,11 +256,16 @@ class OneRun:
             exploration.run()
             self._exhaustive, self._stopped = exploration.complete, exploration.stopped
             chosen_before = None if self.known.run is None else self.known.run.best
-            return self._contest.judged(Finals(self._bench, chosen_before).run())
+            winner = Finals(self._bench, chosen_before).run()
+            return self._contest.judged(winner) if self.known.contested else winner
 
     @property
     def _contest(self) -> Contest:
         return Contest(self.known.contested, self.recorder)
+
+    @property
+    def _undecided(self) -> bool:
+        return bool(self.known.contested) and self._contest.undecided
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
@@ -307,7 +319,7 @@ class OneRun:
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:
             outcome = Outcome.FAILED
-        if winner is not None and outcome is Outcome.FINISHED and not self._contest.undecided:
+        if winner is not None and outcome is Outcome.FINISHED and not self._undecided:
             self._settle(winner)
         trials = self.recorder.trials
         tried = len(self.known.settled.keys() | {trial.config.id for trial in trials})
@@ -319,7 +331,7 @@ class OneRun:
             outcome=outcome,
             exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
             # A choice would end the contest.
-            best=None if winner is None or self._contest.undecided else winner.candidate.config,
+            best=None if winner is None or self._undecided else winner.candidate.config,
             equals=() if winner is None else tuple(c.config for c in winner.equals),
             trials=len(trials),
             tried=tried,
@@ -331,7 +343,8 @@ class OneRun:
         with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
             self.store.save_run(self.run)
             self.store.save_timeline(self.run.id, self._timeline.timeline())
-            crash_report.close(self.store, self._crash_report)
+            if self._crash_report.open:
+                crash_report.close(self.store, self._crash_report)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored
