@@ -25,4 +25,3 @@ class Plan:
     @property
     def first_samples(self) -> int:
         return self.fixed_samples or self.race.first_samples
-

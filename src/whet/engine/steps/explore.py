@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 
-from whet.builds import BuildResult, cut_for
 from whet.core.config import Config
 from whet.core.coverage import Stop
 from whet.core.errors import ConfigFailure, HostFailure
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.engine.recall.expectation import Expectation
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.workbench import HOPELESS, HOST_BOUND, OutOfTime, Workbench
 from whet.measure import Exit
@@ -26,14 +24,10 @@ FIRST_BATCH, LARGEST_BATCH = 2, 12
 # costs more than looking at a kernel of a microsecond does.
 MOMENT_S = 0.03
 
-# Before all others, whatever is expected of them.
-AT_ONCE = -1
-
 
 class Exploration:
     """Gives every config the strategy asks for a build and a first look, within the budget.
 
-    `relatives` gives trials of the same kernel on other keys; it is asked only where builds wait.
     `suspects` (ids) may end this process: they come after all others, one at a time. `wanted` are
     looked at whatever the strategy asks for.
     """
@@ -43,7 +37,6 @@ class Exploration:
         bench: Workbench,
         strategy: Strategy,
         reserve_s: float,
-        relatives: Callable[[], Sequence[Trial]] = tuple,
         known: Container[str] = (),
         suspects: Container[str] = (),
         wanted: Sequence[Config] = (),
@@ -51,7 +44,6 @@ class Exploration:
         self._b = bench
         self._strategy = strategy
         self._reserve_s = reserve_s
-        self._relatives = relatives
         self._known = known
         self._suspects = suspects
         self._wanted = wanted
@@ -61,8 +53,6 @@ class Exploration:
         self._batch = FIRST_BATCH
         self._measured_as: dict[Hashable, Candidate] = {}
         self._host_bound: list[Candidate] = []
-        self._build_s: dict[str, float] = {}
-        self._expected: Expectation | None = None
         self._asked = 0
         self._exhausted = False
         self._cut_short: Stop | None = None
@@ -81,7 +71,7 @@ class Exploration:
     def run(self) -> None:
         while True:
             self._top_up()
-            self._put_in_order()
+            self._b.builds.put_in_order()
             try:
                 self._collect(block=not self._may_measure)
             except HostFailure:
@@ -89,7 +79,7 @@ class Exploration:
                 raise
             if self._b.seconds_left <= self._reserve_s:
                 self._cut_short = Stop.TIME
-                self._b.builder.cancel_all()
+                self._b.builds.builder.cancel_all()
                 break
             if self._b.watch.gave_up:
                 self._cut_short = Stop.BUILDS
@@ -99,8 +89,9 @@ class Exploration:
                 if candidates:
                     self._look_at(candidates)
                 self._recheck_the_best()
-                self._cut_builds()
-            elif not self._b.builder.pending and (self._exhausted or self._room == 0):
+                if self._b.plan.fixed_samples is None:
+                    self._b.builds.cut(lambda id: self._b.race.verdict(id) == "in")
+            elif not self._b.builds.builder.pending and (self._exhausted or self._room == 0):
                 if not self._held:
                     break
                 self._built = [(0, self._held.pop(0))]
@@ -109,7 +100,7 @@ class Exploration:
     @property
     def _may_measure(self) -> bool:
         # Where builds and runs share the cores, a build next door would be part of the timing.
-        quiet = not self._b.target.shares_host or not self._b.builder.pending
+        quiet = not self._b.target.shares_host or not self._b.builds.builder.pending
         return bool(self._built) and quiet
 
     @property
@@ -119,7 +110,7 @@ class Exploration:
         return 1 << 30 if trials is None else max(0, trials - self._asked)
 
     def _top_up(self) -> None:
-        waiting = self._b.builder.pending + len(self._built)
+        waiting = self._b.builds.builder.pending + len(self._built)
         # A strategy that learns is asked for no more at once than keeps the cores busy.
         guided = getattr(self._strategy, "guided", False)
         if self._b.target.shares_host:
@@ -153,36 +144,26 @@ class Exploration:
         reason = self._b.target.reject(config)
         if reason is not None:
             return candidate, ConfigFailure(Status.CONSTRAINT, reason)
-        job = self._b.target.job(config)
-        if job is None:
-            candidate.ready = True
+        self._b.builds.submit(candidate)
+        if candidate.ready:
             self._push(candidate)
-        elif config == self._b.target.space.first or config in self._wanted:
-            # The author's own is what people compare with, so its build is not cut; nor are those
-            # that were the fastest elsewhere.
-            self._b.builder.submit(config, job, AT_ONCE, limit_s=self._b.build_limit_s)
-        else:
-            self._b.builder.submit(config, job, priority=candidate.order)
         return None
 
     def _collect(self, *, block: bool) -> None:
-        builder = self._b.builder
-        if not builder.pending:
+        if not self._b.builds.builder.pending:
             return
         timeout = max(0.0, min(3600.0, self._b.seconds_left - self._reserve_s)) if block else 0.0
-        results = self._b.results(timeout)
         failed: list[tuple[Candidate, ConfigFailure]] = []
-        for result in results:
-            self._learn_from(result)
-            try:
-                self._push(self._b.built(result))
-            except ConfigFailure as failure:
-                failed.append((self._b.candidates[result.config.id], failure))
+        for done in self._b.builds.collect(timeout):
+            if isinstance(done, Candidate):
+                self._push(done)
+            else:
+                failed.append(done)
         self._fail(failed)
 
     def _look_at_the_rest(self) -> None:
         """Nothing more can be built; the best may be among what is."""
-        self._b.builder.cancel_all()
+        self._b.builds.builder.cancel_all()
         while self._built and self._b.seconds_left > self._reserve_s:
             candidates = self._distinct(self._next())
             if candidates:
@@ -193,46 +174,6 @@ class Exploration:
             self._held.append(candidate)
             return
         heapq.heappush(self._built, (candidate.order, candidate))
-
-    def _learn_from(self, result: BuildResult) -> None:
-        took_its_time = result.status in (Status.OK, Status.BUILD_TIMEOUT)
-        if self._expected is not None and took_its_time and not result.remembered:
-            self._expected.built(result.config, result.seconds)
-
-    def _put_in_order(self) -> None:
-        """What is expected to be good and cheap is built first, after the author's own."""
-        if self._b.target.shares_host:
-            return
-        waiting = [c for c in self._b.builder.waiting() if c != self._b.target.space.first]
-        if len(waiting) < 2:
-            return
-        with self._b.ledger.phase("search"):
-            if self._expected is None:
-                self._expected = self._recalled()
-            order = self._expected.order(waiting)
-        if order is not None:
-            self._b.builder.reorder({config.id: place for place, config in enumerate(order)})
-
-    def _recalled(self) -> Expectation:
-        """What other keys taught, and this run so far."""
-        expected = Expectation(self._b.target.space)
-        for trial in self._relatives():
-            if trial.status.measured and trial.timing is not None:
-                expected.timed(trial.config, trial.timing.median_ns, where=trial.workload_id)
-            if trial.status.measured or trial.status is Status.BUILD_TIMEOUT:
-                expected.built(trial.config, trial.cost.work.get("build", 0.0))
-        for candidate in self._b.candidates.values():
-            if candidate.timing is not None:
-                expected.timed(candidate.config, candidate.timing.median_ns)
-                expected.built(candidate.config, candidate.cost.work.get("build", 0.0))
-        return expected
-
-    def _cut_builds(self) -> None:
-        """Builds that take many times longer than those that led to something are given up."""
-        if self._b.builder.pending and self._b.plan.fixed_samples is None:
-            race = self._b.race
-            standing = [s for id, s in self._build_s.items() if race.verdict(id) == "in"]
-            self._b.builder.cut(cut_for(standing, len(self._build_s), self._b.build_limit_s))
 
     def _next(self) -> list[Candidate]:
         """The next to look at: one, or of very short kernels as many as a moment allows."""
@@ -288,11 +229,7 @@ class Exploration:
             same = self._b.target.twin(candidate.config, candidate.facts)
             if same is not None:
                 self._measured_as.setdefault(same, candidate)
-            build_s = candidate.cost.work.get("build", 0.0)
-            if build_s:
-                self._build_s[candidate.id] = build_s
-            if self._expected is not None and not candidate.timing.host_bound:
-                self._expected.timed(candidate.config, candidate.timing.median_ns)
+            self._b.builds.measured(candidate)
         held = [candidate for candidate in candidates if _is_host_bound(candidate)]
         self._host_bound += held
         self._b.put_out((), still_in=held)
@@ -336,7 +273,7 @@ class Exploration:
 
     def _recheck_the_best(self) -> None:
         """The race may want the best sampled again, to know whether the device changed pace."""
-        if self._b.target.shares_host and self._b.builder.pending:
+        if self._b.target.shares_host and self._b.builds.builder.pending:
             return
         for request in self._b.race.plan(more=True):
             self._b.sample(self._b.candidates[request.id], request.samples)

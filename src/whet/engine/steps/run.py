@@ -39,6 +39,7 @@ from whet.engine.recovery.interrupt import (
 from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.build import Builds
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.finals import Finals, Winner
 from whet.engine.steps.record import Candidate, Recorder
@@ -225,9 +226,22 @@ class OneRun:
             marking.refuse_if_lost()
             if self._crash_report.open:
                 self._look_back(isolated=not bench.in_process)
+            contested = [trial.config for trial in self.known.contested]
+            candidates: dict[str, Candidate] = {}
             self._bench = Workbench(
                 target=self.target,
-                builder=builder,
+                builds=Builds(
+                    target=self.target,
+                    builder=builder,
+                    recorder=self.recorder,
+                    ledger=self.ledger,
+                    watch=self._watch,
+                    limit_s=self.settings.build_limit_s,
+                    candidates=candidates,
+                    relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
+                    never_cut=contested,
+                ),
+                candidates=candidates,
                 bench=bench,
                 race=Race(self._plan.race),
                 plan=self._plan,
@@ -235,7 +249,6 @@ class OneRun:
                 ledger=self.ledger,
                 marking=marking,
                 watch=self._watch,
-                build_limit_s=self.settings.build_limit_s,
                 run_limit_s=self.settings.run_limit_s,
                 first_call_limit_s=self.settings.first_call_s,
                 jobs=self.settings.jobs,
@@ -248,10 +261,9 @@ class OneRun:
                 self._bench,
                 self._strategy,
                 self._reserve_s,
-                lambda: relatives(self.store, self.run.workload, self.target.space),
                 self.known.settled,
                 self._crash_report.suspects if bench.in_process else frozenset(),
-                [trial.config for trial in self.known.contested],
+                contested,
             )
             exploration.run()
             self._exhaustive, self._stopped = exploration.complete, exploration.stopped

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from whet.builds import Builder, BuildResult
 from whet.core.budget import Budget
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
-from whet.core.event import BuildFinished, Measured, MeasureStarted
+from whet.core.event import Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
 from whet.core.status import Status
@@ -19,6 +18,7 @@ from whet.engine.accounts.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recovery.launch_journal import LaunchJournal
 from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
 from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
@@ -59,7 +59,7 @@ class Workbench:
     """
 
     target: Target
-    builder: Builder
+    builds: Builds
     bench: Bench
     race: Race
     plan: Plan
@@ -67,12 +67,11 @@ class Workbench:
     ledger: WallLedger
     marking: LaunchJournal
     watch: Watchdog
-    build_limit_s: float
     run_limit_s: float
     first_call_limit_s: float
     jobs: int
     budget: Budget
-    candidates: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, Candidate]
     quickest_look_s: float | None = None
     longest_first_call_s: float = 0.0
     host_bound: bool = False
@@ -101,29 +100,6 @@ class Workbench:
             return None
         policy = self.plan.race
         return Hopeless(timing.median_ns, policy.hopeless_warm_up, policy.warm_up_slack_ns)
-
-    def built(self, result: BuildResult) -> Candidate:
-        candidate = self.candidates[result.config.id]
-        if not result.remembered:
-            stages = {f"build.{name}": seconds for name, seconds in result.stages.items()}
-            candidate.cost += Cost(FrozenMap({"build": result.seconds, **stages}))
-            self.recorder.emit(
-                BuildFinished(
-                    result.config,
-                    result.seconds,
-                    ok=result.status is Status.OK,
-                    worker=result.worker,
-                    started=result.started,
-                    stages=result.stages,
-                    status=result.status,
-                )
-            )
-        if result.status is not Status.OK:
-            raise ConfigFailure(result.status, result.error, result.limit)
-        candidate.artifact = result.artifact
-        candidate.facts = FrozenMap({**candidate.facts, **result.facts})
-        candidate.ready = True
-        return candidate
 
     def look(self, candidate: Candidate) -> tuple[float, ...]:
         """Loads, checks and warms a config and takes its first samples."""
@@ -201,7 +177,8 @@ class Workbench:
         """
         try:
             if candidate.timing is None:
-                self._build(candidate)
+                if not self.builds.build_now(candidate, lambda: self.seconds_left):
+                    return False
                 new = self._look_anew(candidate)
             else:
                 new = self._more(candidate, samples)
@@ -322,31 +299,6 @@ class Workbench:
                 candidate.timing = candidate.timing.extended(timing)
                 return reading.samples
         raise NotComparable
-
-    def _build(self, candidate: Candidate) -> None:
-        job = None if candidate.ready else self.target.job(candidate.config)
-        if job is None:
-            candidate.ready = True
-            return
-        self.builder.submit(candidate.config, job, priority=-1, limit_s=self.build_limit_s)
-        while self.seconds_left > 0 and not self.watch.gave_up:
-            for result in self.results(min(3600.0, self.seconds_left)):
-                if result.config.id == candidate.id:
-                    self.built(result)
-                    return
-        raise OutOfTime
-
-    def results(self, timeout: float) -> list[BuildResult]:
-        """What has been built, as soon as that is anything; nothing where builds are given up."""
-        found: list[BuildResult] = []
-        end = time.monotonic() + timeout
-        with self.ledger.phase("waiting"), self.watch.building(self.builder, self.build_limit_s):
-            while not found and self.builder.pending and not self.watch.gave_up:
-                left = end - time.monotonic()
-                found = self.builder.ready(max(0.0, min(1.0, left)))
-                if left <= 0:
-                    break
-        return found
 
     @contextmanager
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
