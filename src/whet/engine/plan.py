@@ -21,7 +21,3 @@ class Plan:
     @classmethod
     def fixed(cls, samples: int) -> Plan:
         return cls(duel=None, fixed_samples=samples)
-
-    @property
-    def first_samples(self) -> int:
-        return self.fixed_samples or self.race.first_samples

@@ -40,8 +40,9 @@ from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.build import Builds
+from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
-from whet.engine.steps.finals import Finals, Winner
+from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.workbench import LEAST_S, Workbench
 from whet.engine.target import BenchLimits, Target
@@ -268,8 +269,14 @@ class OneRun:
             exploration.run()
             self._exhaustive, self._stopped = exploration.complete, exploration.stopped
             chosen_before = None if self.known.run is None else self.known.run.best
-            winner = Finals(self._bench, chosen_before).run()
+            winner = self._decided(chosen_before)
             return self._contest.judged(winner) if self.known.contested else winner
+
+    def _decided(self, chosen_before: Config | None) -> Winner | None:
+        if self._plan.fixed_samples is None:
+            return Duels(self._bench, chosen_before).winner(race(self._bench))
+        best = lowest_median(self._bench)
+        return None if best is None else Winner(best)
 
     @property
     def _contest(self) -> Contest:

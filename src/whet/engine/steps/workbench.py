@@ -83,6 +83,19 @@ class Workbench:
         return self.budget.seconds - self.ledger.elapsed
 
     @property
+    def half_left(self) -> float:
+        """Half of the time that is left, which need not be kept where there is no end of it."""
+        return 0.0 if self.budget.seconds is None else self.seconds_left / 2
+
+    @property
+    def first_samples(self) -> int:
+        return self.plan.fixed_samples or self.plan.race.first_samples
+
+    def standing(self) -> list[Candidate]:
+        """Who may still win, the best placed first."""
+        return [self.candidates[id] for id in self.race.live]
+
+    @property
     def look_limit_s(self) -> float:
         """How long a first look may take after its config's first call: one that needs many times
         what a good one needs has lost already, so a hang costs seconds even under a generous
@@ -112,7 +125,7 @@ class Workbench:
                 look = self.bench.first(
                     candidate.config,
                     candidate.artifact,
-                    self.plan.first_samples,
+                    self.first_samples,
                     limit_s=allowed,
                     hopeless=self._hopeless,
                 )
@@ -135,7 +148,7 @@ class Workbench:
         with self._visit("look", candidates) as parts:
             taken = self.bench.looks(
                 [(candidate.config, candidate.artifact) for candidate in candidates],
-                self.plan.first_samples,
+                self.first_samples,
                 limit_s=limit,
                 hopeless=self._hopeless,
             )

@@ -1,27 +1,25 @@
-"""The second half of a tuning: more samples for what may win, and a duel of the last few."""
+"""The duel: the last few side by side, and the winner against what would be used without it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.event import DuelEnded, DuelStarted, RaceAdvanced
+from whet.core.event import DuelEnded, DuelStarted
 from whet.core.frozen import FrozenMap
-from whet.core.status import Status
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.workbench import Workbench
-from whet.measure import Duel, DuelOutcome, DuelPolicy, Exit, Request
+from whet.measure import Duel, DuelOutcome, DuelPolicy
 from whet.measure.racing.stats import unpaired_ratio
 
 # However long a kernel is: the speed-up over the first config is what people quote.
 PAIRS_WITH_DEFAULT = 7
 
-# Configs sampled in one round trip, and how long the rounds of a duel may take that go in one:
-# between two of these the budget is looked at.
-BATCH = 32
+# How long the rounds of a duel may take that go in one round trip: between two of these the budget
+# is looked at.
 TRIP_NS = 20e6
 
 
@@ -38,12 +36,8 @@ class Winner:
     speedup: float | None = None
 
 
-class Finals:
-    """Finds the winner among the configs that are still in the race.
-
-    A stored config takes part with its stored samples. Only when these cannot decide is it built
-    and measured again; from then on they are out of play, so that samples of two occasions are
-    never mixed.
+class Duels:
+    """Finds the winner among those that are left of the race.
 
     The author's first config, or what an earlier run chose (`chosen_before`), stays unless the
     winner is shown to be faster than it.
@@ -53,59 +47,12 @@ class Finals:
         self._b = bench
         self._chosen_before = chosen_before
 
-    def run(self) -> Winner | None:
-        if self._b.plan.fixed_samples is not None:
-            return self._lowest_median()
-        self._race()
-        standing = self._finalists()
-        if len(standing) > 1 and self._b.plan.duel is not None:
-            winner = self._duel(standing)
+    def winner(self, finalists: list[Candidate]) -> Winner | None:
+        if len(finalists) > 1 and self._b.plan.duel is not None:
+            winner = self._duel(finalists)
         else:
-            winner = Winner(standing[0]) if standing else None
+            winner = Winner(finalists[0]) if finalists else None
         return None if winner is None else self._against_default(winner)
-
-    def _lowest_median(self) -> Winner | None:
-        timed = [c for c in self._b.candidates.values() if c.trial and c.trial.status is Status.OK]
-        best = min(timed, key=_median_then_order, default=None)
-        return None if best is None else Winner(best)
-
-    def _finalists(self) -> list[Candidate]:
-        """More than can duel are left only when time ran out: then the best placed are."""
-        standing = self._standing()
-        places = self._b.plan.race.finalists
-        for place, candidate in enumerate(standing[places:], start=places + 1):
-            reason = f"place {place} of {len(standing)} when time ran out; {places} could duel"
-            self._b.put_out((*self._b.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
-        return self._standing()
-
-    def _standing(self) -> list[Candidate]:
-        return [self._b.candidates[id] for id in self._b.race.live]
-
-    def _race(self) -> None:
-        race, rounds = self._b.race, 0
-        end = self._half_left  # the rest goes to the duel
-        while self._b.seconds_left > end and (requests := race.plan()):
-            for some in _batched(requests, BATCH):
-                if self._b.seconds_left > end:
-                    self._take(some)
-            rounds += 1
-            self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
-
-    @property
-    def _half_left(self) -> float:
-        return 0.0 if self._b.budget.seconds is None else self._b.seconds_left / 2
-
-    def _take(self, requests: Sequence[Request]) -> None:
-        """Single samples of configs at hand go in one round trip; the rest one by one."""
-        race = self._b.race
-        wanted = [(self._b.candidates[request.id], request.samples) for request in requests]
-        together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
-        taken = {candidate.id for candidate in together}
-        times = self._b.round(together) if together else {}
-        self._b.put_out([exit for id, ns in times.items() for exit in race.record(id, (ns,))])
-        for candidate, samples in wanted:
-            if candidate.id not in taken and race.verdict(candidate.id) == "in":
-                self._b.sample(candidate, samples)
 
     @property
     def _default(self) -> Candidate | None:
@@ -122,8 +69,8 @@ class Finals:
         assert self._b.plan.duel is not None
         for candidate in standing:
             if candidate.timing is None:
-                self._b.sample(candidate, self._b.plan.first_samples)
-        rivals = [candidate for candidate in self._standing() if candidate.timing is not None]
+                self._b.sample(candidate, self._b.first_samples)
+        rivals = [candidate for candidate in self._b.standing() if candidate.timing is not None]
         if len(rivals) < 2:
             return Winner((rivals or standing)[0])
         ids = [rival.id for rival in rivals]
@@ -147,7 +94,7 @@ class Finals:
         if default is None or default.known_timing is None or best.known_timing is None:
             return 0.0
         pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
-        return max(self._half_left, min(self._b.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s))
+        return max(self._b.half_left, min(self._b.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s))
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
@@ -158,7 +105,7 @@ class Finals:
         pair = [default, best]
         for one in pair:
             if one.timing is None and not race.slower(default.id, than=best.id):
-                self._b.sample(one, self._b.plan.first_samples)
+                self._b.sample(one, self._b.first_samples)
         if not _works(default):
             return _without(default, winner)
         if default.timing is None or best.timing is None:
@@ -264,16 +211,6 @@ def _at_once(rivals: Sequence[Candidate]) -> int:
     """How many rounds of all of them fit into one trip."""
     one_round = sum(rival.timing.median_ns for rival in rivals if rival.timing is not None)
     return max(1, int(TRIP_NS / max(1.0, one_round)))
-
-
-def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:
-    for start in range(0, len(requests), size):
-        yield requests[start : start + size]
-
-
-def _median_then_order(candidate: Candidate) -> tuple[float, int]:
-    assert candidate.timing is not None
-    return candidate.timing.median_ns, candidate.order
 
 
 def _preference(candidate: Candidate) -> tuple[Any, ...]:
