@@ -12,12 +12,15 @@ from whet.builds import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
+from whet.engine.recovery.interrupt import Shield
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.record import Recorder
 from whet.engine.target import BenchLimits
 from whet.measure import Bench
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
+from whet.testing.samples import a_run, a_workload
 
 HALTING = Config(t=7)
 
@@ -35,7 +38,8 @@ class Watched:
     def __init__(self, patience_s: float | None = 300.0) -> None:
         self.clock = Clock()
         self.said: list[str] = []
-        self.watch = Watchdog(patience_s, self.said.append, self.clock)
+        self.heard = 0.0
+        self.watch = Watchdog(patience_s, self.said.append, lambda: self.heard, self.clock)
 
     def after(self, seconds: float) -> list[str]:
         """All that has been said so many seconds later."""
@@ -53,7 +57,7 @@ class TestPatience:
         watched = Watched()
         for _ in range(10):
             assert watched.after(299.0) == []
-            watched.watch(MeasureStarted(HALTING))
+            watched.heard = watched.clock.now
 
     def test_what_is_under_way_may_take_its_own_time_on_top(self) -> None:
         watched = Watched()
@@ -67,7 +71,6 @@ class TestPatience:
         watched = Watched()
         with watched.watch.doing("measuring", configs, 30.0, "kill it"):
             watched.after(331.0)
-            watched.watch(Noted(watched.said[0]))
             assert len(watched.after(3000.0)) == 1
 
     def test_what_began_later_has_its_own_time(self) -> None:
@@ -95,6 +98,16 @@ class TestPatience:
             watched.after(302.0)
             watched.after(302.0)
         assert ended == [1]
+
+
+def test_a_note_is_no_sign_of_progress() -> None:
+    """It may be the watchdog's own."""
+    recorder = Recorder(MemoryStore(), a_run(a_workload()), [], Shield())
+    before = recorder.heard_at
+    recorder.note("nothing has happened for 300 s")
+    assert recorder.heard_at == before
+    recorder.emit(MeasureStarted(HALTING))
+    assert recorder.heard_at > before
 
 
 def impatient() -> Settings:
