@@ -17,7 +17,7 @@ from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Recorder
 from whet.engine.target import BenchLimits
-from whet.measure import Bench
+from whet.measure import Answer, Bench, Visit
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 from whet.testing.samples import a_run, a_workload
@@ -164,30 +164,30 @@ class TestRuns:
 
 class TestLimits:
     def test_every_visit_has_the_limit_that_the_quickest_look_sets(self) -> None:
-        given: dict[str, list[float]] = {"first": [], "looks": [], "sample": [], "round": []}
+        visits: list[Visit] = []
 
         class Limited(FakeTarget):
             def bench(self, limits: BenchLimits) -> Bench:
                 bench = super().bench(limits)
-                for name, calls in given.items():
-                    _note_limits(bench, name, calls)
+                _write_down(bench, visits)
                 return bench
 
         target = Limited([{"t": t} for t in range(60)], lambda config: 100.0 + config["t"])
         tune(target, store=MemoryStore(), settings=Settings(run_limit_s=1000.0), search="grid")
-        assert given["first"][0] == 1000.0
-        later = [limit for calls in given.values() for limit in calls][1:]
-        assert len(later) > 3
-        assert given["looks"]
-        assert given["round"]
-        assert max(later) < 1000.0
+        limits = [visit.limit_s for visit in visits if visit.limit_s is not None]
+        assert visits[0].first
+        assert len(limits) == len(visits) > 4
+        assert limits[0] == 1000.0
+        assert any(visit.first and len(visit.built) > 1 for visit in visits)
+        assert any(not visit.first and len(visit.built) > 1 for visit in visits)
+        assert max(limits[1:]) < 1000.0
 
 
-def _note_limits(bench: Bench, name: str, calls: list[float]) -> None:
-    method = getattr(bench, name)
+def _write_down(bench: Bench, visits: list[Visit]) -> None:
+    measure = bench.measure
 
-    def noted(*args: object, limit_s: float, **more: object) -> object:
-        calls.append(limit_s)
-        return method(*args, limit_s=limit_s, **more)
+    def noted(visit: Visit) -> tuple[Answer, ...]:
+        visits.append(visit)
+        return measure(visit)
 
-    setattr(bench, name, noted)
+    bench.measure = noted  # type: ignore[method-assign]

@@ -90,8 +90,7 @@ class Watchdog:
             )
             return self.doing("measuring", lambda: configs, allowed_s, remedy, marking.keep)
         remedy = "the process that measures is ended, and another takes its place"
-        end = getattr(bench, "end_call", None)
-        return self.doing("measuring", lambda: configs, allowed_s, remedy, end)
+        return self.doing("measuring", lambda: configs, allowed_s, remedy, bench.end_call)
 
     def building(self, builder: Builder, allowed_s: float) -> AbstractContextManager[None]:
         remedy = "what is still being built is given up, and the best of the others is chosen"

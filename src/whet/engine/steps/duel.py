@@ -11,7 +11,7 @@ from whet.core.config import Config
 from whet.core.event import DuelEnded, DuelStarted
 from whet.core.frozen import FrozenMap
 from whet.engine.steps.record import Candidate
-from whet.engine.steps.workbench import Workbench
+from whet.engine.steps.samples import Sampler
 from whet.measure import Duel, DuelOutcome, DuelPolicy
 from whet.measure.racing.stats import unpaired_ratio
 
@@ -43,12 +43,12 @@ class Duels:
     winner is shown to be faster than it.
     """
 
-    def __init__(self, bench: Workbench, chosen_before: Config | None = None) -> None:
-        self._b = bench
+    def __init__(self, sampler: Sampler, chosen_before: Config | None = None) -> None:
+        self._sampler = sampler
         self._chosen_before = chosen_before
 
     def winner(self, finalists: list[Candidate]) -> Winner | None:
-        if len(finalists) > 1 and self._b.plan.duel is not None:
+        if len(finalists) > 1 and self._sampler.plan.duel is not None:
             winner = self._duel(finalists)
         else:
             winner = Winner(finalists[0]) if finalists else None
@@ -58,29 +58,31 @@ class Duels:
     def _default(self) -> Candidate | None:
         """What would be used without this run: the author's first config; where that is not in the
         race, since it lost an earlier one, what that one chose."""
-        first = self._b.target.space.first
+        first = self._sampler.target.space.first
         for config in (first, self._chosen_before):
-            candidate = None if config is None else self._b.candidates.get(config.id)
+            candidate = None if config is None else self._sampler.candidates.get(config.id)
             if candidate is not None and candidate.known_timing is not None:
                 return candidate if _works(candidate) else None
         return None
 
     def _duel(self, standing: list[Candidate]) -> Winner | None:
-        assert self._b.plan.duel is not None
+        assert self._sampler.plan.duel is not None
         for candidate in standing:
             if candidate.timing is None:
-                self._b.sample(candidate, self._b.first_samples)
-        rivals = [candidate for candidate in self._b.standing() if candidate.timing is not None]
+                self._sampler.sample(candidate, self._sampler.first_samples)
+        rivals = [
+            candidate for candidate in self._sampler.standing() if candidate.timing is not None
+        ]
         if len(rivals) < 2:
             return Winner((rivals or standing)[0])
         ids = [rival.id for rival in rivals]
         duel = Duel(
             ids,
-            self._b.plan.duel,
+            self._sampler.plan.duel,
             prefer={rival.id: _preference(rival) for rival in rivals},
-            earlier=self._b.race.passes(ids),
+            earlier=self._sampler.race.passes(ids),
         )
-        self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
+        self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         default = self._default
         self._fight(duel, rivals, self._kept_for(default, rivals[0]))
         outcome = duel.outcome
@@ -94,25 +96,28 @@ class Duels:
         if default is None or default.known_timing is None or best.known_timing is None:
             return 0.0
         pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
-        return max(self._b.half_left, min(self._b.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s))
+        return max(
+            self._sampler.half_left,
+            min(self._sampler.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s),
+        )
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
         so far have chosen the winner, and flatter it."""
-        default, best, race = self._default, winner.candidate, self._b.race
+        default, best, race = self._default, winner.candidate, self._sampler.race
         if default is None or default is best or default.id in winner.lost:
             return winner
         pair = [default, best]
         for one in pair:
             if one.timing is None and not race.slower(default.id, than=best.id):
-                self._b.sample(one, self._b.first_samples)
+                self._sampler.sample(one, self._sampler.first_samples)
         if not _works(default):
             return _without(default, winner)
         if default.timing is None or best.timing is None:
             return self._by_the_race(winner, default)
-        policy = self._b.plan.duel or DuelPolicy()
+        policy = self._sampler.plan.duel or DuelPolicy()
         duel = Duel([default.id, best.id], policy.head_to_head(PAIRS_WITH_DEFAULT))
-        self._b.recorder.emit(DuelStarted((default.config, best.config)))
+        self._sampler.recorder.emit(DuelStarted((default.config, best.config)))
         self._fight(duel, pair, 0.0)
         outcome = duel.outcome_for(default.id)
         if outcome.winner == default.id and outcome.too_short:
@@ -139,12 +144,12 @@ class Duels:
     def _seems_slower(self, default: Candidate, best: Candidate) -> bool:
         """By all samples of both, wherever they come from: then a change of the device's pace may
         be part of the difference, and the best is the best of many."""
-        if self._b.race.slower(default.id, than=best.id):
+        if self._sampler.race.slower(default.id, than=best.id):
             return True
         if default.timing is None or best.timing is None:
             return False
-        policy = self._b.plan.race
-        measured = sum(one.timing is not None for one in self._b.candidates.values())
+        policy = self._sampler.plan.race
+        measured = sum(one.timing is not None for one in self._sampler.candidates.values())
         ratio = unpaired_ratio(
             default.timing.samples,
             best.timing.samples,
@@ -155,9 +160,9 @@ class Duels:
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""
         by_id = {rival.id: rival for rival in rivals}
-        while self._b.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
+        while self._sampler.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
             start = time.perf_counter()
-            taken = self._b.rounds([[by_id[id] for id in turn] for turn in turns])
+            taken = self._sampler.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
             gone = set(turns[-1]) - set(taken[-1])
             for id in gone:
@@ -172,7 +177,7 @@ class Duels:
             return None
         by_id = {rival.id: rival for rival in rivals}
         winner, equals = by_id[outcome.winner], tuple(by_id[id] for id in outcome.equals)
-        self._b.recorder.emit(
+        self._sampler.recorder.emit(
             DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
         )
         lost = {
@@ -184,7 +189,7 @@ class Duels:
 
     def _speedup(self, outcome: DuelOutcome) -> float | None:
         """Over the author's first config, where it took part."""
-        first = self._b.target.space.first
+        first = self._sampler.target.space.first
         took_part = outcome.rounds and first is not None and first.id in outcome.ratios
         return outcome.ratios[first.id].mid if took_part and first else None
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from whet.core.event import RaceAdvanced
 from whet.core.status import Status
 from whet.engine.steps.record import Candidate
-from whet.engine.steps.workbench import Workbench
+from whet.engine.steps.samples import Sampler
 from whet.measure import Exit, Request
 
 # Configs sampled in one round trip; between two of these the budget is looked at.
 BATCH = 32
 
 
-def race(bench: Workbench) -> list[Candidate]:
+def race(sampler: Sampler) -> list[Candidate]:
     """Who is left, the best placed first.
 
     A stored config takes part with its stored samples. Only when these cannot decide is it built
@@ -22,41 +22,41 @@ def race(bench: Workbench) -> list[Candidate]:
     never mixed.
     """
     rounds = 0
-    end = bench.half_left  # the rest goes to the duel
-    while bench.seconds_left > end and (requests := bench.race.plan()):
+    end = sampler.half_left  # the rest goes to the duel
+    while sampler.seconds_left > end and (requests := sampler.race.plan()):
         for some in _batched(requests, BATCH):
-            if bench.seconds_left > end:
-                _take(bench, some)
+            if sampler.seconds_left > end:
+                _take(sampler, some)
         rounds += 1
-        bench.recorder.emit(RaceAdvanced(rounds, left=len(bench.race.live)))
-    return _finalists(bench)
+        sampler.recorder.emit(RaceAdvanced(rounds, left=len(sampler.race.live)))
+    return _finalists(sampler)
 
 
-def lowest_median(bench: Workbench) -> Candidate | None:
+def lowest_median(sampler: Sampler) -> Candidate | None:
     """Where everything had the same number of samples, there is no race."""
-    timed = [c for c in bench.candidates.values() if c.trial and c.trial.status is Status.OK]
+    timed = [c for c in sampler.candidates.values() if c.trial and c.trial.status is Status.OK]
     return min(timed, key=_median_then_order, default=None)
 
 
-def _take(bench: Workbench, requests: Sequence[Request]) -> None:
+def _take(sampler: Sampler, requests: Sequence[Request]) -> None:
     """Single samples of configs at hand go in one round trip; the rest one by one."""
-    wanted = [(bench.candidates[request.id], request.samples) for request in requests]
+    wanted = [(sampler.candidates[request.id], request.samples) for request in requests]
     together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
     taken = {candidate.id for candidate in together}
-    times = bench.round(together) if together else {}
-    bench.put_out([exit for id, ns in times.items() for exit in bench.race.record(id, (ns,))])
+    times = sampler.round(together) if together else {}
+    sampler.put_out([exit for id, ns in times.items() for exit in sampler.race.record(id, (ns,))])
     for candidate, samples in wanted:
-        if candidate.id not in taken and bench.race.verdict(candidate.id) == "in":
-            bench.sample(candidate, samples)
+        if candidate.id not in taken and sampler.race.verdict(candidate.id) == "in":
+            sampler.sample(candidate, samples)
 
 
-def _finalists(bench: Workbench) -> list[Candidate]:
+def _finalists(sampler: Sampler) -> list[Candidate]:
     """More than can duel are left only when time ran out: then the best placed are."""
-    standing, places = bench.standing(), bench.plan.race.finalists
+    standing, places = sampler.standing(), sampler.plan.race.finalists
     for place, candidate in enumerate(standing[places:], start=places + 1):
         reason = f"place {place} of {len(standing)} when time ran out; {places} could duel"
-        bench.put_out((*bench.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
-    return bench.standing()
+        sampler.put_out((*sampler.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
+    return sampler.standing()
 
 
 def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:

@@ -45,7 +45,7 @@ from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
-from whet.engine.steps.workbench import LEAST_S, Workbench
+from whet.engine.steps.samples import LEAST_S, Sampler
 from whet.engine.target import BenchLimits, Target
 from whet.measure import Bench, Race
 from whet.search import Strategy
@@ -200,13 +200,13 @@ class OneRun:
 
     def _tune(self) -> Winner | None:
         with ExitStack() as stack:
-            self._bench = self._opened(stack)
+            self._sampler = self._opened(stack)
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
             return self._contest.judged(winner) if self.known.contested else winner
 
-    def _opened(self, stack: ExitStack) -> Workbench:
+    def _opened(self, stack: ExitStack) -> Sampler:
         """Entered last, left first: a kernel must not run on while its builder is closed."""
         builder = stack.enter_context(
             Builder(
@@ -236,7 +236,7 @@ class OneRun:
             relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
             never_cut=self._contested,
         )
-        return Workbench(
+        return Sampler(
             target=self.target,
             builds=builds,
             bench=bench,
@@ -270,11 +270,11 @@ class OneRun:
         with self.ledger.phase("search"), no_forks():
             self._strategy.tell(list(self.known.settled.values()))
         exploration = Exploration(
-            self._bench,
+            self._sampler,
             self._strategy,
             self._reserve_s,
             self.known.settled,
-            self._crash_report.suspects if self._bench.bench.in_process else frozenset(),
+            self._crash_report.suspects if self._sampler.bench.in_process else frozenset(),
             self._contested,
         )
         exploration.run()
@@ -283,8 +283,8 @@ class OneRun:
     def _decided(self) -> Winner | None:
         if self._plan.fixed_samples is None:
             chosen_before = None if self.known.run is None else self.known.run.best
-            return Duels(self._bench, chosen_before).winner(race(self._bench))
-        best = lowest_median(self._bench)
+            return Duels(self._sampler, chosen_before).winner(race(self._sampler))
+        best = lowest_median(self._sampler)
         return None if best is None else Winner(best)
 
     @property
@@ -324,15 +324,15 @@ class OneRun:
     def _admit_incumbents(self) -> None:
         for trial in self.known.incumbents:
             candidate = Candidate(
-                trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
+                trial.config, order=len(self._sampler.candidates), facts=trial.facts, stored=trial
             )
-            self._bench.candidates[candidate.id] = candidate
+            self._sampler.candidates[candidate.id] = candidate
             comparable = trial.timing is not None and not trial.timing.host_bound
             samples = trial.timing.samples if trial.timing and comparable else ()
             self.recorder.consider_best(trial)
-            self._bench.expect_looks_like(trial.cost)
-            self._bench.put_out(
-                self._bench.race.enter(candidate.id, candidate.order, prior=samples)
+            self._sampler.expect_looks_like(trial.cost)
+            self._sampler.put_out(
+                self._sampler.race.enter(candidate.id, candidate.order, prior=samples)
             )
 
     def _best_so_far(self) -> Winner | None:
@@ -340,7 +340,7 @@ class OneRun:
         return (
             self._contest.in_use()
             if best is None
-            else Winner(self._bench.candidates[best.config.id])
+            else Winner(self._sampler.candidates[best.config.id])
         )
 
     def _ended_early(self, stopped: Stop, best: Winner | None) -> Result | None:
@@ -385,9 +385,9 @@ class OneRun:
 
     def _device_lost(self, spoilt: Spoilt) -> DeviceLostError:
         """A config that ran alone has failed; of several nobody knows which one has."""
-        error = self._bench.marking.lost(spoilt)
+        error = self._sampler.marking.lost(spoilt)
         if len(spoilt.configs) == 1:
-            self.recorder.failed(self._bench.candidates[spoilt.configs[0].id], spoilt.failure)
+            self.recorder.failed(self._sampler.candidates[spoilt.configs[0].id], spoilt.failure)
         self._stopped = Stop.DEVICE
         error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
         return error
@@ -398,7 +398,7 @@ class OneRun:
             return
         kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
         outcomes = []
-        for candidate in self._bench.candidates.values():
+        for candidate in self._sampler.candidates.values():
             last = candidate.trial or candidate.stored
             if last is None or not last.status.measured:
                 continue
