@@ -77,7 +77,7 @@ class IsolatedBench(AroundBench):
     @property
     def set_up(self) -> FrozenMap[float]:
         """Where the time went in which the other process was made ready, in seconds."""
-        found: FrozenMap[float] = getattr(self._bench, "set_up", FrozenMap())
+        found: FrozenMap[float] = getattr(self._bench, "set_up", None) or FrozenMap()
         return found
 
     def first(
