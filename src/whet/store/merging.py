@@ -29,7 +29,7 @@ class Contents:
     @property
     def active(self) -> float | None:
         moments = [trial.created for trial in self.trials]
-        moments += [run_end(run) for run in self.runs]
+        moments += [run.ended for run in self.runs]
         return max(moments, default=None)
 
 
@@ -56,10 +56,6 @@ def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
     for device in devices:
         by_name.setdefault(device.name, {})[identity(device)] = None
     return [tuple(several) for several in by_name.values() if len(several) > 1]
-
-
-def run_end(run: Run) -> float:
-    return run.started + run.wall_s
 
 
 def _contents(store: Store, workload: Workload) -> Contents:
