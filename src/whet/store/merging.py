@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from whet.core.device import Device
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store.lineage import departing
 from whet.store.protocol import MergedPick, Pick, Store
 

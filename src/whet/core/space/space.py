@@ -49,10 +49,9 @@ class Space:
         self.parameters, configs = _read(spec)
         self.names = tuple(parameter.name for parameter in self.parameters)
         self._spec = configs or self.parameters
-        self._given = as_constraints(constraints)
-        compiled = compile_constraints(
-            self._given, {parameter.name: parameter.values for parameter in self.parameters}
-        )
+        self._given = as_constraints(constraints) if constraints != () else ()
+        values = {parameter.name: parameter.values for parameter in self.parameters}
+        compiled = compile_constraints(self._given, values) if self._given else ()
         self.constraints = tuple(constraint.text for constraint in compiled)
         nothing = not all(parameter.values for parameter in self.parameters)
         self._body: _Grid | Listing = (

@@ -121,7 +121,7 @@ class Exploration:
     def _top_up(self) -> None:
         waiting = self._b.builder.pending + len(self._built)
         # A strategy that learns is asked for no more at once than keeps the cores busy.
-        guided = getattr(self._strategy, "guided", False)
+        guided = self._strategy.guided
         if self._b.target.shares_host:
             wanted = (1 if guided else self._batch) * self._b.jobs if waiting == 0 else 0
         else:
