@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import SqliteStore
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle

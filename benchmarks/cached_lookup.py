@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.config import Config, Value
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Method, Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 
 DEVICE = Device("NVIDIA H200", "nvidia", "sm_90", "13.0")
 SPACE = Space({"BM": [32, 64, 128, 256], "num_warps": [4, 8]})

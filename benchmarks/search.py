@@ -54,6 +54,7 @@ class Listening:
 
     def __init__(self, strategy: Strategy) -> None:
         self.name = strategy.name
+        self.guided = strategy.guided
         self.ask = strategy.ask
         self._tell = strategy.tell
         self.trials: list[Trial] = []

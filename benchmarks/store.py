@@ -22,12 +22,11 @@ from pathlib import Path
 
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import SqliteStore
 
 BATCH = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from whet.core.errors import SpaceError
@@ -54,31 +54,32 @@ def frozen_values(data: Mapping[str, Any]) -> FrozenMap[Any]:
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
-class Config(Mapping[str, Value]):
+class Config(FrozenMap[Value]):
     """`Config(BM=64, BN=32)` or `Config({"BM": 64, "BN": 32})`.
 
     Two configs are the same when their canonical JSON is: order does not matter, while 1, 1.0
-    and True are three different choices. `id` is stable across processes and releases.
+    and True are three different choices. `json` is that text, with sorted names and no spaces;
+    `id` is stable across processes and releases.
     """
 
-    __slots__ = ("_id", "_json", "_values")
+    # Enumeration makes millions of configs that nobody asks for either: `__getattr__` fills what
+    # is still unset.
+    __slots__ = ("id", "json")
+    id: str
+    json: str
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        merged = {**(values or {}), **more}
-        self._values: dict[str, Value] = {
-            name: value if type(value) in _FROZEN else freeze_value(value, f"parameter '{name}'")
-            for name, value in merged.items()
-        }
-        self._json: str | None = None
-        self._id: str | None = None
+        given = {**(values or {}), **more}
+        for name, value in given.items():
+            if type(value) not in _FROZEN:
+                given[name] = freeze_value(value, f"parameter '{name}'")
+        super().__init__(given)
 
     @classmethod
-    def from_frozen(cls, values: dict[str, Value]) -> Config:
-        """Wraps values that `freeze_value` has already seen: enumeration makes many of these."""
+    def from_frozen(cls, values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> Config:
+        """Of values that `freeze_value` has already seen: enumeration makes many of these."""
         config = cls.__new__(cls)
-        config._values = values
-        config._json = None
-        config._id = None
+        dict.update(config, values)
         return config
 
     @classmethod
@@ -91,47 +92,31 @@ class Config(Mapping[str, Value]):
             raise SpaceError(f"a config is a JSON object, not {text[:60]!r}")
         return cls(values)
 
-    @property
-    def json(self) -> str:
-        """Canonical: sorted names, no spaces."""
-        if self._json is None:
-            self._json = _canonical(self._values)
-        return self._json
-
-    @property
-    def id(self) -> str:
-        if self._id is None:
+    def __getattr__(self, name: str) -> str:
+        if name == "json":
+            self.json = _canonical(self)
+            return self.json
+        if name == "id":
             # Text from elsewhere may hold what is no character; it must still have an id.
             data = self.json.encode(errors="surrogatepass")
-            self._id = hashlib.blake2b(data, digest_size=8).hexdigest()
-        return self._id
+            self.id = hashlib.blake2b(data, digest_size=8).hexdigest()
+            return self.id
+        raise AttributeError(f"a Config has no attribute '{name}'", name=name, obj=self)
 
     def replace(self, **changes: Any) -> Config:
-        return Config({**self._values, **changes})
-
-    def __getitem__(self, name: str) -> Value:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return Config({**self, **changes})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self.json == other.json
 
-    def __hash__(self) -> int:
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(self.json)
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={_plain(value)}" for name, value in self._values.items())
-
-    def __repr__(self) -> str:
-        return f"Config({self._values!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Config, (self._values,))
+        return " ".join(f"{name}={_plain(value)}" for name, value in self.items())
 
 
 def _plain(value: Value) -> str:

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self, TypeVar
 
 V = TypeVar("V")
 
 
-class FrozenMap(Mapping[str, V]):
-    """`FrozenMap({"a": 1})["a"] == 1`. Keeps insertion order; order does not affect equality."""
+class FrozenMap(dict[str, V]):
+    """`FrozenMap({"a": 1})["a"] == 1`. Keeps insertion order; order does not affect equality.
 
-    __slots__ = ("_hash", "_items")
+    A dict, so that reading one is as fast as reading any; what would change it raises TypeError.
+    """
 
-    def __init__(self, items: Mapping[str, V] | None = None) -> None:
-        self._items: dict[str, V] = dict(items or {})
-        self._hash: int | None = None
+    __slots__ = ("_hash",)
+    _hash: int
 
-    def __getitem__(self, key: str) -> V:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    # The mixins of Mapping go through __getitem__ for every item, and there are many such maps.
-
-    def keys(self) -> KeysView[str]:
-        return self._items.keys()
-
-    def values(self) -> ValuesView[V]:
-        return self._items.values()
-
-    def items(self) -> ItemsView[str, V]:
-        return self._items.items()
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(frozenset(self._items.items()))
-        return self._hash
+    def __hash__(self) -> int:  # type: ignore[override]
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._items!r})"
+        return f"{type(self).__name__}({dict.__repr__(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self._items,))
+        return (type(self), (dict(self),))
+
+    def __or__(self, other: Mapping[str, Any]) -> Self:  # type: ignore[override]
+        return type(self)({**self, **other})
+
+    # As with tuples, `one |= two` makes a new one.
+    __ior__ = __or__  # type: ignore[assignment]
+
+    def _refuse(self, *arguments: Any, **named: Any) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be changed")
+
+    __setitem__ = __delitem__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse

@@ -65,6 +65,11 @@ class Run:
         return self.outcome is Outcome.FINISHED and self.best is not None
 
     @property
+    def ended(self) -> float:
+        """Seconds since the epoch; where it still runs, when it was last heard of."""
+        return self.started + self.wall_s
+
+    @property
     def coverage(self) -> Coverage | None:
         """How much of the space was tried; None where that was not written down."""
         return None if self.tried is None else self.covering(self.tried)

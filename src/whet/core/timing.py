@@ -117,15 +117,10 @@ class Timing:
     foreign: Summary | None = None
 
     @property
-    def empty(self) -> bool:
-        """Nothing was timed: there is no median."""
-        return not self.samples and self.foreign is None
-
-    @property
     def method(self) -> Method:
         return Method(self.timer, self.l2)
 
-    @property
+    @cached_property
     def host_bound(self) -> bool:
         """Timed one launch at a time: never compared with what was not."""
         return self.quality == "host_bound"

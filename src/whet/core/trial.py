@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from whet.core.config import Config, Value, frozen_values
@@ -36,10 +37,13 @@ class Trial:
     created: float = 0.0
     id: str = field(default_factory=new_id)
 
-    @property
+    @cached_property
     def median_ns(self) -> float | None:
         """None where nothing was timed."""
-        return None if self.timing is None or self.timing.empty else self.timing.median_ns
+        timing = self.timing
+        if timing is None or not (timing.samples or timing.foreign):
+            return None
+        return timing.median_ns
 
     def superseded_by(self, **changes: Any) -> Trial:
         """The same config's later outcome: a new row, since trials are never edited."""

@@ -11,14 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import Store
 
 # The part of a toolchain that tells foreign results from ours, whatever else agrees.

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from whet.core.origin import captured_differences
-from whet.core.workload import Workload
+from whet.core.workload import Workload, captured_differences
 
 _SHOWN = 3
 _AGAIN = "tune them again with the code of now"

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import numpy as np
 
 from whet.core.config import Config, freeze_value, frozen_values
-from whet.core.device import Device
 from whet.core.errors import SpaceError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import L2, Quality
+from whet.core.workload import Device
 from whet.replay.declared import Declared
 from whet.replay.encoding import FORMAT, UNKNOWN, UNTRIED, VERSION
 from whet.replay.table import TICKS_PER_S, Build, Origin, Table, TableWorkload, first_line

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import SpaceError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
+from whet.core.workload import Device
 from whet.replay.decoding import TableError
 from whet.replay.files import Unpacked
 from whet.replay.table import TICKS_PER_S, Build, Origin, Table, TableWorkload, first_line

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from whet.core.config import Config, Value
-from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import L2, Quality
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.replay.declared import Declared
 from whet.replay.visits import Visits
 

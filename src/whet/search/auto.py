@@ -22,8 +22,8 @@ from whet.learn.features import Features, Points
 from whet.learn.prior import Prior
 from whet.search.gp import Belief, GaussianProcess
 from whet.search.modelled import Floats
-from whet.search.random import Random
 from whet.search.strategy import RACED_WHOLE, Strategy
+from whet.search.unguided import Random
 
 # So many of the first configs are the prior's choice; from a later one on, every second of so many
 # is far from the others.
@@ -114,10 +114,7 @@ class Auto:
             self._strategy = Random(space, seed)
         else:
             self._strategy = TwoViews(space, seed, transfer=transfer)
-
-    @property
-    def guided(self) -> bool:
-        return isinstance(self._strategy, TwoViews)
+        self.guided = self._strategy.guided
 
     def ask(self, n: int) -> list[Config]:
         return self._strategy.ask(n)

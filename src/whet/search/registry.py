@@ -13,8 +13,8 @@ from whet.search.strategy import Strategy
 # Imported when asked for: some strategies bring heavy libraries with them.
 _CLASSES = {
     "auto": "whet.search.auto:Auto",
-    "grid": "whet.search.grid:Grid",
-    "random": "whet.search.random:Random",
+    "grid": "whet.search.unguided:Grid",
+    "random": "whet.search.unguided:Random",
     "coordinate": "whet.search.coordinate:Coordinate",
     "anneal": "whet.search.anneal:Anneal",
     "genetic": "whet.search.genetic:Genetic",
@@ -27,12 +27,23 @@ _CLASSES = {
 
 STRATEGIES = tuple(_CLASSES)
 
+_NEEDED = ("name", "ask", "tell")
+
+
+class _Unsaid:
+    """A strategy of somebody's own that does not say whether it is guided."""
+
+    guided = False
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.name, self.ask, self.tell = strategy.name, strategy.ask, strategy.tell
+
 
 def check_search(search: str | Strategy) -> None:
     """Raises `UsageError` for what is neither a strategy nor the name of one."""
     if isinstance(search, str) and search not in _CLASSES:
         raise UsageError(f"unknown search '{search}'{did_you_mean(search, STRATEGIES)}")
-    if not isinstance(search, str | Strategy):
+    if not isinstance(search, str) and not all(hasattr(search, one) for one in _NEEDED):
         raise UsageError(
             f"search is {search!r}, which has no name, ask and tell; "
             f"give a Strategy or one of {', '.join(STRATEGIES)}"
@@ -47,14 +58,14 @@ def make_strategy(
     *,
     whole: bool | None = None,
 ) -> Strategy:
-    """The strategy of that name for `space`; an instance is taken as it is.
+    """The strategy of that name for `space`; an instance is used as it is.
 
     `transfer` is what is known beforehand, and `whole` says whether everything will be tried, None
     where that is open; a strategy that has no use for them goes without.
     """
     check_search(search)
     if not isinstance(search, str):
-        return search
+        return search if hasattr(search, "guided") else _Unsaid(search)
     module, _, name = _CLASSES[search].partition(":")
     made = getattr(import_module(module), name)
     offered = {"transfer": transfer, "whole": whole}

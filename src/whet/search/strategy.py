@@ -25,14 +25,16 @@ class Strategy(Protocol):
     - With the same seed and the same calls it asks for the same configs. Randomness comes from
       its own generator; the global ones are neither used nor seeded.
     - It reads no clock, touches no file and prints nothing.
-
-    One whose next choice depends on the outcomes so far has `guided = True`: it is then asked for
-    no more at a time than can be built at once.
     """
 
     @property
     def name(self) -> str:
         """What the strategy is called on the command line and in the store."""
+
+    @property
+    def guided(self) -> bool:
+        """Whether its next choice depends on the outcomes so far: it is then asked for no more at
+        a time than can be built at once. One that does not say so is taken for one that is not."""
 
     def ask(self, n: int) -> list[Config]:
         """At most `n` configs, best guess first; fewer when the space runs out, [] when it has."""

@@ -116,7 +116,7 @@ def _check_owner(path: Path, *, locks: bool = True) -> None:
 
 def _owner(path: Path, options: str) -> tuple[int, int]:
     with closing(_open(path, options, busy_s=1.0)) as db:
-        return _pragma(db, "application_id"), _version(db)
+        return pragma(db, "application_id"), stored_version(db)
 
 
 def _check_version(path: Path, version: int) -> None:
@@ -148,7 +148,7 @@ def _connect_writing(path: Path, busy_s: float) -> sqlite3.Connection:
         # Fewer, larger copies from the log to the file: a page changed often is copied once.
         db.execute("PRAGMA wal_autocheckpoint = 4000")
         db.execute("PRAGMA cache_size = -16384")
-        if _version(db) != schema.SCHEMA_VERSION:
+        if stored_version(db) != schema.SCHEMA_VERSION:
             _upgrade(db, path, busy_s)
     except BaseException:
         db.close()
@@ -161,7 +161,7 @@ def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
     has no index to be read with; then the file alone is read, if the log holds nothing more."""
     db = _open(path, "mode=ro", busy_s)
     try:
-        _version(db)
+        stored_version(db)
     except sqlite3.OperationalError as error:
         db.close()
         if result_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
@@ -179,7 +179,7 @@ def _connect_apart(path: Path, network: str) -> sqlite3.Connection:
 
 
 def _readable(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    version = _version(db)
+    version = stored_version(db)
     if not schema.OLDEST_READABLE <= version <= schema.SCHEMA_VERSION:
         db.close()
         _check_version(path, version)
@@ -207,7 +207,7 @@ def _upgrade(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
     backup: Path | None = None
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(db)
+        version = stored_version(db)
         _check_version(path, version)
         if version < schema.SCHEMA_VERSION:
             backup = _back_up(path, version, busy_s)
@@ -261,9 +261,10 @@ def _open(path: Path, options: str, busy_s: float) -> sqlite3.Connection:
     )
 
 
-def _version(db: sqlite3.Connection) -> int:
-    return _pragma(db, "user_version")
+def stored_version(db: sqlite3.Connection) -> int:
+    """An older one for a store that was opened to be read only and left as it is."""
+    return pragma(db, "user_version")
 
 
-def _pragma(db: sqlite3.Connection, name: str) -> int:
+def pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchone()[0])

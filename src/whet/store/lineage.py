@@ -34,12 +34,9 @@ def lineages(runs: Sequence[Run]) -> list[frozenset[str]]:
     return [_ancestry(tip, parents) for tip in parents if tip not in known]
 
 
-def placed(run: Run, known: Sequence[Run], before: Run | None = None) -> Run:
-    """The run as a store keeps it that has the runs `known`, newest first: one that is saved for
-    the first time knows them all, and does not learn of others later. `before` is what was kept of
-    it so far."""
-    if before is not None:
-        return replace(run, after=before.after, taken=before.taken)
+def placed(run: Run, known: Sequence[Run]) -> Run:
+    """The run as a store first keeps it that has the runs `known`, newest first: it knows them
+    all, and does not learn of others later."""
     parents = _parents(known)
     met = set().union(*parents.values())
     strangers = [one.id for one in known if one.taken and one.id not in met]

@@ -22,7 +22,7 @@ from whet.store.faults import unknown_run, unknown_workload
 from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, merged_pick, run_end, take_missed
+from whet.store.merging import Contents, contents, merged_pick, take_missed
 from whet.store.picking import Decision, best_of, decide
 from whet.store.protocol import (
     GcReport,
@@ -177,9 +177,14 @@ class MemoryStore(Store):
     def save_run(self, run: Run) -> None:
         with self._writing():
             shelf = self._shelf(run.workload)
-            shelf.runs[run.id] = placed(run, shelf.newest_runs(), shelf.runs.get(run.id))
+            before = shelf.runs.get(run.id)
+            if before is None:
+                run = placed(run, shelf.newest_runs())
+            else:
+                run = replace(run, after=before.after, taken=before.taken)
+            shelf.runs[run.id] = run
             shelf.decide()
-            shelf.touch(run_end(run))
+            shelf.touch(run.ended)
             if run.outcome is Outcome.FINISHED and run.best is not None:
                 self._missed.pop(run.workload.id, None)
 
@@ -298,7 +303,7 @@ class MemoryStore(Store):
                     mine = shelf.runs.get(run.id)
                     if mine is None or mine.outcome is Outcome.RUNNING:
                         shelf.runs[run.id] = run
-                        shelf.touch(run_end(run))
+                        shelf.touch(run.ended)
                 shelf.timelines = {**part.timelines, **shelf.timelines}
                 shelf.decide()
                 picks += merged_pick(part.workload, before, shelf.pick())

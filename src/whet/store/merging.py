@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from whet.core.device import Device
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store.lineage import departing
 from whet.store.protocol import MergedPick, Pick, Store
 
@@ -29,7 +28,7 @@ class Contents:
     @property
     def active(self) -> float | None:
         moments = [trial.created for trial in self.trials]
-        moments += [run_end(run) for run in self.runs]
+        moments += [run.ended for run in self.runs]
         return max(moments, default=None)
 
 
@@ -56,10 +55,6 @@ def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
     for device in devices:
         by_name.setdefault(device.name, {})[identity(device)] = None
     return [tuple(several) for several in by_name.values() if len(several) > 1]
-
-
-def run_end(run: Run) -> float:
-    return run.started + run.wall_s
 
 
 def _contents(store: Store, workload: Workload) -> Contents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -141,6 +142,28 @@ def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
     try:
         run = Run.from_json({**_load(body), "workload": workload.to_json()})
         return replace(run, workload=workload)
+    except _UNREADABLE as reason:
+        raise _bad_row("run", n, location, reason) from reason
+
+
+def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
+    """From the columns that every query for runs selects."""
+    workloads: dict[int, Workload] = {}
+    runs = []
+    for n, body, workload_n, workload in rows:
+        if workload_n not in workloads:
+            workloads[workload_n] = workload_of((workload_n, workload), location)
+        runs.append(run_of(n, body, workloads[workload_n], location))
+    return runs
+
+
+def in_its_place(run: Run, row: Row, location: str) -> Run:
+    """The run as it is to be kept over what `statements.RUN` selects of it: how it came into the
+    store does not change."""
+    n, body = row[:2]
+    try:
+        data = _load(body)
+        return replace(run, after=tuple(data.get("after", ())), taken=data.get("taken") is True)
     except _UNREADABLE as reason:
         raise _bad_row("run", n, location, reason) from reason
 

@@ -20,7 +20,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import schema
 from whet.store import statements as sql
-from whet.store.connecting import connect
+from whet.store.connecting import connect, stored_version
 from whet.store.faults import (
     gone_error,
     read_only_error,
@@ -31,7 +31,7 @@ from whet.store.faults import (
 from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, merged_pick, run_end, take_missed
+from whet.store.merging import Contents, contents, merged_pick, take_missed
 from whet.store.protocol import (
     GcReport,
     Match,
@@ -43,24 +43,25 @@ from whet.store.protocol import (
 )
 from whet.store.rows import (
     Row,
+    in_its_place,
     mark_of,
     mark_values,
     miss_of,
     miss_values,
     run_body,
+    runs_of,
     timeline_of,
     trial_of,
     trial_values,
     workload_body,
     workload_of,
 )
-from whet.store.sqlite_picking import read_pick, runs_of, write_decision
+from whet.store.sqlite_picking import pick_of, write_decision
 from whet.store.sqlite_sweeping import (
     file_bytes,
     joined_reports,
     live_bytes,
     plan_sweep,
-    stored_version,
 )
 from whet.store.sweeping import Sweep
 
@@ -137,10 +138,14 @@ class SqliteStore(Store):
         with self._writing() as db:
             self._put_workload(db, run.workload)
             merged = db.execute(sql.ANY_TAKEN, (run.workload.id,)).fetchone() is not None
-            known = self._runs(db, run.workload.id) if merged else []
-            before = runs_of(db.execute(sql.RUN, (run.id,)).fetchall(), self.location)
-            db.execute(sql.SAVE_RUN, _run_values(placed(run, known, *before)))
-            db.execute(sql.TOUCH, (run_end(run), run_end(run), run.workload.id))
+            before = db.execute(sql.RUN, (run.id,)).fetchone()
+            if before is not None:
+                run = in_its_place(run, before, self.location)
+            elif merged:
+                run = placed(run, self._runs(db, run.workload.id))
+            db.execute(sql.SAVE_RUN, _run_values(run))
+            ended = run.ended
+            db.execute(sql.TOUCH, (ended, ended, run.workload.id))
             if merged:
                 self._decide(db, run.workload.id)
             if run.outcome is Outcome.FINISHED and run.best is not None:
@@ -320,14 +325,16 @@ class SqliteStore(Store):
             raise gone_error(self._path)
 
     def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
-        row = (workload.id, workload.kernel, time.time(), workload_body(workload))
+        body = workload_body(workload)
+        row = (workload.id, workload.kernel, time.time(), body)
         added = db.execute(sql.PUT_WORKLOAD, row).rowcount
         if not added and workload.origin:
-            self._put_origin(db, workload)
+            stored = db.execute(sql.WORKLOAD, (workload.id,)).fetchone()
+            if stored[1] != body:
+                self._put_origin(db, workload, stored)
         return added
 
-    def _put_origin(self, db: sqlite3.Connection, workload: Workload) -> None:
-        row = db.execute(sql.WORKLOAD, (workload.id,)).fetchone()
+    def _put_origin(self, db: sqlite3.Connection, workload: Workload, row: Row) -> None:
         stored = workload_of(row, self.location)
         known = replace(stored, origin=workload.origin.over(stored.origin))
         if known.origin != stored.origin:
@@ -350,8 +357,11 @@ class SqliteStore(Store):
         return added
 
     def _pick(self, db: sqlite3.Connection, workload_id: str) -> Pick | None:
+        # An older version did not look at where runs came from.
         undivided = self._is_old and stored_version(db) < schema.FIRST_WITH_PICKS
-        return read_pick(db, workload_id, self.location, undivided=undivided)
+        statement = sql.NEWEST_PICK if undivided else sql.PICK
+        row = db.execute(statement, {"workload": workload_id}).fetchone()
+        return None if row is None else pick_of(row, db, workload_id, self.location)
 
     def _decide(self, db: sqlite3.Connection, workload_id: str) -> None:
         write_decision(db, workload_id, self._runs(db, workload_id), self.location)

@@ -1,4 +1,4 @@
-"""Picks in SQLite: how they are looked up, and written down where several stores have one."""
+"""Picks in SQLite: how they are read, and written down where several stores have one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,15 @@ from whet.core.errors import StoreError
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.core.workload import Workload
 from whet.store import statements as sql
 from whet.store.lineage import lineages
 from whet.store.picking import decide
 from whet.store.protocol import Pick
-from whet.store.rows import Row, run_of, trial_of, workload_of
+from whet.store.rows import Row, trial_of
 
 
-def read_pick(
-    db: sqlite3.Connection, workload_id: str, location: str, *, undivided: bool
-) -> Pick | None:
-    """`undivided`: the store is of a version that did not look at where runs came from."""
-    statement = sql.NEWEST_PICK if undivided else sql.PICK
-    row = db.execute(statement, {"workload": workload_id}).fetchone()
-    if row is None:
-        return None
+def pick_of(row: Row, db: sqlite3.Connection, workload_id: str, location: str) -> Pick:
+    """From what `statements.PICK` selects."""
     best, rivals = _working(row[:-1], workload_id, location), row[-1]
     if rivals is None or rivals == "[]":
         return Pick(best)
@@ -50,17 +43,6 @@ def write_decision(
     kept = sorted(numbers[id] for id in decision.kept)
     row = (numbers[decision.pick.trial.id], json.dumps(rivals), json.dumps(kept))
     db.execute(sql.PUT_PICK, (workload_id, *row))
-
-
-def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
-    """From the columns that every query for runs selects."""
-    workloads: dict[int, Workload] = {}
-    runs = []
-    for n, body, workload_n, workload in rows:
-        if workload_n not in workloads:
-            workloads[workload_n] = workload_of((workload_n, workload), location)
-        runs.append(run_of(n, body, workloads[workload_n], location))
-    return runs
 
 
 def _working(row: Row, workload_id: str, location: str) -> Trial:

@@ -12,6 +12,7 @@ from typing import Any
 from whet.core.frozen import FrozenMap
 from whet.store import schema
 from whet.store import statements as sql
+from whet.store.connecting import pragma, stored_version
 from whet.store.protocol import GcReport
 from whet.store.sweeping import Sweep, Weighed
 
@@ -70,19 +71,14 @@ def joined_reports(one: GcReport, two: GcReport) -> GcReport:
     )
 
 
-def stored_version(db: sqlite3.Connection) -> int:
-    """An older one for a store that was opened to be read only and left as it is."""
-    return _pragma(db, "user_version")
-
-
 def file_bytes(db: sqlite3.Connection) -> int:
-    return _pragma(db, "page_count") * _pragma(db, "page_size")
+    return pragma(db, "page_count") * pragma(db, "page_size")
 
 
 def live_bytes(db: sqlite3.Connection) -> int:
     """Without the pages that wait to be used again."""
-    used = _pragma(db, "page_count") - _pragma(db, "freelist_count")
-    return used * _pragma(db, "page_size")
+    used = pragma(db, "page_count") - pragma(db, "freelist_count")
+    return used * pragma(db, "page_size")
 
 
 def _kept(db: sqlite3.Connection) -> str:
@@ -109,14 +105,10 @@ def _weighed(
         for statement in (sql.WEIGH_WORKLOADS, sql.WEIGH_RUNS, *more):
             for n, of_all in db.execute(statement):
                 weights[n] = weights.get(n, 0.0) + of_all
-    empty = db.execute(sql.ROOT_PAGES).fetchone()[0] * _pragma(db, "page_size")
+    empty = db.execute(sql.ROOT_PAGES).fetchone()[0] * pragma(db, "page_size")
     scale = max(0, size - empty) / (sum(weights.values()) or 1.0)
     known = [
         Weighed(id, kernel, active, weights.get(n, 0) * scale, superseded.get(n, 0) * scale)
         for n, id, kernel, active in rows
     ]
     return numbers, known
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

@@ -18,7 +18,7 @@ from typing import Any
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.frozen import FrozenMap
-from whet.core.origin import Origin
+from whet.core.workload import Origin
 
 _LONGEST_SHOWN = 60
 _LOCAL_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

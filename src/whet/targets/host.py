@@ -7,7 +7,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from whet.core.device import Device, Limits
+from whet.core.workload import Device, Limits
 from whet.engine.host import memory_info
 
 

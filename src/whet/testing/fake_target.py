@@ -7,11 +7,10 @@ from typing import Any
 
 from whet.builds import Built, Job
 from whet.core.config import Config, Value
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, Verdict
 from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel

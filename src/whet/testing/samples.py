@@ -8,13 +8,12 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.device import Device, Limits
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Limits, Workload
 
 
 def a_workload(**changes: Any) -> Workload:

@@ -17,10 +17,10 @@ from pathlib import Path
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.limit import Limit
-from whet.core.origin import Origin
 from whet.core.run import Outcome
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
+from whet.core.workload import Origin
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal
 from whet.testing.store_kit_marks import MarkObligations

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from whet.core.config import Config
-from whet.core.device import Limits
 from whet.core.errors import UsageError
 from whet.core.run import Outcome
 from whet.core.status import Status
-from whet.core.workload import Workload
+from whet.core.workload import Limits, Workload
 from whet.store.protocol import Match, MergeReport, Store
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, matched, refusal

@@ -6,20 +6,17 @@ then waits for them for ever, and the fork waits for the call.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 _lock = threading.RLock()
 
 
-@contextlib.contextmanager
-def no_forks() -> Iterator[None]:
+def no_forks() -> AbstractContextManager[bool]:
     """Inside, workers that are asked for start a little later. For work that may call NumPy's
     linear algebra while builds are under way."""
-    with _lock:
-        yield
+    return _lock
 
 
 def _new_lock() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class _Seat:
     closed: bool = False
     ordered: bool = False
     owed: int = 0
-    spares: Spares = field(default_factory=Spares)
+    spares: Spares | None = None
 
 
 class Session:
@@ -114,7 +114,8 @@ class Session:
         self._made = 0
         self._set_up: FrozenMap[float] = FrozenMap()
         self._lock = threading.RLock()
-        self._seat = _Seat(spares=Spares(preload if self._mode == "spawn" else ()))
+        worthwhile = self._mode == "spawn" and preload
+        self._seat = _Seat(spares=Spares(preload) if worthwhile else None)
         self._supervisor = lease()
         self._finalizer = weakref.finalize(self, _abandon, self._supervisor, self._seat)
         self._finalizer.atexit = False
@@ -314,7 +315,7 @@ def _starter(
             return
         seat.made = seat.ordered = False
         if mode == "spawn":
-            spare = seat.spares.take(supervisor)
+            spare = None if seat.spares is None else seat.spares.take(supervisor)
             seat.owed = 1 if spare is None else SPARE_FRAMES
             seat.worker = spare or process.spawn(supervisor, for_session=True)
         else:
@@ -328,7 +329,7 @@ def _starter(
 
 def _restocking(supervisor: Supervisor, seat: _Seat) -> Callable[[], None]:
     def restock() -> None:
-        if not seat.closed:
+        if seat.spares is not None and not seat.closed:
             seat.spares.restock(supervisor)
 
     return restock
@@ -344,7 +345,8 @@ def _empty(supervisor: Supervisor, seat: _Seat) -> None:
 def _close(supervisor: Supervisor, seat: _Seat) -> None:
     seat.closed = True
     _empty(supervisor, seat)
-    seat.spares.close(supervisor)
+    if seat.spares is not None:
+        seat.spares.close(supervisor)
 
 
 def _abandon(supervisor: Supervisor, seat: _Seat) -> None:

@@ -52,10 +52,9 @@ class _Surroundings:
 
 
 class Spares:
-    """Only the supervisor's thread calls these. Without modules to import there is nothing to gain,
-    and no spare."""
+    """Only the supervisor's thread calls these."""
 
-    def __init__(self, modules: Sequence[str] = ()) -> None:
+    def __init__(self, modules: Sequence[str]) -> None:
         self._modules = tuple(modules)
         self._workers: list[Worker] = []
 
@@ -72,7 +71,7 @@ class Spares:
         return None
 
     def restock(self, supervisor: Supervisor) -> None:
-        while self._modules and len(self._workers) < KEPT:
+        while len(self._workers) < KEPT:
             self._workers.append(_started(supervisor, _Preload(self._modules)))
 
     def close(self, supervisor: Supervisor) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 from fuzzing.places import written
 from fuzzing.target import RUNS_CODE, Target, WrongAnswerError
 from whet.core.config import Config
-from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.space import Categorical, Ordered
 from whet.core.status import Status
+from whet.core.workload import Device, Limits
 from whet.interop import Finding
 from whet.interop.findings import keep
 from whet.interop.reading import ReadOptions

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial
 

@@ -11,9 +11,8 @@ import pytest
 
 from whet.cli.arguments.sources import named, place_text, source_labels
 from whet.core.frozen import FrozenMap
-from whet.core.origin import Origin
 from whet.core.status import Status
-from whet.core.workload import Workload
+from whet.core.workload import Origin, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

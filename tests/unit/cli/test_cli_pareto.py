@@ -12,9 +12,9 @@ import pytest
 
 from whet.cli.text.pareto import evaluate
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.status import Status
+from whet.core.workload import Device
 from whet.replay import Build, Outcome, Table, TableWorkload, write_table
 
 Whet = Callable[..., Any]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from whet.cli.arguments.reading import store_place
-from whet.core.device import Device
 from whet.core.status import Status
+from whet.core.workload import Device
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
+from whet.core.workload import Device
 from whet.replay import Build, Outcome, Table, TableWorkload, read_table, write_table
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from whet.core.device import Device
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -1,5 +1,6 @@
 """The nouns keep their promises: canonical, frozen, and the same after a trip through JSON."""
 
+import copy
 import json
 import pickle
 
@@ -44,6 +45,9 @@ class TestConfig:
     def test_one_and_true_and_one_point_zero_are_three_choices(self):
         assert len({Config(a=1).id, Config(a=True).id, Config(a=1.0).id}) == 3
         assert Config(a=1) != Config(a=True)
+        assert not Config(a=1) != Config({"a": 1})  # noqa: SIM202
+        plain = {"a": 1}
+        assert plain != Config(a=1)
 
     def test_numpy_scalars_become_python_ones(self):
         assert Config(a=np.int64(3), b=np.float32(0.5)) == Config(a=3, b=0.5)
@@ -58,7 +62,7 @@ class TestConfig:
 
     def test_cannot_be_changed(self):
         with pytest.raises(TypeError):
-            Config(a=1)["a"] = 2  # type: ignore[index]
+            Config(a=1)["a"] = 2
 
     def test_replace_leaves_the_original_alone(self):
         config = Config(a=1, b=2)
@@ -70,6 +74,54 @@ class TestConfig:
         config = Config(parameters)
         assert Config.from_json(config.json) == config
         assert pickle.loads(pickle.dumps(config)) == config
+
+    def test_what_it_does_not_have_is_no_attribute(self):
+        assert not hasattr(Config(a=1), "a")
+
+
+class TestFrozenMap:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda one: one.__setitem__("a", 2),
+            lambda one: one.__delitem__("a"),
+            lambda one: one.update(a=2),
+            lambda one: one.setdefault("b", 2),
+            lambda one: one.pop("a"),
+            lambda one: one.popitem(),
+            lambda one: one.clear(),
+        ],
+    )
+    @pytest.mark.parametrize("kind", [FrozenMap, Config])
+    def test_cannot_be_changed(self, kind, change):
+        one = kind({"a": 1})
+        with pytest.raises(TypeError, match=f"a {kind.__name__} cannot be changed"):
+            change(one)
+        assert dict(one) == {"a": 1}
+
+    @pytest.mark.parametrize("kind", [FrozenMap, Config])
+    def test_joined_with_another_it_is_a_new_one(self, kind):
+        one = before = kind({"a": 1, "b": 2})
+        one |= {"b": 3}
+        assert one == kind({"a": 1, "b": 3})
+        assert type(one) is type(one | {}) is kind
+        assert dict(before) == {"a": 1, "b": 2}
+
+    @pytest.mark.parametrize("kind", [FrozenMap, Config])
+    @pytest.mark.parametrize(
+        "copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
+    )
+    def test_a_copy_is_equal_and_of_its_kind(self, kind, copied):
+        one = kind({"a": 1, "b": (2, 3)})
+        hash(one)
+        assert copied(one) == one
+        assert type(copied(one)) is kind
+        assert hash(copied(one)) == hash(one)
+
+    def test_equality_and_hash_are_by_content(self):
+        one, two = FrozenMap({"a": 1, "b": 2}), FrozenMap({"b": 2, "a": 1})
+        assert one == two == {"a": 1, "b": 2}
+        assert len({one, two, FrozenMap({"a": 1})}) == 2
 
 
 class TestTiming:

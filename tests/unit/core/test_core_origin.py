@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from whet.core.frozen import FrozenMap
-from whet.core.origin import Origin
-from whet.core.workload import Workload
+from whet.core.workload import Origin, Workload
 from whet.testing.samples import a_workload
 
 ORIGIN = Origin("c0de", FrozenMap({"M": "256"}), ("/home/me/f.py:f",))

@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.engine.fallback import inheritance
 from whet.engine.fallback.inheritance import inheritance_candidates, inherited, refresh_models
 from whet.engine.fallback.models import FolderModels, ModelError, models_beside, read_model

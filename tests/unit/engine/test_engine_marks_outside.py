@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.mark import Mark, ProcessName
 from whet.core.status import Status
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.engine import tune
 from whet.engine.fallback.background import Refinement, refine
 from whet.engine.fallback.time_budget import TimeBudget

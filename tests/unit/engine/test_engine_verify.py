@@ -10,12 +10,11 @@ import pytest
 
 from whet.builds import Job
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Method
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.engine import tune
 from whet.engine.review.verify import verify
 from whet.store import MemoryStore, Store

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.frozen import FrozenMap
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import MemoryStore, Store
 from whet.testing.samples import a_run, a_trial
 

@@ -19,8 +19,8 @@ from interop_samples import H200, a_key, tuned
 
 from whet._version import __version__
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import UsageError
+from whet.core.workload import Device
 from whet.interop import READERS, ReadOptions, keep, select
 from whet.interop.decision import Decision, Known, Split, decide
 from whet.interop.files import FormatError

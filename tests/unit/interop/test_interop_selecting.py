@@ -9,13 +9,11 @@ import pytest
 from interop_samples import a_key, moe_store, tile, tuned
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
-from whet.core.origin import Origin
 from whet.core.status import Status
 from whet.core.timing import Summary
-from whet.core.workload import Workload
+from whet.core.workload import Device, Origin, Workload
 from whet.interop import Finding, Tried, keep, select
 from whet.store import MemoryStore
 from whet.testing.samples import a_run, a_trial

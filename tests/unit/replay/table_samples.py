@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from whet.core.config import Config
-from whet.core.device import Device, Limits
 from whet.core.frozen import FrozenMap
 from whet.core.space import Categorical, Ordered, Permutation, Space
 from whet.core.status import Status
+from whet.core.workload import Device, Limits
 from whet.replay import Build, Origin, Outcome, Table, TableWorkload
 from whet.replay.declared import Declared
 

@@ -14,7 +14,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.search import Strategy
-from whet.search.random import Random
+from whet.search.unguided import Random
 from whet.testing.strategy_kit import StrategyContract
 
 Landscape = Callable[[Config], float]

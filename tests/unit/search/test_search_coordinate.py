@@ -8,7 +8,7 @@ from whet.core.config import Config
 from whet.core.space import Space
 from whet.search import Strategy
 from whet.search.coordinate import Coordinate
-from whet.search.random import Random
+from whet.search.unguided import Random
 from whet.testing.strategy_kit import StrategyContract
 
 BEST = Config(x=11, y=16, z=3, flag=True, layout="col")

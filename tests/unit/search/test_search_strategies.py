@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,8 +13,7 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.search import STRATEGIES, Strategy, make_strategy
-from whet.search.grid import Grid
-from whet.search.random import Random
+from whet.search.unguided import Grid, Random
 
 SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
 
@@ -78,7 +78,7 @@ class TestAuto:
     def test_one_that_is_not_is_searched(self) -> None:
         space = wide(3, 5)
         searching = make_strategy("auto", space, 5, whole=False)
-        assert getattr(searching, "guided", False)
+        assert searching.guided
         assert searching.ask(50) != Random(space, 5).ask(50)
 
     def test_it_keeps_its_name(self) -> None:
@@ -106,3 +106,34 @@ class TestByName:
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(UsageError, match="no name, ask and tell"):
             make_strategy(42, SMALL, 0)  # type: ignore[arg-type]
+
+
+class TestOfOnesOwn:
+    class Told:
+        name = "told"
+
+        def ask(self, n: int) -> list[Config]:
+            return [Config(a=1)][:n]
+
+        def tell(self, trials: Sequence[Trial]) -> None:
+            self.told = list(trials)
+
+    def test_one_that_does_not_say_whether_it_is_guided_is_not(self) -> None:
+        mine = self.Told()
+        strategy = make_strategy(mine, SMALL)  # type: ignore[arg-type]
+        assert not strategy.guided
+        assert strategy.name == "told"
+        assert strategy.ask(1) == [Config(a=1)]
+        strategy.tell([])
+        assert mine.told == []
+
+    def test_one_that_does_is_used_as_it_is(self) -> None:
+        class Guided(self.Told):  # type: ignore[name-defined,misc]
+            guided = True
+
+        mine = Guided()
+        assert make_strategy(mine, SMALL) is mine
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_all_of_ours_say_it(self, name: str) -> None:
+        assert isinstance(make_strategy(name, SMALL), Strategy)

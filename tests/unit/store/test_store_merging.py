@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whet.core.device import Limits
+from whet.core.workload import Limits
 from whet.store import MemoryStore
 from whet.store.merging import arriving, identity, lookalikes
 from whet.testing.samples import a_trial, a_workload

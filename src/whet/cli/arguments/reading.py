@@ -10,10 +10,9 @@ from whet.cli.arguments.options import resolved
 from whet.cli.arguments.sources import known_names, named, source_labels
 from whet.cli.terminal.output import Column, ns_text, table, wrap
 from whet.core.coverage import Coverage
-from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Outcome, Run
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.store import Store, WorkloadSummary, open_if_there, open_store, store_path
 from whet.store.merging import identity, lookalikes
 

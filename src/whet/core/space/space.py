@@ -49,10 +49,9 @@ class Space:
         self.parameters, configs = _read(spec)
         self.names = tuple(parameter.name for parameter in self.parameters)
         self._spec = configs or self.parameters
-        self._given = as_constraints(constraints)
-        compiled = compile_constraints(
-            self._given, {parameter.name: parameter.values for parameter in self.parameters}
-        )
+        self._given = as_constraints(constraints) if constraints != () else ()
+        values = {parameter.name: parameter.values for parameter in self.parameters}
+        compiled = compile_constraints(self._given, values) if self._given else ()
         self.constraints = tuple(constraint.text for constraint in compiled)
         nothing = not all(parameter.values for parameter in self.parameters)
         self._body: _Grid | Listing = (
@@ -227,7 +226,7 @@ class _Grid:
     def __iter__(self) -> Iterator[Config]:
         names, wrap = self._choices.names, Config.from_frozen
         for values in self._choices:
-            yield wrap(dict(zip(names, values, strict=True)))
+            yield wrap(zip(names, values, strict=True))
 
     def sample(self, rng: np.random.Generator, n: int, *, replace: bool) -> list[Config]:
         return [self._config(values) for values in self._choices.sample(rng, n, replace=replace)]
@@ -249,7 +248,7 @@ class _Grid:
         return found
 
     def _config(self, values: Values) -> Config:
-        return Config.from_frozen(dict(zip(self._choices.names, values, strict=True)))
+        return Config.from_frozen(zip(self._choices.names, values, strict=True))
 
     def _unfit(self, config: Config) -> str | None:
         for parameter in self._parameters:

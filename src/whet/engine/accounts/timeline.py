@@ -47,7 +47,7 @@ class TimelineKeeper:
         spans += [Span("engine", "wait for others", a, b - a) for a, b in self._waits]
         for event in self._timed:
             spans += _build(event) if isinstance(event, BuildFinished) else _visit(event)
-        spans = [_since(span, self._began) for span in spans if span.end_s > self._began]
+        spans = [found for span in spans if (found := _since(span, self._began))]
         return Timeline(tuple(sorted(spans, key=lambda span: (span.start_s, span.depth))))
 
 
@@ -96,7 +96,9 @@ def _parts(around: Span, seconds: Mapping[str, float]) -> Iterator[Span]:
             start += part * scale
 
 
-def _since(span: Span, began: float) -> Span:
-    """What began before the run is cut at its beginning."""
-    start = max(span.start_s, began)
-    return Span(span.lane, span.name, start - began, span.end_s - start, span.config_id, span.depth)
+def _since(span: Span, began: float) -> Span | None:
+    """What began before the run is cut at its beginning; None for what had ended by then."""
+    start, end = max(span.start_s, began), span.start_s + span.seconds
+    if end <= began:
+        return None
+    return Span(span.lane, span.name, start - began, end - start, span.config_id, span.depth)

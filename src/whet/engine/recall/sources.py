@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from whet.core.errors import StoreError
-from whet.core.origin import captured_differences
-from whet.core.workload import Workload
+from whet.core.workload import Workload, captured_differences
 from whet.engine.fallback.missed import Traceable
 from whet.engine.target import Target
 from whet.store import Store

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import ConfigFailure, StoreError
 from whet.core.mark import Mark
 from whet.core.trial import new_id
-from whet.core.workload import Workload
+from whet.core.workload import Device, Workload
 from whet.engine.host import this_process
 from whet.engine.recovery.interrupt import DeviceLostError, Shield
 from whet.store import MemoryStore, Store

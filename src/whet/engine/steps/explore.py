@@ -112,7 +112,7 @@ class Exploration:
     def _top_up(self) -> None:
         waiting = self._sampler.builds.builder.pending + len(self._built)
         # A strategy that learns is asked for no more at once than keeps the cores busy.
-        guided = getattr(self._strategy, "guided", False)
+        guided = self._strategy.guided
         if self._sampler.target.shares_host:
             wanted = (1 if guided else self._batch) * self._sampler.jobs if waiting == 0 else 0
         else:

@@ -34,7 +34,6 @@ from whet.store.bundles.shapes import (
     one_of,
 )
 from whet.store.memory import Shelf
-from whet.store.merging import run_end
 from whet.store.protocol import WorkloadSummary
 from whet.store.rows import storable
 
@@ -120,7 +119,7 @@ class Group:
     runs: tuple[Run, ...]
 
     def shelf(self) -> Shelf:
-        moments = [trial.created for trial in self.trials] + [run_end(run) for run in self.runs]
+        moments = [trial.created for trial in self.trials] + [run.ended for run in self.runs]
         shelf = Shelf(
             workload=self.workload,
             added=0.0,

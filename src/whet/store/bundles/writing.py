@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from whet._version import __version__
-from whet.core.device import Device
 from whet.core.errors import BundleError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.trial import Trial, new_id
+from whet.core.workload import Device
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
     MANIFEST,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.frozen import FrozenMap
-from whet.core.origin import Origin
+from whet.core.workload import Origin
 from whet.targets.fingerprint import Source, digest, of_c_source, same_value, shown
 
 _NUMBER = r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[uUlLfF]*"

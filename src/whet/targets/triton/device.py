@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
 from whet.core.timing import L2, Method
+from whet.core.workload import Device, Limits
 from whet.measure import Timer
 from whet.targets.triton.compiler.request import DeviceLimits
 

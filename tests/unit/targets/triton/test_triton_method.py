@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from whet.core.device import Device, Limits
 from whet.core.timing import Method
+from whet.core.workload import Device, Limits
 from whet.measure.gpu import driver
 from whet.targets.triton import device
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whet.core.device import Device, Limits
 from whet.core.errors import UsageError
+from whet.core.workload import Device, Limits
 from whet.targets.triton.compiler.request import DeviceLimits
 from whet.targets.triton.packed.products import EXAMPLES, meant_by, product
 

@@ -11,8 +11,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from whet.core.device import Device
 from whet.core.errors import UsageError
+from whet.core.workload import Device
 from whet.targets.triton.packed.architectures import Architecture
 
 # Kernels keep what they know of a device under its number, so each architecture has one of its own,

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from whet.builds import Builder, BuildMemory, BuildResult, Built, Job
 from whet.core.config import Config
-from whet.core.device import Device
 from whet.core.errors import UsageError, WhetError
 from whet.core.status import Status
+from whet.core.workload import Device
 from whet.engine.fallback.policy import choose
 from whet.store import Store
 from whet.targets.triton.call import Call
