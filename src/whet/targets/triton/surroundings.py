@@ -125,5 +125,7 @@ def _close_last() -> None:
 atexit.register(_close_last)
 
 
-def temporary() -> Path:
-    return Path(tempfile.gettempdir()) / "whet"
+def lock_folder(settings: Settings) -> Path:
+    """Beside the store; for one in memory, where all processes of the host find it."""
+    path = store_path(settings.store)
+    return (Path(tempfile.gettempdir(), "whet") if path is None else path.parent) / "locks"
