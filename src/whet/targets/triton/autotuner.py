@@ -27,15 +27,15 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.dynamo.lookup import Lookup
+from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.dynamo.stored_rows import stored_rows
 from whet.targets.triton.fallback.choosing import untuned
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
-from whet.targets.triton.surroundings import capturing, say_once
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
+from whet.targets.triton.warn import say_once
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
@@ -223,7 +223,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return pruned[0], True
         if mode != "tune":
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
-        if capturing():
+        if device.capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
         config, until = self._busy.get(full_key, (None, 0.0))
         if time.monotonic() < until:
@@ -339,13 +339,11 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         """Only noted down: few programs compile with torch, and it asks before it looks."""
-        if config not in self.configs:
-            return
         values = {name: passed[name] for name in self.keys if name in passed}
-        dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
-        if not any(hasattr(value, "data_ptr") for value in values.values()):  # kept alive by this
-            place = self.configs.index(config)
-            self._lookup.met.append((values, dtypes, place, exact))
+        comparable = all(isinstance(value, COMPARABLE) for value in values.values())
+        if config in self.configs and comparable:  # others would be kept alive for nothing
+            dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
+            self._lookup.met.append((values, dtypes, self.configs.index(config), exact))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> Any:
         with self._tuning:

@@ -31,7 +31,7 @@ from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
-from whet.targets.triton.surroundings import lock_folder
+from whet.targets.triton.stores import lock_folder
 
 # How long another process may be on the GPU at once: one that takes longer hangs.
 LONGEST_VISIT_S = 60.0

@@ -20,8 +20,9 @@ from whet.measure import DuelPolicy, RacePolicy
 from whet.store import MemoryStore, Store
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.measuring.foreign import keep
-from whet.targets.triton.surroundings import opened, say_once
+from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.warn import say_once
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
 # so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row,

@@ -13,7 +13,7 @@ import triton.language as tl
 
 import whet
 from whet.engine.turns.lock import Turn
-from whet.targets.triton import autotuner, surroundings
+from whet.targets.triton import autotuner, warn
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 
@@ -51,7 +51,7 @@ def elsewhere(driver, cold, tmp_path, monkeypatch):
     (workload,) = cold.workloads()
     place = tmp_path / "shared.db"
     monkeypatch.setenv("WHET_STORE", str(place))
-    monkeypatch.setattr(surroundings, "_said", set())
+    monkeypatch.setattr(warn, "_said", set())
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(whet.open_store(place))
         assert stack.enter_context(Turn(store, workload.id)).take()

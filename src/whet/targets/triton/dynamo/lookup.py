@@ -9,7 +9,9 @@ of these, so that there is nothing to benchmark.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from whet.core.buckets import Buckets
@@ -26,6 +28,8 @@ Row = tuple[tuple[tuple[str, Any, Any], ...], tuple[tuple[str, Any], ...], int]
 # for this very key. What was not counts only where nothing may be tuned.
 Met = tuple[dict[str, Any], dict[str, Any], int, bool]
 
+COMPARABLE = (bool, int, float, str)
+
 # Dynamo compares a call with every row, and each comparison may become a guard.
 MOST_ROWS = 32
 
@@ -36,7 +40,7 @@ class Lookup:
 
     def __init__(self) -> None:
         self.buckets = Buckets()
-        self.met: list[Met] = []
+        self.met: deque[Met] = deque()
         self._own_prune: Prune | None = None
         self._exact: list[Row] = []
         self._inherited: list[Row] = []
@@ -62,7 +66,7 @@ class Lookup:
 
     def row(self, values: Mapping[str, Any], dtypes: Mapping[str, Any], place: int) -> Row | None:
         """None where a value is nothing that Dynamo could compare."""
-        if not all(isinstance(value, bool | int | float | str) for value in values.values()):
+        if not all(isinstance(value, COMPARABLE) for value in values.values()):
             return None
         ranges = {name: self.buckets.bounds(name, value) for name, value in values.items()}
         compared = tuple((n, *(ranges[n] or (None, value))) for n, value in values.items())
@@ -83,8 +87,9 @@ class Lookup:
         return self._made[mode]
 
     def _take_in(self) -> None:
-        while self.met:
-            self._add(*self.met.pop(0))
+        with suppress(IndexError):  # none is left, or another thread takes it
+            while True:
+                self._add(*self.met.popleft())
 
     def _prune(self, mode: Mode) -> Prune | None:
         if mode == "tune":

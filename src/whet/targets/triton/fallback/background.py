@@ -17,7 +17,7 @@ from whet.engine.settings import Settings, resolve_settings
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.fallback.shadow import PassingCall, ShadowTarget
 from whet.targets.triton.keys import workload_key
-from whet.targets.triton.surroundings import opened
+from whet.targets.triton.stores import opened
 
 # What finding the refinement of a call may take.
 LOOK_UP_S = 1e-4

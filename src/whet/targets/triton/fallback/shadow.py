@@ -14,9 +14,9 @@ from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
 from whet.engine.turns.lock import file_lock
 from whet.measure import Bench, LocalBench
+from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton, Touched, touched
 from whet.targets.triton.compiler.capture import identified_request
-from whet.targets.triton.surroundings import capturing
 from whet.targets.triton.target import TritonTarget
 
 _NUMBERS = (bool, int, float, str, type(None))
@@ -117,7 +117,7 @@ class ShadowTarget(TritonTarget):
     def bound(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
         """Around a step, with the arguments of a call that is to be launched right after; raises
         `NotNow` where this call does not lend itself to it."""
-        if capturing():
+        if device.capturing():
             raise NotNow
         with file_lock(self._timing_lock, 0.0) as had:
             if not had:

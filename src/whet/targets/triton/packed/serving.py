@@ -24,7 +24,7 @@ from whet.targets.triton.packed.portable import (
     portable_key,
     toolchain,
 )
-from whet.targets.triton.surroundings import say_once
+from whet.targets.triton.warn import say_once
 
 # Kernels, by the start of their keys, whose absence from the caches has been looked into.
 _explained: set[str] = set()
