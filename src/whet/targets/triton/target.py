@@ -28,13 +28,10 @@ from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.measuring.foreign import FOREIGN, apart
-from whet.targets.triton.measuring.locks import OneAtATime
+from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
 from whet.targets.triton.stores import lock_folder
-
-# How long another process may be on the GPU at once: one that takes longer hangs.
-LONGEST_VISIT_S = 60.0
 
 
 class TritonTarget:
@@ -180,22 +177,22 @@ class TritonTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         assert self._settings is not None
-        lock, wait_s = self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s)
-        room = self.call.room
+        alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
+        checks, room = self.call.gate is not None, self.call.room
         room.limit(limits.device_bytes)
+
+        def here() -> Bench:
+            return LocalBench(self, self._timer, check_each=checks, room=room, alone=alone)
+
         own: bool | None = self.call.tuner.whet_isolate
         if limits.isolate if own is None else own:
-            return OneAtATime(IsolatedBench(self, self._configs, self._bench_here), lock, wait_s)
-        return OneAtATime(self._bench_here(), lock, wait_s)
+            return IsolatedBench(self, self._configs, here, alone)
+        return here()
 
     @cached_property
     def _timing_lock(self) -> Path:
         assert self._settings is not None
         return device.timing_lock_path(self._index, lock_folder(self._settings))
-
-    def _bench_here(self) -> Bench:
-        checks = self.call.gate is not None
-        return LocalBench(self, self._timer, check_each=checks, room=self.call.room)
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""
