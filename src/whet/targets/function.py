@@ -92,7 +92,7 @@ class FunctionTarget:
         return {}
 
     def defined_at(self) -> str:
-        return self.place or place_of(self.file, lambda value: value is self)
+        return self.place or place_of(self.file, self)
 
     def placed(self, place: str) -> FunctionTarget:
         return replace(self, place=place)

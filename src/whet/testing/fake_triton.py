@@ -19,20 +19,16 @@ import numpy as np
 from whet.measure.timer import Reading, Runnable, Timer, Warm, run_once
 
 
-class FakeDtype:
-    """Triton goes by the text of a dtype, as torch's reads."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __str__(self) -> str:
-        return f"torch.{self._name}"
+class FakeDtype(str):
+    """Triton goes by the text of a dtype, as torch's reads: `torch.float32`. It equals torch's."""
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == str(other)
+        return str.__eq__(self, str(other))
 
-    def __hash__(self) -> int:
-        return hash(self._name)
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
 
 class FakeNumbers(np.ndarray[Any, Any]):
@@ -60,14 +56,14 @@ class FakeTensor:
         self, values: Sequence[float], dtype: str = "float32", address: int = 4096
     ) -> None:
         self.values = list(values)
-        self.dtype = FakeDtype(dtype)
+        self.dtype = FakeDtype(f"torch.{dtype}")
         self._address = address
 
     def data_ptr(self) -> int:
         return self._address
 
     def clone(self) -> FakeTensor:
-        return FakeTensor(self.values, self.dtype._name, self._address)
+        return FakeTensor(self.values, self.dtype.removeprefix("torch."), self._address)
 
     def copy_(self, other: FakeTensor) -> None:
         self.values = list(other.values)

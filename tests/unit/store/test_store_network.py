@@ -178,7 +178,7 @@ def test_a_kernel_that_would_keep_its_results_there_runs_without_keeping_them(
     share: Path, mount: Mount
 ) -> None:
     from whet.engine.settings import Settings
-    from whet.targets.triton.surroundings import opened
+    from whet.targets.triton.stores import opened
 
     mount(share, "nfs4")
     settings = Settings(store=str(share / "store.db"))

@@ -93,12 +93,12 @@ def precompile(
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
     if configs not in WHICH:
         raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
-    shelf = None if settings.binaries is None else FolderCache(settings.binaries)
+    cache = None if settings.binaries is None else FolderCache(settings.binaries)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         wanted = _architectures(arch or ())
         name, ordered = _ordered(kernel, wanted, keys or (), inputs, configs, settings.store)
-        made = _compiled(ordered, settings, shelf, quiet=quiet)
-    folder = None if shelf is None else str(shelf.path)
+        made = _compiled(ordered, settings, cache, quiet=quiet)
+    folder = None if cache is None else str(cache.path)
     if json:
         print_json(as_json(name, made, folder))
     else:
@@ -178,7 +178,7 @@ def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
     return keys
 
 
-def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: bool) -> list[Made]:
+def _compiled(ordered: Sequence[Order], settings: Any, cache: Any, *, quiet: bool) -> list[Made]:
     from whet.targets.triton.packed.precompile import precompile as compile_all
 
     done = 0
@@ -195,6 +195,6 @@ def _compiled(ordered: Sequence[Order], settings: Any, shelf: Any, *, quiet: boo
         ordered,
         jobs=settings.jobs,
         limit_s=settings.build_limit_s,
-        shelf=shelf,
+        cache=cache,
         on_made=on_made,
     )

@@ -149,7 +149,7 @@ class NativeTarget:
         return {}
 
     def defined_at(self) -> str:
-        return self.place or place_of(self.file, lambda value: value is self)
+        return self.place or place_of(self.file, self)
 
     def placed(self, place: str) -> NativeTarget:
         return replace(self, place=place)

@@ -27,15 +27,15 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Plan, shape_of
-from whet.targets.triton.dynamo.lookup import Lookup
+from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.dynamo.stored_rows import stored_rows
 from whet.targets.triton.fallback.choosing import untuned
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
-from whet.targets.triton.surroundings import capturing, say_once, temporary
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
+from whet.targets.triton.warn import say_once
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
@@ -124,7 +124,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     def early_config_prune(self) -> Any:
         """The author's own while we prune; what Dynamo reads at other times may only look up."""
         if self._pruning:
-            return self._lookup.own_prune
+            return self._own_prune
         mode = current_mode(self._mode)
         if mode in ("cached", "require", "record") and not self._read_rows:
             self._read_rows = True
@@ -133,7 +133,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     @early_config_prune.setter
     def early_config_prune(self, prune: Any) -> None:
-        self._lookup.own_prune = prune
+        self._own_prune = self._lookup.own_prune = prune
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -223,7 +223,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return pruned[0], True
         if mode != "tune":
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
-        if capturing():
+        if device.capturing():
             return self._stopgap(args, kwargs, passed, pruned), False
         config, until = self._busy.get(full_key, (None, 0.0))
         if time.monotonic() < until:
@@ -334,13 +334,16 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     ) -> TritonTarget:
         """For looking things up only."""
         key = workload_key(self.keys, passed, self.whet_buckets)
-        foreign = not self._own_benchmark
         call = Call(self, args, kwargs)
-        return TritonTarget(call, configs, key, self.whet_timer, temporary(), foreign, glance=True)
+        return TritonTarget(call, configs, key, foreign=not self._own_benchmark)
 
     def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
-        if config in self.configs:
-            self._lookup.add(self.keys, passed, list(self.configs).index(config), exact)
+        """Only noted down: few programs compile with torch, and it asks before it looks."""
+        values = {name: passed[name] for name in self.keys if name in passed}
+        comparable = all(isinstance(value, COMPARABLE) for value in values.values())
+        if config in self.configs and comparable:  # others would be kept alive for nothing
+            dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
+            self._lookup.met.append((values, dtypes, self.configs.index(config), exact))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> Any:
         with self._tuning:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from whet.core.config import Value
@@ -46,7 +47,11 @@ class Call:
         self._declared: dict[str, Any] = {}
 
     def current(self, config: Any) -> dict[str, Any]:
-        return {**self.keywords, **needed_keywords(config, device.default_options())}
+        return {**self.keywords, **needed_keywords(config, self._defaults)}
+
+    @cached_property
+    def _defaults(self) -> Any:
+        return device.default_options()
 
     def full(self, config: Any) -> dict[str, Any]:
         """What hooks get: every argument by name."""

@@ -31,10 +31,10 @@ def _plain(value: Any) -> Any:
 
 
 class Menu:
-    """A list of Triton configs as a `Space`, with the way there and back."""
+    """A list of Triton configs as a `Space`, with the way there (`plain`) and back (`by_id`)."""
 
     def __init__(self, configs: Sequence[Any]) -> None:
-        self._by_id: dict[str, Any] = {}
+        self.by_id: dict[str, Any] = {}
         self._plain: dict[int, Config] = {}
         for config in configs:
             self._plain[id(config)] = self._place(config)
@@ -43,15 +43,12 @@ class Menu:
     def _place(self, config: Any) -> Config:
         """Configs that differ in their hook alone, made by one function, are numbered."""
         plain, number = plain_config(config), 1
-        while (other := self._by_id.setdefault(plain.id, config)) is not config:
+        while (other := self.by_id.setdefault(plain.id, config)) is not config:
             if other == config:
                 break
             number += 1
             plain = plain_config(config).replace(pre_hook=f"{plain['pre_hook']}#{number}")
         return plain
-
-    def triton(self, config: Config) -> Any:
-        return self._by_id[config.id]
 
     def plain(self, config: Any) -> Config:
         return self._plain[id(config)]

@@ -70,6 +70,14 @@ def count() -> int:
     return int(torch.cuda.device_count()) if torch is not None else 1
 
 
+def capturing() -> bool:
+    """Whether the current stream records a CUDA graph, in which nothing can be timed."""
+    torch = _torch()
+    if torch is None or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
 def default_options() -> Any:
     """What the compiler uses where a launch says nothing."""
     return _default_options(_target())

@@ -13,7 +13,7 @@ from whet.targets.fingerprint import Source, same_value
 
 def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:
     """Triton's own key, which people look up in `cache`, with buckets for values."""
-    key = [buckets.value(name, passed[name]) for name in keys if name in passed]
+    key = [_bucketed(buckets, name, passed[name]) for name in keys if name in passed]
     key += [str(value.dtype) for value in passed.values() if hasattr(value, "dtype")]
     return key
 
@@ -21,7 +21,7 @@ def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) 
 def workload_key(
     keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets
 ) -> dict[str, Any]:
-    key = {name: _plain(buckets.value(name, passed[name])) for name in keys if name in passed}
+    key = {n: _plain(_bucketed(buckets, n, passed[n])) for n in keys if n in passed}
     for name, value in passed.items():
         if hasattr(value, "dtype"):
             key[f"{name}.dtype"] = str(value.dtype)
@@ -36,6 +36,10 @@ def claimed_key(source: Source, buckets: Buckets) -> dict[str, Any]:
 def agrees(key: Mapping[str, Any], claimed: Mapping[str, Any]) -> bool:
     """Whether a stored key is one of a kernel that captures these values."""
     return all(name in key and same_value(key[name], value) for name, value in claimed.items())
+
+
+def _bucketed(buckets: Buckets, name: str, value: Any) -> Any:
+    return buckets.value(name, value) if name in buckets.by_name else value
 
 
 def _plain(value: Any) -> Any:

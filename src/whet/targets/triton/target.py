@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.fallback.missed import place_of, summarised
+from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, LocalBench, Timer
 from whet.targets.fingerprint import Source
@@ -27,9 +28,10 @@ from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.measuring.foreign import FOREIGN, apart
-from whet.targets.triton.measuring.locks import OneAtATime
+from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
-from whet.targets.triton.packed.serving import active_shelves, packed_for
+from whet.targets.triton.packed.serving import active_binary_caches, packed_for
+from whet.targets.triton.stores import lock_folder
 
 
 class TritonTarget:
@@ -44,22 +46,20 @@ class TritonTarget:
         call: Call,
         configs: Sequence[Any],
         key: Mapping[str, Any],
-        make_timer: Callable[[], Timer],
-        locks: Path,
-        foreign: bool = False,
+        settings: Settings | None = None,
         *,
-        glance: bool = False,
+        foreign: bool = False,
     ) -> None:
-        """With `foreign`, what a benchmark function of the user's own has said of it. With
-        `glance` nothing will be measured, and no timer is made to say how it would be."""
+        """Without `settings` it is for looking things up: nothing will be measured, and no timer
+        is made to say how it would be. With `foreign`, what a benchmark function of the user's own
+        has said of it."""
         self.call = call
-        self._configs = configs
-        self._foreign = foreign
-        self._glance = glance
         self.name = str(call.tuner.base_fn.__name__)
-        self._key = FrozenMap(key)
-        self._make_timer = make_timer
-        self._locks = locks
+        self.file = str(call.tuner.base_fn.__code__.co_filename)
+        self._configs = configs
+        self._key = key
+        self._settings = settings
+        self._foreign = foreign
         self._index = device.current_index()
         self._limits = device.limits(self._index)
 
@@ -67,7 +67,7 @@ class TritonTarget:
     def menu(self) -> Menu:
         return _menu(self.call.tuner, self._configs)
 
-    @property
+    @cached_property
     def space(self) -> Space:
         return self.menu.space
 
@@ -87,7 +87,7 @@ class TritonTarget:
         """Without a `Menu`, which takes milliseconds to make for a hundred configs, except where
         hooks are part of the config's name."""
         if "pre_hook" in config:
-            return self.menu.triton(config) if config in self.space else None
+            return self.menu.by_id[config.id] if config in self.space else None
         alike = (one for one in self._configs if _may_be(one, config))
         return next((one for one in alike if plain_config(one) == config), None)
 
@@ -100,21 +100,25 @@ class TritonTarget:
     def _told(self) -> Method | None:
         if self._foreign:
             return FOREIGN
-        told: Method | None = self.call.tuner.whet_method() if self._glance else None
+        told: Method | None = self.call.tuner.whet_method() if self._settings is None else None
         return told
 
     @cached_property
     def _timer(self) -> Timer:
-        return self._make_timer()
+        timer: Timer = self.call.tuner.whet_timer()
+        return timer
 
     @cached_property
-    def _shelves(self) -> list[BinaryCache]:
-        return active_shelves()
+    def _binary_caches(self) -> list[BinaryCache]:
+        settings = self._settings
+        if settings is None or (settings.binaries is None and settings.bundle is None):
+            return []
+        return active_binary_caches()
 
     def workload(self) -> Workload:
         return self._workload
 
-    @property
+    @cached_property
     def claims(self) -> Mapping[str, Any]:
         return self._source.claimed
 
@@ -137,13 +141,9 @@ class TritonTarget:
         )
         return apart(workload) if self._foreign else workload
 
-    @property
-    def file(self) -> str:
-        return str(self.call.tuner.base_fn.__code__.co_filename)
-
     def defined_at(self) -> str:
         tuner = self.call.tuner
-        return str(tuner.whet_place) or place_of(self.file, lambda value: _leads_to(value, tuner))
+        return str(tuner.whet_place) or place_of(self.file, tuner)
 
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named
@@ -165,16 +165,19 @@ class TritonTarget:
         return None
 
     def job(self, config: Config) -> Job | None:
-        call, choice = self.call, self.menu.triton(config)
+        call, choice = self.call, self.menu.by_id[config.id]
         found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
         if found is None:
             return None
         request, identity = found
         ready_to_fork(request.target)
-        return Job(compile_kernel, (request, packed_for(request, self._shelves)), identity)
+        caches = self._binary_caches
+        packed = packed_for(request, caches) if caches else None
+        return Job(compile_kernel, (request, packed), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
-        alone = OneAtATime(device.timing_lock_path(self._index, self._locks))
+        assert self._settings is not None
+        alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
         checks, room = self.call.gate is not None, self.call.room
         room.limit(limits.device_bytes)
 
@@ -186,12 +189,17 @@ class TritonTarget:
             return IsolatedBench(self, self._configs, here, alone)
         return here()
 
+    @cached_property
+    def _timing_lock(self) -> Path:
+        assert self._settings is not None
+        return device.timing_lock_path(self._index, lock_folder(self._settings))
+
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""
         binary = facts.get("binary")
         if binary is None:
             return None
-        choice = self.menu.triton(config)
+        choice = self.menu.by_id[config.id]
         grid = self.call.keywords.get("grid")
         try:
             launched = tuple(grid(self.call.full(choice))) if callable(grid) else grid
@@ -203,7 +211,7 @@ class TritonTarget:
         return {}
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
-        return LoadedTriton(self.call, self.menu.triton(config))
+        return LoadedTriton(self.call, self.menu.by_id[config.id])
 
 
 def _may_be(one: Any, config: Config) -> bool:
@@ -216,15 +224,6 @@ def _may_be(one: Any, config: Config) -> bool:
 
 
 _PLAIN = (bool, int, float, str)
-
-
-def _leads_to(value: Any, tuner: Any) -> bool:
-    """Also where `triton.heuristics` is on the outside."""
-    for _ in range(8):
-        if value is tuner:
-            return True
-        value = getattr(value, "__dict__", {}).get("fn")
-    return False
 
 
 _Contents = list[tuple[Any, dict[str, Any], Any]]

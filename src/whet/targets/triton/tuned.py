@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.errors import StoreError, TuningFailedError
@@ -17,11 +17,12 @@ from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, Store
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.measure import DuelPolicy, RacePolicy
-from whet.store import MemoryStore, Store, store_path
+from whet.store import MemoryStore, Store
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.measuring.foreign import keep
-from whet.targets.triton.surroundings import opened, say_once, temporary
+from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.warn import say_once
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
 # so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row,
@@ -40,31 +41,40 @@ class BusyElsewhere(Exception):
         self.config = config
 
 
+@dataclass(frozen=True)
+class _Found:
+    """`measured` says whether anything was measured for it, in the run of `run_id`; `trials` are
+    all that is known, by config."""
+
+    best: Any
+    measured: bool
+    run_id: str
+    trials: dict[str, Trial]
+
+
 def tuned(
     tuner: Any, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
 ) -> tuple[Any, dict[Any, list[float]], bool]:
     """The best config, the timings of all, and whether anything was measured for it."""
     settings = resolve_settings().settings
-    path = store_path(settings.store)
-    locks = (path.parent if path else temporary()) / "locks"
-    target = TritonTarget(call, configs, key, tuner.whet_timer, locks)
+    target = TritonTarget(call, configs, key, settings)
     if target.workload().id in tuner.whet_waited:  # one call that waits in vain is enough
         settings = replace(settings, agree_wait_s=0.0)
     try:
         with opened(settings) as store:
-            found = _tuned_in(tuner, store, target, settings)
+            found = _tuned_in(store, target, settings)
     except StoreError as error:  # a full disk, say: no reason not to run the kernel
         say_once(f"whet does not remember: {error}")
         tuner.whet_lost = error
-        found = _tuned_in(tuner, _so_far(error), target, settings)
-    best, measured, run_id, trials = found
-    by_config = {config: trials.get(target.menu.plain(config).id) for config in configs}
-    _tell(call, by_config, run_id)
-    hopeless = by_config[best]
+        found = _tuned_in(_so_far(error), target, settings)
+    by_config = {config: found.trials.get(target.menu.plain(config).id) for config in configs}
+    _tell(call, by_config, found.run_id)
+    hopeless = by_config[found.best]
     if hopeless is not None and (refusal := out_of_resources(hopeless.error)) is not None:
-        tuner.pre_hook(call.full(best), reset_only=True)
+        tuner.pre_hook(call.full(found.best), reset_only=True)
         raise refusal  # what a launch would say, without compiling it first
-    return best, {c: _quantiles(trial) for c, trial in by_config.items()}, measured
+    timings = {config: _quantiles(trial) for config, trial in by_config.items()}
+    return found.best, timings, found.measured
 
 
 def _so_far(error: StoreError) -> Store:
@@ -77,58 +87,71 @@ def _so_far(error: StoreError) -> Store:
     return store
 
 
-def _tuned_in(
-    tuner: Any, store: Store, target: TritonTarget, settings: Settings
-) -> tuple[Any, bool, str, dict[str, Trial]]:
-    """The best config, whether anything was measured, in which run, and all that is known."""
-    workload_id = target.workload().id
-    result: Result | None = None
-    failure: TuningFailedError | None = None
+def _tuned_in(store: Store, target: TritonTarget, settings: Settings) -> _Found:
+    """Leaves the arguments as they were, however it ends."""
     try:
-        result = tune(
-            target,
-            store=store,
-            settings=settings,
-            search=tuner.whet_search,
-            budget=tuner.whet_budget,
-            plan=GPU_PLAN,
-            transfer=tuner.whet_transfer,
-            on_event=tuner.whet_events,
-            mode="tune",
-        )
-        tuner.whet_result = result
-        if result.source == "waited":
-            if workload_id not in tuner.whet_waited:
-                say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
-            tuner.whet_waited.add(workload_id)
-            raise BusyElsewhere(target.menu.triton(result.config))
-        tuner.whet_waited.discard(workload_id)
-        best, measured = target.menu.triton(result.config), result.source == "tuned"
-        run_id = result.run.id
-    except TuningFailedError as error:
-        # Triton's own way to fail: the first config's launch says what is wrong.
-        failure = error
-        first = target.space.first
-        assert first is not None
-        best, measured = target.menu.triton(first), True
-        run_id = store.runs(workload_id)[0].id
-    except HostLostError as lost:
-        if tuner.whet_events is not None:  # who asks for a tuning wants to know
-            raise
-        result = lost.result
-        best, measured, run_id = _best_so_far(target, lost), True, store.runs(workload_id)[0].id
+        return _outcome(store, target, settings)
     except DeviceLostError:
         target.call.let_go()  # no copy can be put back any more
         raise
     finally:
         target.call.restore()
         target.call.let_go()
-    found = result.trials if result is not None and not result.known else None
-    trials = {t.config.id: t for t in found or store.trials(workload_id)}
-    heard = tuner.whet_events is not None or _launch_says(trials.get(target.menu.plain(best).id))
-    if failure is not None and not heard:
-        say_once(f"{failure}; it is used all the same")
-    return best, measured, run_id, trials
+
+
+def _outcome(store: Store, target: TritonTarget, settings: Settings) -> _Found:
+    """What to launch, also where nothing could be tuned: a call goes on, as Triton's own does."""
+    events = target.call.tuner.whet_events
+    try:
+        result = _tune(store, target, settings)
+    except TuningFailedError as failure:
+        # Triton's own way to fail: the first config's launch says what is wrong.
+        first = target.space.first
+        assert first is not None
+        trials = _trials(store, target, None)
+        if events is None and not _launch_says(trials.get(first.id)):
+            say_once(f"{failure}; it is used all the same")
+        return _Found(target.menu.by_id[first.id], True, _newest_run(store, target), trials)
+    except HostLostError as lost:
+        if events is not None:  # who asks for a tuning wants to know
+            raise
+        best, trials = _best_so_far(target, lost), _trials(store, target, lost.result)
+        return _Found(best, True, _newest_run(store, target), trials)
+    best, trials = target.menu.by_id[result.config.id], _trials(store, target, result)
+    return _Found(best, result.source == "tuned", result.run.id, trials)
+
+
+def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
+    tuner, workload_id = target.call.tuner, target.workload().id
+    result = tune(
+        target,
+        store=store,
+        settings=settings,
+        search=tuner.whet_search,
+        budget=tuner.whet_budget,
+        plan=GPU_PLAN,
+        transfer=tuner.whet_transfer,
+        on_event=tuner.whet_events,
+        mode="tune",
+    )
+    tuner.whet_result = result
+    if result.source == "waited":
+        if workload_id not in tuner.whet_waited:
+            say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
+        tuner.whet_waited.add(workload_id)
+        raise BusyElsewhere(target.menu.by_id[result.config.id])
+    tuner.whet_waited.discard(workload_id)
+    return result
+
+
+def _newest_run(store: Store, target: TritonTarget) -> str:
+    return store.runs(target.workload().id)[0].id
+
+
+def _trials(store: Store, target: TritonTarget, result: Result | None) -> dict[str, Trial]:
+    """All that is known: the store has more than a run that knew something beforehand."""
+    own = () if result is None or result.known else result.trials
+    return {trial.config.id: trial for trial in own or store.trials(target.workload().id)}
 
 
 def _best_so_far(target: TritonTarget, lost: HostLostError) -> Any:
@@ -137,7 +160,7 @@ def _best_so_far(target: TritonTarget, lost: HostLostError) -> Any:
     assert config is not None
     what = "the author's first config" if lost.result is None else "the best so far"
     say_once(f"{target.name} is not tuned: {lost}. [{config}] is used, {what}")
-    return target.menu.triton(config)
+    return target.menu.by_id[config.id]
 
 
 def _launch_says(trial: Trial | None) -> bool:
@@ -159,7 +182,7 @@ def _tell(call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
 def keep_foreign(
     tuner: Any, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
 ) -> None:
-    target = TritonTarget(call, list(timings), key, tuner.whet_timer, temporary())
+    target = TritonTarget(call, list(timings), key)
     try:
         with opened(resolve_settings().settings) as store:
             keep(store, target.workload(), target.menu, timings)

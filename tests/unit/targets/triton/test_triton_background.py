@@ -13,7 +13,8 @@ import triton.language as tl
 
 import whet
 from whet.engine.fallback.time_budget import TimeBudget
-from whet.targets.triton.fallback import background, shadow
+from whet.targets.triton import device
+from whet.targets.triton.fallback import background
 from whet.targets.triton.offline.tuning import _afresh
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -218,7 +219,7 @@ def test_a_call_for_which_triton_would_have_to_compile_is_left_alone(driver, sec
 def test_nothing_is_measured_while_a_graph_is_captured(driver, seconds, monkeypatch):
     made = kernel()
     call(made, seconds)
-    monkeypatch.setattr(shadow, "capturing", lambda: True)
+    monkeypatch.setattr(device, "capturing", lambda: True)
     for _ in range(1000):
         call(made, seconds)
     assert len(driver.launches) == 1001

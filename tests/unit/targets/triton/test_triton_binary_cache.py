@@ -31,25 +31,25 @@ def packed(key: str = KEY, body: bytes = b"\x7fELF") -> PackedKernel:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> FolderCache:
+def cache(tmp_path: Path) -> FolderCache:
     return FolderCache(tmp_path / "not" / "there" / "yet")
 
 
-def record_of(shelf: FolderCache) -> Path:
-    return shelf.path / KEY / "metadata.json"
+def record_of(cache: FolderCache) -> Path:
+    return cache.path / KEY / "metadata.json"
 
 
-def test_what_was_put_is_got(shelf: FolderCache) -> None:
-    shelf.put(packed())
+def test_what_was_put_is_got(cache: FolderCache) -> None:
+    cache.put(packed())
 
-    assert shelf.get(KEY) == packed()
-    assert KEY in shelf
-    assert list(shelf.keys()) == [KEY]
+    assert cache.get(KEY) == packed()
+    assert KEY in cache
+    assert list(cache.keys()) == [KEY]
 
 
-def test_a_bundle_gives_what_was_put_and_takes_nothing(shelf: FolderCache, tmp_path: Path) -> None:
-    shelf.put(packed())
-    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+def test_a_bundle_gives_what_was_put_and_takes_nothing(cache: FolderCache, tmp_path: Path) -> None:
+    cache.put(packed())
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(cache.path))
 
     with open_bundle(tmp_path / "b.whet") as bundle:
         bundled = BundleCache(bundle)
@@ -61,11 +61,11 @@ def test_a_bundle_gives_what_was_put_and_takes_nothing(shelf: FolderCache, tmp_p
 
 
 def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
-    shelf: FolderCache, tmp_path: Path
+    cache: FolderCache, tmp_path: Path
 ) -> None:
-    shelf.put(packed())
-    (shelf.path / KEY / "cubin").write_bytes(b"something else")
-    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(shelf.path))
+    cache.put(packed())
+    (cache.path / KEY / "cubin").write_bytes(b"something else")
+    write_bundle(tmp_path / "b.whet", MemoryStore(), binaries=FolderBinaries(cache.path))
 
     with (
         open_bundle(tmp_path / "b.whet") as bundle,
@@ -74,51 +74,51 @@ def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
         BundleCache(bundle).get(KEY)
 
 
-def test_what_is_not_there_is_none(shelf: FolderCache) -> None:
-    assert shelf.get(KEY) is None
-    assert list(shelf.keys()) == []
+def test_what_is_not_there_is_none(cache: FolderCache) -> None:
+    assert cache.get(KEY) is None
+    assert list(cache.keys()) == []
 
-    shelf.put(packed(OTHER))
+    cache.put(packed(OTHER))
 
-    assert shelf.get(KEY) is None
+    assert cache.get(KEY) is None
 
 
-def test_a_second_one_of_the_same_key_takes_the_place_of_the_first(shelf: FolderCache) -> None:
-    shelf.put(packed(body=b"old"))
-    shelf.put(packed(body=b"new"))
+def test_a_second_one_of_the_same_key_takes_the_place_of_the_first(cache: FolderCache) -> None:
+    cache.put(packed(body=b"old"))
+    cache.put(packed(body=b"new"))
 
-    found = shelf.get(KEY)
+    found = cache.get(KEY)
     assert found is not None
     assert found.files["cubin"] == b"new"
 
 
-def test_nothing_but_whole_kernels_is_left_in_the_folder(shelf: FolderCache) -> None:
-    shelf.put(packed())
-    shelf.put(packed())
+def test_nothing_but_whole_kernels_is_left_in_the_folder(cache: FolderCache) -> None:
+    cache.put(packed())
+    cache.put(packed())
 
-    assert os.listdir(shelf.path) == [KEY]
+    assert os.listdir(cache.path) == [KEY]
 
 
-def test_many_may_put_the_same_at_once(shelf: FolderCache) -> None:
+def test_many_may_put_the_same_at_once(cache: FolderCache) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: shelf.put(packed()), range(200)))
+        list(pool.map(lambda _: cache.put(packed()), range(200)))
 
-    assert shelf.get(KEY) == packed()
-    assert os.listdir(shelf.path) == [KEY]
+    assert cache.get(KEY) == packed()
+    assert os.listdir(cache.path) == [KEY]
 
 
-def test_other_things_in_the_folder_are_not_keys(shelf: FolderCache) -> None:
-    shelf.put(packed())
-    (shelf.path / "README").write_text("hello")
-    (shelf.path / ".0123.new").mkdir()
+def test_other_things_in_the_folder_are_not_keys(cache: FolderCache) -> None:
+    cache.put(packed())
+    (cache.path / "README").write_text("hello")
+    (cache.path / ".0123.new").mkdir()
 
-    assert list(shelf.keys()) == [KEY]
+    assert list(cache.keys()) == [KEY]
 
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", "../" + KEY, KEY.upper(), "0" * 31, "0" * 129])
-def test_a_key_that_could_be_a_path_is_refused(shelf: FolderCache, key: str) -> None:
+def test_a_key_that_could_be_a_path_is_refused(cache: FolderCache, key: str) -> None:
     with pytest.raises(BinaryError, match="not the key"):
-        shelf.get(key)
+        cache.get(key)
     with pytest.raises(BinaryError, match="not the key"):
         PackedKernel(key, {}, {})
 
@@ -143,10 +143,10 @@ def test_metadata_is_bounded() -> None:
 
 
 def rewritten(change: Callable[[Any], None]) -> Callable[[FolderCache], None]:
-    def damage(shelf: FolderCache) -> None:
-        data = json.loads(record_of(shelf).read_text())
+    def damage(cache: FolderCache) -> None:
+        data = json.loads(record_of(cache).read_text())
         change(data)
-        record_of(shelf).write_text(json.dumps(data))
+        record_of(cache).write_text(json.dumps(data))
 
     return damage
 
@@ -159,26 +159,26 @@ def declare_giant(data: Any) -> None:
     data["files"]["cubin"]["bytes"] = MOST_BYTES + 1
 
 
-def truncate(shelf: FolderCache) -> None:
-    (shelf.path / KEY / "cubin").write_bytes(b"\x7fE")
+def truncate(cache: FolderCache) -> None:
+    (cache.path / KEY / "cubin").write_bytes(b"\x7fE")
 
 
-def exchange(shelf: FolderCache) -> None:
-    (shelf.path / KEY / "cubin").write_bytes(b"\x7fELG")
+def exchange(cache: FolderCache) -> None:
+    (cache.path / KEY / "cubin").write_bytes(b"\x7fELG")
 
 
-def remove(shelf: FolderCache) -> None:
-    (shelf.path / KEY / "cubin").unlink()
+def remove(cache: FolderCache) -> None:
+    (cache.path / KEY / "cubin").unlink()
 
 
-def link(shelf: FolderCache) -> None:
-    (shelf.path / KEY / "cubin").rename(shelf.path / "elsewhere")
-    (shelf.path / KEY / "cubin").symlink_to(shelf.path / "elsewhere")
+def link(cache: FolderCache) -> None:
+    (cache.path / KEY / "cubin").rename(cache.path / "elsewhere")
+    (cache.path / KEY / "cubin").symlink_to(cache.path / "elsewhere")
 
 
-def make_pipe(shelf: FolderCache) -> None:
-    remove(shelf)
-    os.mkfifo(shelf.path / KEY / "cubin")
+def make_pipe(cache: FolderCache) -> None:
+    remove(cache)
+    os.mkfifo(cache.path / KEY / "cubin")
 
 
 @pytest.mark.parametrize(
@@ -198,29 +198,29 @@ def make_pipe(shelf: FolderCache) -> None:
         rewritten(lambda data: data["files"]["cubin"].update(bytes="4")),
         rewritten(lambda data: data["files"]["cubin"].update(bytes=-1)),
         rewritten(lambda data: data["files"]["cubin"].pop("sha256")),
-        lambda shelf: record_of(shelf).write_text("{"),
-        lambda shelf: record_of(shelf).write_text("[" * 100_000),
-        lambda shelf: record_of(shelf).write_bytes(b"\xff\xfe"),
-        lambda shelf: record_of(shelf).write_text("x" * 2**21),
+        lambda cache: record_of(cache).write_text("{"),
+        lambda cache: record_of(cache).write_text("[" * 100_000),
+        lambda cache: record_of(cache).write_bytes(b"\xff\xfe"),
+        lambda cache: record_of(cache).write_text("x" * 2**21),
     ],
 )
 def test_a_damaged_kernel_is_refused_by_its_place(
-    shelf: FolderCache, damage: Callable[[FolderCache], None]
+    cache: FolderCache, damage: Callable[[FolderCache], None]
 ) -> None:
-    shelf.put(packed())
-    damage(shelf)
+    cache.put(packed())
+    damage(cache)
 
     with pytest.raises(BinaryError, match=KEY):
-        shelf.get(KEY)
+        cache.get(KEY)
 
 
-def test_a_damaged_kernel_can_be_put_anew(shelf: FolderCache) -> None:
-    shelf.put(packed())
-    truncate(shelf)
+def test_a_damaged_kernel_can_be_put_anew(cache: FolderCache) -> None:
+    cache.put(packed())
+    truncate(cache)
 
-    shelf.put(packed())
+    cache.put(packed())
 
-    assert shelf.get(KEY) == packed()
+    assert cache.get(KEY) == packed()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_a_shelf_keeps_its_place_when_the_process_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shelf = FolderCache("here")
-    shelf.put(packed())
+    cache = FolderCache("here")
+    cache.put(packed())
     monkeypatch.chdir("/")
 
-    assert shelf.get(KEY) == packed()
+    assert cache.get(KEY) == packed()

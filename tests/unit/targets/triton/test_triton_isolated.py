@@ -16,7 +16,7 @@ import triton.language as tl
 
 import whet
 from whet.core.status import Status
-from whet.targets.triton import surroundings
+from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
 
 N = 8
@@ -27,7 +27,7 @@ GOOD = (512, 1024)
 def diary(monkeypatch, tmp_path):
     monkeypatch.setenv("ISOLATED_DIARY", str(tmp_path / "diary"))
     monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
-    monkeypatch.setattr(surroundings, "_said", set())
+    monkeypatch.setattr(warn, "_said", set())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import triton.language as tl
 import whet
 from whet.core.errors import NotTunedError, UsageError
 from whet.engine.fallback.mode import current_mode
-from whet.targets.triton import surroundings
+from whet.targets.triton import stores
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (128, 256, 512)
@@ -61,8 +61,8 @@ def opened(monkeypatch):
         seen.append(path)
         return whet.open_store(path, **options)
 
-    monkeypatch.setattr(surroundings, "open_store", opening)
-    monkeypatch.setattr(surroundings, "_last", None)
+    monkeypatch.setattr(stores, "open_store", opening)
+    monkeypatch.setattr(stores, "_last", None)
     return seen
 
 
@@ -120,8 +120,8 @@ def test_off_leaves_what_was_tuned_for_the_other_modes(driver):
 
 def test_cached_opens_the_store_once_for_many_keys(driver, opened):
     call(kernel())
-    surroundings._last.store.close()
-    surroundings._last = None
+    stores._last.store.close()
+    stores._last = None
     opened.clear()
     with whet.mode("cached"):
         made = kernel()
@@ -307,9 +307,9 @@ def test_a_warm_up_compiles_the_config_in_use_alone(driver, compiled):
 
 
 def test_nothing_is_compiled_or_benchmarked_during_graph_capture(driver, compiled, monkeypatch):
-    from whet.targets.triton import autotuner
+    from whet.targets.triton import device
 
-    monkeypatch.setattr(autotuner, "capturing", lambda: True)
+    monkeypatch.setattr(device, "capturing", lambda: True)
     with whet.mode("cached"):
         assert call(kernel()) == 128
     assert len(driver.launches) == len(compiled) == 1

@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.engine.turns.lock import Turn
-from whet.targets.triton import autotuner, surroundings
+from whet.engine.turns.lock import Turn, file_lock
+from whet.targets.triton import autotuner, warn
+from whet.targets.triton.measuring import locks
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 
@@ -51,7 +52,7 @@ def elsewhere(driver, cold, tmp_path, monkeypatch):
     (workload,) = cold.workloads()
     place = tmp_path / "shared.db"
     monkeypatch.setenv("WHET_STORE", str(place))
-    monkeypatch.setattr(surroundings, "_said", set())
+    monkeypatch.setattr(warn, "_said", set())
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(whet.open_store(place))
         assert stack.enter_context(Turn(store, workload.id)).take()
@@ -88,3 +89,23 @@ def test_a_call_after_the_other_has_ended_tunes(elsewhere, monkeypatch):
     elsewhere.close()
     assert call(kernel) == 128
     assert len(kernel.cache) == 1
+
+
+def test_a_gpu_that_another_process_measures_on_is_waited_for_as_the_setting_says(
+    driver, cold, monkeypatch
+):
+    call(quick_when_small())
+    (gpu,) = cold.store.parent.glob("locks/gpu-*.lock")
+    waits = []
+
+    def noted(path, wait_s):
+        waits.append((path, wait_s))
+        return file_lock(path, wait_s)
+
+    monkeypatch.setattr(locks, "file_lock", noted)
+    monkeypatch.setenv("WHET_STORE", str(cold.store.with_name("another.db")))
+    monkeypatch.setenv("WHET_AGREE_WAIT", "0.01")
+    with file_lock(gpu, 0.0) as held:
+        assert held
+        assert call(quick_when_small()) == 128
+    assert set(waits) == {(gpu, 0.01)}

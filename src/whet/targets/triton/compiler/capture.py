@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from whet.engine.settings import resolve_settings
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.packed.serving import serve
 
@@ -151,8 +152,9 @@ def listen(jit: Any) -> None:
         warmup: Any,
     ) -> Any:
         if not getattr(_local, "listening", False):
-            target = jit.device_caches[device][2]
-            serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
+            if _packed_kernels_are_set():
+                target = jit.device_caches[device][2]
+                serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
             return compile_it(key, signature, device, constexprs, options, attrs, warmup)
         _local.captured = _Captured(key, signature, constexprs, options, attrs)
         return None
@@ -175,3 +177,11 @@ def listen(jit: Any) -> None:
     jit._do_compile = listening
     jit._whet_requests = {}
     jit._whet_listens = True
+
+
+def _packed_kernels_are_set() -> bool:
+    try:
+        settings = resolve_settings().settings
+    except Exception:  # which `serve` says once, and the call goes on
+        return True
+    return settings.binaries is not None or settings.bundle is not None

@@ -9,7 +9,9 @@ of these, so that there is nothing to benchmark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from whet.core.buckets import Buckets
@@ -22,15 +24,23 @@ Prune = Callable[..., Any]
 # dtypes of tensors by name; and the place of the config in the list.
 Row = tuple[tuple[tuple[str, Any, Any], ...], tuple[tuple[str, Any], ...], int]
 
+# What a row is made of: key arguments, dtypes, the place of the config, and whether that was tuned
+# for this very key. What was not counts only where nothing may be tuned.
+Met = tuple[dict[str, Any], dict[str, Any], int, bool]
+
+COMPARABLE = (bool, int, float, str)
+
 # Dynamo compares a call with every row, and each comparison may become a guard.
 MOST_ROWS = 32
 
 
 class Lookup:
-    """Grows by one row for every key that is met; `own_prune` is the author's."""
+    """Grows by one row for every key that is in `met`, once Dynamo asks; `own_prune` is the
+    author's."""
 
     def __init__(self) -> None:
         self.buckets = Buckets()
+        self.met: deque[Met] = deque()
         self._own_prune: Prune | None = None
         self._exact: list[Row] = []
         self._inherited: list[Row] = []
@@ -45,10 +55,7 @@ class Lookup:
         self._own_prune = prune
         self._made.clear()
 
-    def add(self, keys: Sequence[str], passed: dict[str, Any], place: int, exact: bool) -> None:
-        """What was not tuned for this very key counts only where nothing may be tuned."""
-        values = {name: passed[name] for name in keys if name in passed}
-        dtypes = {name: v.dtype for name, v in passed.items() if hasattr(v, "dtype")}
+    def _add(self, values: dict[str, Any], dtypes: dict[str, Any], place: int, exact: bool) -> None:
         new = self.row(values, dtypes, place)
         if new is None:
             return
@@ -59,7 +66,7 @@ class Lookup:
 
     def row(self, values: Mapping[str, Any], dtypes: Mapping[str, Any], place: int) -> Row | None:
         """None where a value is nothing that Dynamo could compare."""
-        if not all(isinstance(value, bool | int | float | str) for value in values.values()):
+        if not all(isinstance(value, COMPARABLE) for value in values.values()):
             return None
         ranges = {name: self.buckets.bounds(name, value) for name, value in values.items()}
         compared = tuple((n, *(ranges[n] or (None, value))) for n, value in values.items())
@@ -67,15 +74,22 @@ class Lookup:
 
     def remember(self, rows: Iterable[Row]) -> None:
         """Stored results, for keys that nobody has called yet."""
+        self._take_in()
         known = {row[:2] for row in self._exact}
         self._exact[:0] = [row for row in rows if row[:2] not in known]
         self._made.clear()
 
     def prune(self, mode: Mode) -> Prune | None:
         """What to show as `early_config_prune`; the same function until something is added."""
+        self._take_in()
         if mode not in self._made:
             self._made[mode] = self._prune(mode)
         return self._made[mode]
+
+    def _take_in(self) -> None:
+        with suppress(IndexError):  # none is left, or another thread takes it
+            while True:
+                self._add(*self.met.popleft())
 
     def _prune(self, mode: Mode) -> Prune | None:
         if mode == "tune":

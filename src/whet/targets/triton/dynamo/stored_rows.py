@@ -15,7 +15,8 @@ from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import plain_config
 from whet.targets.triton.dynamo.lookup import MOST_ROWS, Lookup, Row
 from whet.targets.triton.keys import agrees, claimed_key
-from whet.targets.triton.surroundings import opened, say_once
+from whet.targets.triton.stores import opened
+from whet.targets.triton.warn import say_once
 
 
 def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:

@@ -14,11 +14,10 @@ from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import logger
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
-from whet.store import store_path
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.fallback.shadow import PassingCall, ShadowTarget
 from whet.targets.triton.keys import workload_key
-from whet.targets.triton.surroundings import opened, temporary
+from whet.targets.triton.stores import opened
 
 # What finding the refinement of a call may take.
 LOOK_UP_S = 1e-4
@@ -93,10 +92,8 @@ class IdleAutotuner(Autotuner):
     def _begin(
         self, config: Any, passed: Mapping[str, Any], configs: Sequence[Any], settings: Settings
     ) -> tuple[Refinement, ShadowTarget]:
-        path = store_path(settings.store)
-        locks = (path.parent if path else temporary()) / "locks"
         key = workload_key(self.keys, passed, self.whet_buckets)
-        target = ShadowTarget(PassingCall(self), configs, key, self.whet_timer, locks)
+        target = ShadowTarget(PassingCall(self), configs, key, settings)
         choice = Choice(target.menu.plain(config), "first", 0.0, "in use")
         stack = ExitStack()
         store = stack.enter_context(opened(settings))

@@ -9,8 +9,9 @@ from whet.core.mode import Mode
 from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.policy import choose, first_choice
 from whet.engine.settings import resolve_settings
-from whet.targets.triton.surroundings import opened, say_once
+from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.warn import say_once
 
 
 def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from whet.builds import Job
 from whet.core.config import Config
 from whet.core.errors import TuningFailedError
 from whet.engine.fallback.background import NotNow
+from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits
-from whet.measure import Bench, LocalBench, Timer
+from whet.engine.turns.lock import file_lock
+from whet.measure import Bench, LocalBench
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton, Touched, touched
 from whet.targets.triton.compiler.capture import identified_request
-from whet.targets.triton.measuring.locks import file_lock
-from whet.targets.triton.surroundings import capturing
 from whet.targets.triton.target import TritonTarget
 
 _NUMBERS = (bool, int, float, str, type(None))
@@ -93,10 +92,9 @@ class ShadowTarget(TritonTarget):
         call: PassingCall,
         configs: Sequence[Any],
         key: Mapping[str, Any],
-        make_timer: Callable[[], Timer],
-        locks: Path,
+        settings: Settings,
     ) -> None:
-        super().__init__(call, configs, key, make_timer, locks)
+        super().__init__(call, configs, key, settings)
         self._passing = call
         # The identity of what is built for a config; None once the kernel is in memory.
         self._built: dict[Config, str | None] = {}
@@ -107,7 +105,7 @@ class ShadowTarget(TritonTarget):
         return job
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
-        loaded = _Loaded(self.call, self.menu.triton(config))
+        loaded = _Loaded(self.call, self.menu.by_id[config.id])
         self._built[config] = None
         return loaded
 
@@ -119,9 +117,9 @@ class ShadowTarget(TritonTarget):
     def bound(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
         """Around a step, with the arguments of a call that is to be launched right after; raises
         `NotNow` where this call does not lend itself to it."""
-        if capturing():
+        if device.capturing():
             raise NotNow
-        with file_lock(device.timing_lock_path(self._index, self._locks), 0.0) as had:
+        with file_lock(self._timing_lock, 0.0) as had:
             if not had:
                 raise NotNow
             self.call.bind(args, keywords)
@@ -141,7 +139,7 @@ class ShadowTarget(TritonTarget):
         value of a heuristic, and Triton would compile them now."""
         call = self.call
         for config, identity in self._built.items():
-            keywords = call.current(self.menu.triton(config))
+            keywords = call.current(self.menu.by_id[config.id])
             found = identified_request(call.tuner.fn, call.args, keywords, self._limits)
             if found is not None and found[1] != identity:
                 return False

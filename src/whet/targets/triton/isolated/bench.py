@@ -26,7 +26,7 @@ from whet.targets.triton.isolated.driver import Refused
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
 from whet.targets.triton.isolated.sending import ipc_call_of, timer_of
-from whet.targets.triton.surroundings import say_once
+from whet.targets.triton.warn import say_once
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.executor")
 

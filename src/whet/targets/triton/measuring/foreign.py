@@ -25,7 +25,7 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import ready_to_fork
 from whet.targets.triton.compiler.compile import compile_kernel
 from whet.targets.triton.configs import Menu
-from whet.targets.triton.packed.serving import active_shelves, packed_for
+from whet.targets.triton.packed.serving import active_binary_caches, packed_for
 
 
 def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, list[float]]:
@@ -109,13 +109,13 @@ def _build_all(call: Call, menu: Menu, configs: Sequence[Any]) -> dict[str, str]
     settings = resolve_settings().settings
     limits = device.limits(device.current_index())
     refused: dict[str, str] = {}
-    shelves = active_shelves()
+    caches = active_binary_caches()
     with Builder(settings.jobs, "fork", settings.build_limit_s) as builder:
         for config in configs:
             request = call.request(config, limits)
             if request is not None:
                 ready_to_fork(request.target)
-                job = Job(compile_kernel, (request, packed_for(request, shelves)))
+                job = Job(compile_kernel, (request, packed_for(request, caches)))
                 builder.submit(menu.plain(config), job)
         while builder.pending:
             for result in builder.ready(None):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from whet.engine.turns.lock import file_lock
 
-__all__ = ["OneAtATime", "file_lock"]
+# How long another process may be on the GPU at once: one that takes longer hangs.
+LONGEST_VISIT_S = 60.0
 
 _thread = threading.local()
 
@@ -18,10 +19,13 @@ _thread = threading.local()
 @dataclass(frozen=True)
 class OneAtATime:
     """Called, it holds a GPU's lock: two processes that time on one device at once time each other.
-    A hook that tunes another kernel meanwhile is in the same thread, and has the lock already."""
+    A hook that tunes another kernel meanwhile is in the same thread, and has the lock already.
+
+    After `wait_s` seconds it goes on without: a disturbed timing is better than none.
+    """
 
     path: Path
-    wait_s: float = 60.0
+    wait_s: float
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:

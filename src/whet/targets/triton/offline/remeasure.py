@@ -8,14 +8,12 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from whet.core.workload import Workload
 from whet.engine.settings import resolve_settings
-from whet.store import store_path
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.keys import agrees, claimed_key
 from whet.targets.triton.offline.kernel import Kernel
 from whet.targets.triton.offline.tuning import NothingToTuneError, _afresh
-from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
 
 T = TypeVar("T")
@@ -40,9 +38,7 @@ def with_target(
     included. Raises `NothingToTuneError` where there is no choice to make."""
 
     def instead(call: Call, key: Mapping[str, Any], configs: Sequence[Any]) -> NoReturn:
-        path = store_path(resolve_settings().settings.store)
-        locks = (path.parent if path else temporary()) / "locks"
-        target = TritonTarget(call, configs, key, kernel.tuner.whet_timer, locks)
+        target = TritonTarget(call, configs, key, resolve_settings().settings)
         try:
             answer = use(target)
         finally:

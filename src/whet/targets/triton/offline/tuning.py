@@ -18,7 +18,6 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.offline.inputs import Key, check_inputs, key_text
 from whet.targets.triton.offline.kernel import Kernel
-from whet.targets.triton.surroundings import temporary
 from whet.targets.triton.target import TritonTarget
 
 Events = Callable[[Event], None]
@@ -95,14 +94,7 @@ def offline_target(kernel: Kernel, call: Call) -> TritonTarget:
         configs = tuner.prune_configs(own) if len(tuner.configs) > 1 else tuner.configs
     finally:
         tuner.nargs = None
-    return TritonTarget(
-        call,
-        configs,
-        workload_key(tuner.keys, passed, tuner.whet_buckets),
-        tuner.whet_timer,
-        temporary(),
-        glance=True,
-    )
+    return TritonTarget(call, configs, workload_key(tuner.keys, passed, tuner.whet_buckets))
 
 
 def tune_call(

@@ -44,8 +44,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of an order. `portable` is its key on a shelf; empty where it cannot be on one,
-    and then `error` says why, as it does for what could not be compiled."""
+    """What came of an order. `portable` is its key in a binary cache; empty where it cannot be in
+    one, and then `error` says why, as it does for what could not be compiled."""
 
     order: Order
     status: Status
@@ -89,7 +89,7 @@ def _orders_for(
             target = offline_target(kernel, call)
             for config, why in _wanted(target, which, store):
                 nothing = False
-                keywords = call.current(target.menu.triton(config))
+                keywords = call.current(target.menu.by_id[config.id])
                 captured = identified_request(
                     kernel.tuner.fn, call.args, keywords, architecture.limits
                 )
@@ -134,12 +134,12 @@ def precompile(
     *,
     jobs: int | None = None,
     limit_s: float | None = None,
-    shelf: FolderCache | None = None,
+    cache: FolderCache | None = None,
     on_made: Callable[[Made], None] = lambda made: None,
 ) -> list[Made]:
-    """Compiles in parallel, in processes of their own, and puts what is made on the shelf.
+    """Compiles in parallel, in processes of their own, and puts what is made into the cache.
 
-    What the shelf has already is not compiled again. Nothing that goes wrong with one config
+    What the cache has already is not compiled again. Nothing that goes wrong with one config
     keeps the others from being compiled.
     """
     done: dict[str, Made] = {}
@@ -148,14 +148,14 @@ def precompile(
         ready_to_fork(target)
     with Builder(jobs, "fork", limit_s, memory=BuildMemory()) as builder:
         for order in ordered:
-            made = None if shelf is None else _on_shelf(order, shelf)
+            made = None if cache is None else _packed_already(order, cache)
             if made is not None:
                 done[order.identity] = made
                 on_made(made)
                 continue
             label = Config({"for": order.architecture.name, "as": order.identity})
             waiting[label.id] = order
-            builder.submit(label, Job(_compile, (order, shelf), order.identity))
+            builder.submit(label, Job(_compile, (order, cache), order.identity))
         while waiting:
             for result in builder.ready():
                 order = waiting.pop(result.config.id)
@@ -164,9 +164,9 @@ def precompile(
     return [done[order.identity] for order in ordered]
 
 
-def _on_shelf(order: Order, shelf: FolderCache) -> Made | None:
+def _packed_already(order: Order, cache: FolderCache) -> Made | None:
     try:
-        packed = shelf.get(portable_key(order.request))
+        packed = cache.get(portable_key(order.request))
         if packed is None:
             return None
         found = Resources(**packed.metadata["resources"])
@@ -176,7 +176,7 @@ def _on_shelf(order: Order, shelf: FolderCache) -> Made | None:
     return Made(order, Status.OK, found, packed.key, size, was_there=True)
 
 
-def _compile(order: Order, shelf: FolderCache | None) -> Built:
+def _compile(order: Order, cache: FolderCache | None) -> Built:
     """In a process of its own."""
     request = order.request
     kernel = compiled_kernel(request)
@@ -184,8 +184,8 @@ def _compile(order: Order, shelf: FolderCache | None) -> Built:
     key, why = "", ""
     try:
         key = portable_key(request)
-        if shelf is not None:
-            shelf.put(pack(kernel, request, found, key))
+        if cache is not None:
+            cache.put(pack(kernel, request, found, key))
     except NotPortableError as error:
         key, why = "", f"not packed: {error}"
     return Built((found, key, why), facts(kernel))

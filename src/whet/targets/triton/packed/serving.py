@@ -24,19 +24,19 @@ from whet.targets.triton.packed.portable import (
     portable_key,
     toolchain,
 )
-from whet.targets.triton.surroundings import say_once
+from whet.targets.triton.warn import say_once
 
-# Kernels, by the start of their keys, whose absence from the shelves has been looked into.
+# Kernels, by the start of their keys, whose absence from the caches has been looked into.
 _explained: set[str] = set()
 
 
-def active_shelves() -> list[BinaryCache]:
+def active_binary_caches() -> list[BinaryCache]:
     """Where the settings say that packed kernels are, in the order in which they are asked."""
     settings = resolve_settings().settings
-    shelves: list[BinaryCache] = []
+    caches: list[BinaryCache] = []
     folder = settings.binaries
     if folder is not None and Path(folder).expanduser().is_dir():
-        shelves.append(FolderCache(folder))
+        caches.append(FolderCache(folder))
     elif folder is not None:
         say_once(f"there are no packed kernels in {folder}, which is no folder: all is compiled")
     if settings.bundle is not None:
@@ -46,37 +46,37 @@ def active_shelves() -> list[BinaryCache]:
             say_once(f"whet uses no bundle: {error}")
         else:
             if bundle.binary_keys():
-                shelves.append(BundleCache(bundle))
-    return shelves
+                caches.append(BundleCache(bundle))
+    return caches
 
 
 def serve(make_request: Callable[[], Request]) -> None:
     """Puts what Triton is about to compile into its cache, if it is packed. Never raises: a call
     of a kernel must not fail for want of a shortcut."""
     try:
-        shelves = active_shelves()
-        if shelves:
+        caches = active_binary_caches()
+        if caches:
             request = make_request()
-            packed = _found(request, shelves)
+            packed = _found(request, caches)
             if packed is not None:
                 place(packed, request)
     except Exception as error:
         say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
 
 
-def packed_for(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | None:
+def packed_for(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | None:
     """The packed kernel for this request; None where Triton's own cache has it already."""
     try:
-        return _found(request, shelves)
+        return _found(request, caches)
     except Exception as error:
         say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
         return None
 
 
-def _found(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | None:
+def _found(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | None:
     from triton import knobs
 
-    if not shelves or knobs.compilation.always_compile or CacheSlot(request).filled:
+    if not caches or knobs.compilation.always_compile or CacheSlot(request).filled:
         return None
     name = request.fn.__name__
     try:
@@ -84,9 +84,9 @@ def _found(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | N
     except NotPortableError as error:
         say_once(f"{name} is compiled here, since no packed kernel can be known for it: {error}")
         return None
-    for shelf in shelves:
+    for cache in caches:
         try:
-            packed = shelf.get(key)
+            packed = cache.get(key)
             if packed is not None:
                 check_packed(packed, request)
                 return packed
@@ -95,19 +95,19 @@ def _found(request: Request, shelves: Sequence[BinaryCache]) -> PackedKernel | N
             return None
     if key[:RELATED] not in _explained:
         _explained.add(key[:RELATED])
-        _explain(key, request, shelves)
+        _explain(key, request, caches)
     return None
 
 
-def _explain(key: str, request: Request, shelves: Sequence[BinaryCache]) -> None:
+def _explain(key: str, request: Request, caches: Sequence[BinaryCache]) -> None:
     """Says so where the very kernel is there, but was packed with other tools or variables."""
     here = {**toolchain(request.target), "environment": environment()}
     others = set()
-    for shelf in shelves:
-        related = (other for other in list(shelf.keys()) if other.startswith(key[:RELATED]))
+    for cache in caches:
+        related = (other for other in list(cache.keys()) if other.startswith(key[:RELATED]))
         for other in related:
             try:
-                packed = shelf.get(other)
+                packed = cache.get(other)
             except WhetError:
                 continue
             if packed is None or all(packed.metadata.get(n) == v for n, v in here.items()):

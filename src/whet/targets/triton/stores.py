@@ -1,4 +1,4 @@
-"""What a kernel call finds around it: a stream, a store, somebody to talk to."""
+"""The store behind a kernel's calls, kept open between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,7 @@ from whet.core.mode import Mode
 from whet.engine.fallback.policy import open_for
 from whet.engine.settings import Settings
 from whet.store import MemoryStore, Store, open_store, over_bundle, store_path
-
-_said: set[str] = set()
-
-
-def say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def capturing() -> bool:
-    """Whether the current stream records a CUDA graph, in which nothing can be timed."""
-    try:
-        import torch
-    except ImportError:
-        return False
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+from whet.targets.triton.warn import say_once
 
 
 @dataclass
@@ -125,5 +108,7 @@ def _close_last() -> None:
 atexit.register(_close_last)
 
 
-def temporary() -> Path:
-    return Path(tempfile.gettempdir()) / "whet"
+def lock_folder(settings: Settings) -> Path:
+    """Beside the store; for one in memory, where all processes of the host find it."""
+    path = store_path(settings.store)
+    return (Path(tempfile.gettempdir(), "whet") if path is None else path.parent) / "locks"
