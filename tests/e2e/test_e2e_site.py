@@ -13,9 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MISSING = [name for name in ("mkdocs", "mkdocstrings") if importlib.util.find_spec(name) is None]
 
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: pip install '.[docs]'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: pip install '.[docs]'"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
