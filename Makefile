@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults lint format bench clean
+.PHONY: help demo test faults lint format docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +32,16 @@ format: $(VENV)/.development ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.development ## run every benchmark behind the README's claims
+docs: $(VENV)/.documentation ## build the pages as a site, in site/
+	@$(BIN)/python docs/tools/command_line.py
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "built site/index.html"
+
+bench: $(VENV)/.development ## run every benchmark behind the claims of docs/cost.md
 	@$(BIN)/python benchmarks/record.py
 
 clean: ## remove .venv and everything the tools have left
-	rm -rf $(VENV) dist build/out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist site build/out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -53,4 +58,9 @@ $(VENV)/.development: pyproject.toml | $(BIN)/python
 	@echo "installing whet, the packages it needs and the test tools into $(VENV):" \
 	  "about 300 MB, some minutes, once"
 	@$(INSTALL) '.[dev]'
+	@touch $(VENV)/.run-time $@
+
+$(VENV)/.documentation: pyproject.toml | $(BIN)/python
+	@echo "installing whet, the packages it needs and MkDocs into $(VENV): about 100 MB, a minute or so, once"
+	@$(INSTALL) '.[docs]'
 	@touch $(VENV)/.run-time $@

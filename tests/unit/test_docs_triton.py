@@ -1,4 +1,4 @@
-"""`docs/autotune.md` has every argument of `whet.autotune`, and its example works."""
+"""`docs/triton.md` has every argument of `whet.autotune`, and its example works."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ from triton.runtime import autotuner as stock
 
 import whet
 
-PAGE = (Path(__file__).parents[1].parent / "docs" / "autotune.md").read_text()
+PAGE = (Path(__file__).parents[1].parent / "docs" / "triton.md").read_text()
 
 
 def section(title):

@@ -1,0 +1,140 @@
+"""What README and docs/ show is what is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+
+import whet
+from pages import PAGES, ROOT, commands, text_of
+from whet.cli.app import app
+
+LINKING = (*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/NOTES.md")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", without_code(path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKING)
+def test_every_link_leads_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(text_of(page))):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_every_file_it_names_exists(page: str) -> None:
+    for path in re.findall(r"\b(?:benchmarks|examples|docs/tools)/[\w/]+\.py", text_of(page)):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", text_of("README.md")))
+    assert linked == {page for page in PAGES if page.startswith("docs/")}
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len(text_of("README.md").encode()) <= 7000
+
+
+def test_a_triton_users_line_comes_before_the_demo() -> None:
+    readme = text_of("README.md")
+    assert readme.index("+@whet.autotune") < readme.index("make demo")
+
+
+@pytest.mark.parametrize("example", ["blocked_norm", "dot"])
+def test_examples_are_shown_as_they_are(example: str) -> None:
+    shown = f"```python\n{(ROOT / 'examples' / f'{example}.py').read_text()}```"
+    assert shown in text_of("docs/getting-started.md")
+
+
+def asked_of_whet() -> list[list[str]]:
+    """Each `whet …` in a console block, and in the text where an option is named."""
+    blocks = [command.words for page in PAGES for command in commands(page)]
+    inline = [
+        shlex.split(line.replace("\n", " "))
+        for page in (*PAGES, "CONTRIBUTING.md")
+        for line in re.findall(r"`(whet [a-z][^`]*)`", without_code(text_of(page)))
+    ]
+    lines = {" ".join(words[1:]) for words in (*blocks, *inline) if words[0] == "whet"}
+    return [shlex.split(line) for line in sorted(lines)]
+
+
+@pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
+def test_every_command_has_that_name_and_those_options(words: list[str]) -> None:
+    command = typer.main.get_command(app)
+    words = [*words]
+    while hasattr(command, "commands") and words:
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    if "SCRIPT.py" in {parameter.metavar for parameter in command.params}:
+        words = words[:1]  # what follows is the script's own
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_no_command_is_printed_twice_on_a_page() -> None:
+    for page in PAGES:
+        lines = [command.line for command in commands(page)]
+        assert len({*lines}) == len(lines), page
+
+
+def test_the_command_line_page_is_what_the_commands_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
+    import command_line
+
+    fresh = command_line.page() == text_of("docs/command-line.md")
+    assert fresh, "run docs/tools/command_line.py"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    named = re.findall(r"^::: whet\.(\w+)$", text_of("docs/api.md"), re.MULTILINE)
+    assert sorted([*named, "__version__"]) == sorted(whet.__all__)
+
+
+def test_the_picture_is_of_what_was_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
+    import picture
+
+    recorded = (picture.PICTURES / "tune.txt").read_text()
+    assert max(map(len, recorded.splitlines())) <= 80
+    drawn = (picture.PICTURES / "tune.svg").read_text()
+    assert shown(drawn) == shown(picture.drawn(recorded, "whet"))
+    assert [line.strip() for line in shown(drawn).splitlines() if line.strip()] == [
+        line.strip() for line in recorded.splitlines() if line.strip()
+    ]
+    assert "url(http" not in drawn
+
+
+def shown(svg: str) -> str:
+    """The text of a picture, line by line."""
+    import html
+
+    lines: dict[str, str] = {}
+    for line, text in re.findall(r'<text[^>]*clip-path="url\(#([\w-]+)\)"[^>]*>(.*?)</text>', svg):
+        lines[line] = lines.get(line, "") + html.unescape(text).replace("\xa0", " ")
+    return "\n".join(lines.values())
+
+
+def test_every_module_the_architecture_names_is_there() -> None:
+    modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
+    named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))
+    assert named
+    for path in named:
+        assert any(module.endswith(f"/{path}") for module in modules), path
