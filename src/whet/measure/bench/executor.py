@@ -21,11 +21,23 @@ from whet.measure.bench.protocol import (
     Hopeless,
     Loaded,
     Loader,
+    MayCompare,
+    Recovering,
     Sampled,
     Visit,
 )
 from whet.measure.cpu import CpuTimer
-from whet.measure.timer import GroupTimer, Reading, Timer, Warm, joined, run_once
+from whet.measure.timer import (
+    DeviceTimer,
+    GroupTimer,
+    PrimedTimer,
+    Reading,
+    Timer,
+    Warm,
+    joined,
+    l2_of,
+    run_once,
+)
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -94,7 +106,9 @@ class Executor:
         self._check_each = check_each
         self._capacity = capacity
         self._alone = alone
-        self._primed_below_ns: float = getattr(timer, "primed_below_ns", PRIMED_BELOW_NS)
+        self._primed_below_ns = PRIMED_BELOW_NS
+        if isinstance(timer, PrimedTimer):
+            self._primed_below_ns = timer.primed_below_ns
         self._group_timer = timer if isinstance(timer, GroupTimer) else None
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
@@ -214,14 +228,15 @@ class Executor:
         loaded = self._load(config, artifact, phases)
         if self._check_each:
             # What only runs once, with nothing to compare, is part of warming up.
-            with phases.phase("check" if getattr(loaded, "compares", True) else "warmup"):
+            only_runs = isinstance(loaded, MayCompare) and not loaded.compares
+            with phases.phase("warmup" if only_runs else "check"):
                 verdict = loaded.check()
             if not verdict.ok:
                 raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
         return loaded
 
     def _further(self, visit: Visit) -> tuple[Answer, ...]:
-        phases = {id: _Phases() for id in visit.ids}
+        phases = {config.id: _Phases() for config, _ in visit.built}
         try:
             taken = self._turn(visit, phases) or self._one_by_one(visit, phases)
         except ConfigFailure as spoilt:
@@ -279,7 +294,7 @@ class Executor:
             samples=(warm.estimate_ns,),
             loops=warm.loops,
             timer=self._timer.name,
-            l2=getattr(self._timer, "l2", "none"),
+            l2=l2_of(self._timer),
             quality="contaminated",
         )
 
@@ -297,9 +312,8 @@ class Executor:
     def close(self) -> None:
         for config_id in tuple(self._slots):
             self.forget(config_id)
-        release = getattr(self._timer, "release", None)
-        if release is not None:
-            release()
+        if isinstance(self._timer, DeviceTimer):
+            self._timer.release()
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
         with self._failing(config):
@@ -353,8 +367,8 @@ class Executor:
     def _failure(self, problem: BaseException) -> ConfigFailure:
         """What a kernel raised; a loader that can `recover` knows whether all is lost with it."""
         failure = from_exception(problem)
-        recover = getattr(self._loader, "recover", None)
-        if failure.spoils or recover is None or recover(problem):
+        loader = self._loader
+        if failure.spoils or not isinstance(loader, Recovering) or loader.recover(problem):
             return failure
         return ConfigFailure(failure.status, failure.message, failure.limit, spoils=True)
 

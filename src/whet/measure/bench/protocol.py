@@ -19,8 +19,7 @@ Built = tuple[Config, Any]
 class Loaded(Protocol):
     """A config that can run: what a target gives for a built artifact.
 
-    One that has nothing to compare its results with may say so with `compares = False`: its
-    `check` then merely runs it once, which is booked as warming up.
+    It may be a `FirstCall`, `MayCompare`, or `Hooked` as any `Runnable`.
     """
 
     @property
@@ -45,14 +44,28 @@ class FirstCall(Protocol):
         """Called once after each loading, before anything else."""
 
 
-class Loader(Protocol):
-    """What a target gives to load its artifacts, in the process that measures.
+@runtime_checkable
+class MayCompare(Protocol):
+    """A loaded config that says whether it has anything to compare its results with. Where not,
+    its `check` merely runs it once, which is booked as warming up."""
 
-    A loader may have `recover(problem) -> bool`, which frees what a failure left behind and says
-    whether this process can still run anything.
-    """
+    @property
+    def compares(self) -> bool: ...
+
+
+class Loader(Protocol):
+    """What a target gives to load its artifacts, in the process that measures; it may be
+    `Recovering`."""
 
     def load(self, config: Config, artifact: Any) -> Loaded: ...
+
+
+@runtime_checkable
+class Recovering(Protocol):
+    """A loader that knows whether all is lost with a failure."""
+
+    def recover(self, problem: BaseException) -> bool:
+        """Frees what the failure left behind; whether this process can still run anything."""
 
 
 @dataclass(frozen=True)
