@@ -61,6 +61,22 @@ class Warm:
 
 
 @dataclass(frozen=True)
+class Hopeless:
+    """When a warm-up alone says that a config has lost: so many times the best, and some more."""
+
+    best_ns: float
+    times: float
+    slack_ns: float
+
+    def includes(self, ns: float) -> bool:
+        return ns > self.times * self.best_ns + self.slack_ns
+
+    def after(self, ns: float) -> Hopeless:
+        """The same once a config of `ns` is known."""
+        return self if ns >= self.best_ns else replace(self, best_ns=ns)
+
+
+@dataclass(frozen=True)
 class Reading:
     """Samples in nanoseconds per execution, each the mean of `loops` executions.
 
@@ -140,10 +156,6 @@ class L2Timer(Protocol):
 
     @property
     def l2(self) -> L2: ...
-
-
-def l2_of(timer: Timer) -> L2:
-    return timer.l2 if isinstance(timer, L2Timer) else "none"
 
 
 @runtime_checkable

@@ -18,7 +18,6 @@ from whet.measure.bench.leftovers import nothing_left_running, spinning_is_wante
 from whet.measure.bench.protocol import (
     Answer,
     FirstCall,
-    Hopeless,
     Loaded,
     Loader,
     MayCompare,
@@ -30,12 +29,13 @@ from whet.measure.cpu import CpuTimer
 from whet.measure.timer import (
     DeviceTimer,
     GroupTimer,
+    Hopeless,
+    L2Timer,
     PrimedTimer,
     Reading,
     Timer,
     Warm,
     joined,
-    l2_of,
     run_once,
 )
 
@@ -294,7 +294,7 @@ class Executor:
             samples=(warm.estimate_ns,),
             loops=warm.loops,
             timer=self._timer.name,
-            l2=l2_of(self._timer),
+            l2=self._timer.l2 if isinstance(self._timer, L2Timer) else "none",
             quality="contaminated",
         )
 

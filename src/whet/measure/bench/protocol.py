@@ -10,7 +10,7 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench.gate import Verdict
-from whet.measure.timer import Reading
+from whet.measure.timer import Hopeless, Reading
 
 # An artifact is whatever the target's build made and its loader takes. A bench never looks inside.
 Built = tuple[Config, Any]
@@ -66,22 +66,6 @@ class Recovering(Protocol):
 
     def recover(self, problem: BaseException) -> bool:
         """Frees what the failure left behind; whether this process can still run anything."""
-
-
-@dataclass(frozen=True)
-class Hopeless:
-    """When a warm-up alone says that a config has lost: so many times the best, and some more."""
-
-    best_ns: float
-    times: float
-    slack_ns: float
-
-    def includes(self, ns: float) -> bool:
-        return ns > self.times * self.best_ns + self.slack_ns
-
-    def after(self, ns: float) -> Hopeless:
-        """The same once a config of `ns` is known."""
-        return self if ns >= self.best_ns else replace(self, best_ns=ns)
 
 
 @dataclass(frozen=True)

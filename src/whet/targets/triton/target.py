@@ -17,7 +17,7 @@ from whet.core.workload import Workload
 from whet.engine.fallback.missed import place_of, summarised
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, LocalBench, Timer
-from whet.measure.timer import l2_of
+from whet.measure.timer import L2Timer
 from whet.targets.fingerprint import Source
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
@@ -95,7 +95,10 @@ class TritonTarget:
     @property
     def method(self) -> Method:
         """What the timer says may change once: where there is no memory for a cold L2."""
-        return self._told or Method(self._timer.name, l2_of(self._timer))
+        if self._told is not None:
+            return self._told
+        timer = self._timer
+        return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
 
     @cached_property
     def _told(self) -> Method | None:
