@@ -131,10 +131,10 @@ class Executor:
         watched = nothing_left_running() if self._alone else contextlib.nullcontext()
         with watched, self._failing(config):
             loaded = self._checked(config, artifact, phases)
-            warm = self._warm(config, loaded, phases)
+            warm = self._warm(config.id, loaded, phases)
             if _may_still_compile(phases["first_call"], warm):
                 del self._warm_ups[config.id]
-                warm = self._warm(config, loaded, phases)
+                warm = self._warm(config.id, loaded, phases)
             lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
             if lost:
                 reading = self._as_it_warmed_up(warm)
@@ -273,19 +273,20 @@ class Executor:
         taken: _Taken = {}
         spoilt: ConfigFailure | None = None
         for config, artifact in visit.built:
-            before = taken.get(config.id, [])
+            id = config.id
+            before = taken.get(id, [])
             if isinstance(before, ConfigFailure):
                 continue
             if spoilt is not None:
-                taken[config.id] = _not_run(spoilt)
+                taken[id] = _not_run(spoilt)
                 continue
             try:
-                one = self._sample(config, artifact, visit.samples, phases[config.id])
+                one = self._sample(config, artifact, visit.samples, phases[id])
             except ConfigFailure as failure:
-                taken[config.id] = failure
+                taken[id] = failure
                 spoilt = failure if failure.spoils else None
             else:
-                taken[config.id] = [*before, one]
+                taken[id] = [*before, one]
         return taken
 
     def _as_it_warmed_up(self, warm: Warm) -> Reading:
@@ -316,13 +317,14 @@ class Executor:
             self._timer.release()
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
+        id = config.id
         with self._failing(config):
-            loaded = self._slots.pop(config.id, None)
+            loaded = self._slots.pop(id, None)
             if loaded is None:
                 loaded = self._load(config, artifact, phases)
-            self._slots[config.id] = loaded
-            fresh = config.id not in self._warm_ups
-            warm = self._warm(config, loaded, phases)
+            self._slots[id] = loaded
+            fresh = id not in self._warm_ups
+            warm = self._warm(id, loaded, phases)
             if not fresh and warm.estimate_ns < self._primed_below_ns:
                 with phases.phase("warmup"):
                     run_once(loaded)
@@ -344,13 +346,13 @@ class Executor:
             self.milestone(RUNNING)
         return loaded
 
-    def _warm(self, config: Config, loaded: Loaded, phases: _Phases) -> Warm:
+    def _warm(self, config_id: str, loaded: Loaded, phases: _Phases) -> Warm:
         """What a warm-up taught holds for a config, however often it is loaded again."""
-        if config.id not in self._warm_ups:
+        if config_id not in self._warm_ups:
             with phases.phase("warmup"):
-                warm = self._warm_ups[config.id] = self._timer.warm(loaded)
+                warm = self._warm_ups[config_id] = self._timer.warm(loaded)
             phases.add("warmup.kernel", warm.kernel_s)
-        return self._warm_ups[config.id]
+        return self._warm_ups[config_id]
 
     @contextlib.contextmanager
     def _failing(self, config: Config) -> Iterator[None]:
