@@ -152,7 +152,7 @@ class Executor:
             try:
                 one = self._first(config, artifact, visit.samples, hopeless)
             except ConfigFailure as failure:
-                answers.append(failure)
+                answers.append(_as_answer(failure))
                 if failure.spoils:
                     left = len(visit.built) - len(answers)
                     return (*answers, *[_not_run(failure)] * left)
@@ -173,7 +173,7 @@ class Executor:
                 with self._failing(config):
                     loaded[config.id] = self._checked(config, artifact, phases[config.id])
             except ConfigFailure as failure:
-                answers[config.id] = failure
+                answers[config.id] = _as_answer(failure)
                 if failure.spoils:
                     spoilt = failure
                     break
@@ -283,7 +283,7 @@ class Executor:
             try:
                 one = self._sample(config, artifact, visit.samples, phases[id])
             except ConfigFailure as failure:
-                taken[id] = failure
+                taken[id] = _as_answer(failure)
                 spoilt = failure if failure.spoils else None
             else:
                 taken[id] = [*before, one]
@@ -394,6 +394,12 @@ class MakeExecutor:
 def _may_still_compile(first_call_s: float, warm: Warm) -> bool:
     slow = warm.estimate_ns > LAZY_ABOVE_NS
     return slow and first_call_s * 1e9 > LAZY_BY * warm.estimate_ns
+
+
+def _as_answer(failure: ConfigFailure) -> ConfigFailure:
+    """Without the frames it was raised in, which would hold on to what they had loaded."""
+    failure.__traceback__ = failure.__cause__ = failure.__context__ = None
+    return failure
 
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:
