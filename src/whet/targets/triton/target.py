@@ -15,7 +15,7 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.fallback.missed import place_of, summarised
-from whet.engine.target import BenchLimits
+from whet.engine.target import BenchLimits, QuickSpace
 from whet.measure import Bench, LocalBench, Timer
 from whet.measure.timer import L2Timer
 from whet.targets.fingerprint import Source
@@ -33,7 +33,7 @@ from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_shelves, packed_for
 
 
-class TritonTarget:
+class TritonTarget(QuickSpace):
     """Compiled in forks of this process, since a kernel may live in `__main__`, in a notebook or in
     a closure; timed in this process, where its arguments are, or isolated in another one."""
 
