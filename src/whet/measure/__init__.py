@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         Answer,
         Bench,
         Built,
-        Hopeless,
         Loaded,
         Loader,
         Sampled,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from whet.measure.racing.policy import DuelPolicy, RacePolicy
     from whet.measure.racing.race import Exit, Race, Request, Standing
     from whet.measure.stopping import Precision
-    from whet.measure.timer import Reading, Runnable, Timer, Warm
+    from whet.measure.timer import Hopeless, Reading, Runnable, Timer, Warm
 
 _HOMES = {
     "Answer": "whet.measure.bench.protocol",
@@ -43,7 +42,7 @@ _HOMES = {
     "DuelOutcome": "whet.measure.racing.duel",
     "DuelPolicy": "whet.measure.racing.policy",
     "Exit": "whet.measure.racing.race",
-    "Hopeless": "whet.measure.bench.protocol",
+    "Hopeless": "whet.measure.timer",
     "Loaded": "whet.measure.bench.protocol",
     "Loader": "whet.measure.bench.protocol",
     "LocalBench": "whet.measure.bench.local",
