@@ -27,7 +27,7 @@ import whet
 from whet.builds import Job
 from whet.core.config import Config
 from whet.core.event import BuildFinished, BuildStarted, Event, Measured
-from whet.engine.steps.workbench import Workbench
+from whet.engine.steps.samples import Sampler
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, RemoteBench
 
@@ -200,7 +200,7 @@ def test_the_best_is_found_while_workers_are_killed_again_and_again(
     block: int, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where all cores are busy, a config whose worker was killed takes far longer than the quickest.
-    monkeypatch.setattr(Workbench, "look_limit_s", PATIENT.run_limit_s)
+    monkeypatch.setattr(Sampler, "look_limit_s", PATIENT.run_limit_s)
     killer = Killer(random.Random(block))
     plain = kernel(healthy(16) + poisoned(CHEAP_POISONS), forked=block % 2 == 1)
     run = 0

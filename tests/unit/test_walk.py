@@ -17,7 +17,7 @@ ESSENTIAL = {
     "engine/tuning.py",
     "engine/steps/run.py",
     "engine/steps/explore.py",
-    "engine/steps/workbench.py",
+    "engine/steps/samples.py",
     "builds/builder.py",
     "measure/bench/executor.py",
     "measure/racing/race.py",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whet.engine.settings import Settings
-from whet.measure import DuelPolicy, Race, RacePolicy
+from whet.measure import DuelPolicy, RacePolicy
 
 
 @dataclass(frozen=True)
@@ -22,14 +21,3 @@ class Plan:
     @classmethod
     def fixed(cls, samples: int) -> Plan:
         return cls(duel=None, fixed_samples=samples)
-
-    @property
-    def first_samples(self) -> int:
-        return self.fixed_samples or self.race.first_samples
-
-    def new_race(self) -> Race:
-        return Race(self.race)
-
-    def under(self, settings: Settings) -> Plan:
-        """This plan, unless the settings ask for another."""
-        return self if settings.samples is None else Plan.fixed(settings.samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,12 +22,14 @@ from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.policy import open_for, own_mode, stored_result
 from whet.engine.log import log_event
 from whet.engine.plan import Plan
-from whet.engine.ranks.together import carry_out
+from whet.engine.ranks.together import agreed
 from whet.engine.recall.learning import learned
 from whet.engine.recovery.interrupt import Shield
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.steps.run import OneRun
 from whet.engine.target import Target
+from whet.engine.turns.lock import Turn
+from whet.engine.turns.waiting import after_waiting
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
 from whet.search.strategy import RACED_WHOLE
@@ -110,12 +113,31 @@ def tune(
             opened,
             settings,
             _effective_budget(settings.budget, target.space),
-            (plan or Plan()).under(settings),
+            _plan(plan, settings),
             ledger,
             on_event,
             shield,
         )
-        return _logged(target, lambda: carry_out(one))
+        return _logged(one)
+
+
+def _carried_out(one: OneRun) -> Result:
+    """Its own result, or what the ranks of a process group agreed on."""
+    return agreed(one, alone=_in_turn) if _in_a_group() else _in_turn(one)
+
+
+def _in_turn(one: OneRun) -> Result:
+    """One process at a time tunes a workload for a store."""
+    if one.answered:
+        return one.from_store()
+    with Turn(one.store, one.run.workload.id) as turn:
+        return one.tuned() if turn.take() else after_waiting(one, turn)
+
+
+def _in_a_group() -> bool:
+    """Never imports torch: whoever has a process group has imported it."""
+    distributed = sys.modules.get("torch.distributed")
+    return bool(getattr(distributed, "is_initialized", bool)())
 
 
 def _without_tuning(
@@ -129,11 +151,11 @@ def _without_tuning(
         return stored_result(target, store, mode)
 
 
-def _logged(target: Target, run: Callable[[], Result]) -> Result:
+def _logged(one: OneRun) -> Result:
     start = time.perf_counter()
-    workload = target.workload()
+    workload = one.run.workload
     try:
-        result = run()
+        result = _carried_out(one)
     except TuningFailedError as error:
         spent = time.perf_counter() - start
         log_event("failed", workload, pick=None, source="none", cost_s=spent, reason=str(error))
@@ -155,6 +177,10 @@ def _logged(target: Target, run: Callable[[], Result]) -> Result:
         coverage=result.run.coverage,
     )
     return result
+
+
+def _plan(plan: Plan | None, settings: Settings) -> Plan:
+    return plan or Plan() if settings.samples is None else Plan.fixed(settings.samples)
 
 
 def _strategy(

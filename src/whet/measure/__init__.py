@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from whet.measure.bench.failures import is_out_of_memory
     from whet.measure.bench.gate import Verdict, compare
     from whet.measure.bench.local import LocalBench
-    from whet.measure.bench.protocol import Bench, Built, FirstLook, Hopeless, Loaded, Loader, Round
+    from whet.measure.bench.protocol import (
+        Answer,
+        Bench,
+        Built,
+        Hopeless,
+        Loaded,
+        Loader,
+        Sampled,
+        Visit,
+    )
     from whet.measure.bench.remote import RemoteBench
     from whet.measure.cpu import CpuTimer
     from whet.measure.gpu.room import DeviceRoom
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from whet.measure.timer import Reading, Runnable, Timer, Warm
 
 _HOMES = {
+    "Answer": "whet.measure.bench.protocol",
     "Bench": "whet.measure.bench.protocol",
     "Built": "whet.measure.bench.protocol",
     "CpuTimer": "whet.measure.cpu",
@@ -33,7 +43,6 @@ _HOMES = {
     "DuelOutcome": "whet.measure.racing.duel",
     "DuelPolicy": "whet.measure.racing.policy",
     "Exit": "whet.measure.racing.race",
-    "FirstLook": "whet.measure.bench.protocol",
     "Hopeless": "whet.measure.bench.protocol",
     "Loaded": "whet.measure.bench.protocol",
     "Loader": "whet.measure.bench.protocol",
@@ -44,17 +53,19 @@ _HOMES = {
     "Reading": "whet.measure.timer",
     "RemoteBench": "whet.measure.bench.remote",
     "Request": "whet.measure.racing.race",
-    "Round": "whet.measure.bench.protocol",
     "Runnable": "whet.measure.timer",
+    "Sampled": "whet.measure.bench.protocol",
     "Standing": "whet.measure.racing.race",
     "Timer": "whet.measure.timer",
     "Verdict": "whet.measure.bench.gate",
+    "Visit": "whet.measure.bench.protocol",
     "Warm": "whet.measure.timer",
     "compare": "whet.measure.bench.gate",
     "is_out_of_memory": "whet.measure.bench.failures",
 }
 
 __all__ = [
+    "Answer",
     "Bench",
     "Built",
     "CpuTimer",
@@ -64,8 +75,6 @@ __all__ = [
     "DuelOutcome",
     "DuelPolicy",
     "Exit",
-    "FirstLook",
-    "Halving",
     "Hopeless",
     "Loaded",
     "Loader",
@@ -76,11 +85,12 @@ __all__ = [
     "Reading",
     "RemoteBench",
     "Request",
-    "Round",
     "Runnable",
+    "Sampled",
     "Standing",
     "Timer",
     "Verdict",
+    "Visit",
     "Warm",
     "compare",
     "is_out_of_memory",

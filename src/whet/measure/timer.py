@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from whet.core.timing import L2, Quality, Timing
 
@@ -90,24 +90,13 @@ def joined(readings: Sequence[Reading]) -> Reading:
     )
 
 
-def joined_by_id(taken: Iterable[tuple[str, Reading]]) -> dict[str, Reading]:
-    """The readings of each as one, its samples in the order they were taken."""
-    by_id: dict[str, list[Reading]] = {}
-    for id, reading in taken:
-        by_id.setdefault(id, []).append(reading)
-    return {id: joined(readings) for id, readings in by_id.items()}
-
-
 class Timer(Protocol):
     """The only part of this room that touches a clock.
 
     A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
     what then still cannot be vouched for is marked in the reading's `quality`.
 
-    A timer may have `warm_all(runs) -> warms` and `turn(runs, warms) -> readings`, one sample of
-    each in this order, where that is quicker than one after another; `primed_below_ns`, below
-    which a kernel has to run once after another one has run before it is timed; and `release()`,
-    which gives back what it holds on a device.
+    What else a timer may have: `GroupTimer`, `DeviceTimer`, `CacheState`, `Priming`.
     """
 
     @property
@@ -119,3 +108,13 @@ class Timer(Protocol):
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         """Exactly `samples` samples of a kernel that `warm` was measured on."""
+
+
+@runtime_checkable
+class GroupTimer(Timer, Protocol):
+    """One that is quicker with several kernels at once than with one after another."""
+
+    def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]: ...
+
+    def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
+        """One sample of each, in this order."""

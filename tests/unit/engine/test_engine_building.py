@@ -257,7 +257,7 @@ def test_rounds_of_a_duel_share_a_visit_where_kernels_are_short(
     visits = [e for e in events if isinstance(e, Measured) and e.kind == "round"]
     assert (len(visits) < duel.rounds) == together
     samples = {len(trial.timing.samples) for trial in result.trials if trial.timing is not None}
-    assert min(samples) >= Plan().first_samples + duel.rounds
+    assert min(samples) >= Plan().race.first_samples + duel.rounds
 
 
 def test_a_hopeless_config_gets_no_samples_beyond_its_warm_up() -> None:

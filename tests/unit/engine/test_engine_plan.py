@@ -55,8 +55,8 @@ def test_a_fixed_plan_samples_everything_alike() -> None:
 
 
 def test_settings_can_ask_for_a_fixed_number_of_samples() -> None:
-    assert Plan().under(Settings(samples=10)) == Plan.fixed(10)
-    assert Plan().under(Settings()) == Plan()
+    result = tune(fake([1, 3, 100]), store=":memory:", settings=Settings(samples=10))
+    assert samples(result) == {1: 10, 3: 10, 100: 10}
 
 
 def test_what_a_race_has_seen_too_little_of_is_measured_again_for_a_fixed_plan() -> None:

@@ -61,6 +61,7 @@ class SharedBoard:
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch) -> SharedBoard:
     board = SharedBoard(3)
+    monkeypatch.setattr("whet.engine.tuning._in_a_group", lambda: True)
     monkeypatch.setattr("whet.engine.ranks.together.group_board", lambda: board)
     return board
 

@@ -36,11 +36,11 @@ def built(started: float, seconds: float, **more: object) -> BuildFinished:
 
 
 def kept(*events: BuildFinished | Measured | Waited) -> tuple[Span, ...]:
-    """What a supervisor of a run that began at 100 makes of them."""
-    supervisor = TimelineKeeper(began=100.0)
+    """What the keeper of a run that began at 100 makes of them."""
+    keeper = TimelineKeeper(began=100.0)
     for event in events:
-        supervisor(event)
-    return supervisor.timeline().spans
+        keeper(event)
+    return keeper.timeline().spans
 
 
 def test_a_build_is_on_its_worker_with_its_stages_inside() -> None:
@@ -96,16 +96,15 @@ def test_what_began_before_the_run_is_cut_at_its_beginning() -> None:
 
 
 def test_a_duel_is_on_the_engines_lane() -> None:
-    now = iter([100.0, 102.0, 105.0])
-    supervisor = TimelineKeeper(clock=lambda: next(now))
-    supervisor(DuelStarted((A, B)))
-    supervisor(DuelEnded(A, (), 7))
-    assert supervisor.timeline().spans == (Span("engine", "duel", 2.0, 3.0),)
+    keeper = TimelineKeeper(began=100.0)
+    keeper(DuelStarted((A, B)), at=102.0)
+    keeper(DuelEnded(A, (), 7), at=105.0)
+    assert keeper.timeline().spans == (Span("engine", "duel", 2.0, 3.0),)
 
 
 def test_all_other_events_are_ignored() -> None:
     workload = a_workload()
-    supervisor = TimelineKeeper()
+    keeper = TimelineKeeper()
     for event in (
         RunStarted(a_run(workload), None, 0),
         BuildStarted(A),
@@ -116,8 +115,8 @@ def test_all_other_events_are_ignored() -> None:
         DuelEnded(A, (), 1),
         Noted("hello"),
     ):
-        supervisor(event)
-    assert supervisor.timeline() == Timeline()
+        keeper(event)
+    assert keeper.timeline() == Timeline()
 
 
 def micros(config: Config) -> float:
@@ -125,10 +124,10 @@ def micros(config: Config) -> float:
 
 
 def test_a_real_tuning_leaves_builds_and_visits_that_do_not_overlap_in_their_lane() -> None:
-    supervisor = TimelineKeeper()
+    keeper = TimelineKeeper()
     target = FakeTarget([{"t": t} for t in range(50, 60)], micros, building=True)
-    result = tune(target, store=MemoryStore(), jobs=2, on_event=supervisor)
-    spans = [span for span in supervisor.timeline().spans if span.depth == 0]
+    result = tune(target, store=MemoryStore(), jobs=2, on_event=keeper)
+    spans = [span for span in keeper.timeline().spans if span.depth == 0]
     built = [span.config_id for span in spans if span.name == "build"]
     assert sorted(built) == sorted(trial.config.id for trial in result.trials)
     assert {span.lane for span in spans} >= {"device", "worker 0"}

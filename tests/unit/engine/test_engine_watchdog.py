@@ -12,12 +12,15 @@ from whet.builds import Builder, BuildResult, Built, Job
 from whet.core.config import Config
 from whet.core.event import Event, MeasureStarted, Noted
 from whet.engine import tune
+from whet.engine.recovery.interrupt import Shield
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.record import Recorder
 from whet.engine.target import BenchLimits
-from whet.measure import Bench
+from whet.measure import Answer, Bench, Visit
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
+from whet.testing.samples import a_run, a_workload
 
 HALTING = Config(t=7)
 
@@ -35,7 +38,8 @@ class Watched:
     def __init__(self, patience_s: float | None = 300.0) -> None:
         self.clock = Clock()
         self.said: list[str] = []
-        self.watch = Watchdog(patience_s, self.said.append, self.clock)
+        self.heard = 0.0
+        self.watch = Watchdog(patience_s, self.said.append, lambda: self.heard, self.clock)
 
     def after(self, seconds: float) -> list[str]:
         """All that has been said so many seconds later."""
@@ -53,7 +57,7 @@ class TestPatience:
         watched = Watched()
         for _ in range(10):
             assert watched.after(299.0) == []
-            watched.watch(MeasureStarted(HALTING))
+            watched.heard = watched.clock.now
 
     def test_what_is_under_way_may_take_its_own_time_on_top(self) -> None:
         watched = Watched()
@@ -67,7 +71,6 @@ class TestPatience:
         watched = Watched()
         with watched.watch.doing("measuring", configs, 30.0, "kill it"):
             watched.after(331.0)
-            watched.watch(Noted(watched.said[0]))
             assert len(watched.after(3000.0)) == 1
 
     def test_what_began_later_has_its_own_time(self) -> None:
@@ -95,6 +98,16 @@ class TestPatience:
             watched.after(302.0)
             watched.after(302.0)
         assert ended == [1]
+
+
+def test_a_note_is_no_sign_of_progress() -> None:
+    """It may be the watchdog's own."""
+    recorder = Recorder(MemoryStore(), a_run(a_workload()), [], Shield())
+    before = recorder.heard_at
+    recorder.note("nothing has happened for 300 s")
+    assert recorder.heard_at == before
+    recorder.emit(MeasureStarted(HALTING))
+    assert recorder.heard_at > before
 
 
 def impatient() -> Settings:
@@ -151,30 +164,30 @@ class TestRuns:
 
 class TestLimits:
     def test_every_visit_has_the_limit_that_the_quickest_look_sets(self) -> None:
-        given: dict[str, list[float]] = {"first": [], "looks": [], "sample": [], "round": []}
+        visits: list[Visit] = []
 
         class Limited(FakeTarget):
             def bench(self, limits: BenchLimits) -> Bench:
                 bench = super().bench(limits)
-                for name, calls in given.items():
-                    _note_limits(bench, name, calls)
+                _write_down(bench, visits)
                 return bench
 
         target = Limited([{"t": t} for t in range(60)], lambda config: 100.0 + config["t"])
         tune(target, store=MemoryStore(), settings=Settings(run_limit_s=1000.0), search="grid")
-        assert given["first"][0] == 1000.0
-        later = [limit for calls in given.values() for limit in calls][1:]
-        assert len(later) > 3
-        assert given["looks"]
-        assert given["round"]
-        assert max(later) < 1000.0
+        limits = [visit.limit_s for visit in visits if visit.limit_s is not None]
+        assert visits[0].first
+        assert len(limits) == len(visits) > 4
+        assert limits[0] == 1000.0
+        assert any(visit.first and len(visit.built) > 1 for visit in visits)
+        assert any(not visit.first and len(visit.built) > 1 for visit in visits)
+        assert max(limits[1:]) < 1000.0
 
 
-def _note_limits(bench: Bench, name: str, calls: list[float]) -> None:
-    method = getattr(bench, name)
+def _write_down(bench: Bench, visits: list[Visit]) -> None:
+    measure = bench.measure
 
-    def noted(*args: object, limit_s: float, **more: object) -> object:
-        calls.append(limit_s)
-        return method(*args, limit_s=limit_s, **more)
+    def noted(visit: Visit) -> tuple[Answer, ...]:
+        visits.append(visit)
+        return measure(visit)
 
-    setattr(bench, name, noted)
+    bench.measure = noted  # type: ignore[method-assign]

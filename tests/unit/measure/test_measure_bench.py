@@ -17,12 +17,13 @@ from measure_kernels import (
     misused_loader,
     quick_timer,
 )
+from visits import failure_of, first, further, round_of, sampled
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.measure import Bench, CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict
+from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
 from whet.measure.bench import failures
 from whet.testing.fakes import FakeDevice, FakeKernel
 
@@ -47,7 +48,6 @@ class FakeLoader:
 
 
 GOOD = Config(name="good")
-LIMIT_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -64,60 +64,52 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     return shared
 
 
-def failure_of(bench: Bench, config: Config, limit_s: float = LIMIT_S) -> ConfigFailure:
-    with pytest.raises(ConfigFailure) as caught:
-        bench.first(config, None, 2, limit_s=limit_s)
-    return caught.value
-
-
 class TestBoth:
     def test_a_first_look_has_samples_facts_and_seconds(self, bench: Bench) -> None:
-        look = bench.first(GOOD, "artifact", 3, limit_s=LIMIT_S)
+        look = first(bench, GOOD, 3, "artifact")
         assert len(look.reading.samples) == 3
         assert look.facts["name"] == "good"
         assert set(look.seconds) == {"load", "check", "warmup", "measure"}
         assert all(seconds >= 0 for seconds in look.seconds.values())
 
     def test_more_samples_need_no_second_load(self, bench: Bench) -> None:
-        bench.first(GOOD, None, 1, limit_s=LIMIT_S)
-        reading, seconds = bench.sample(GOOD, None, 4, limit_s=LIMIT_S)
-        assert len(reading.samples) == 4
-        assert "load" not in seconds
-        assert seconds["measure"] > 0
+        first(bench, GOOD, 1)
+        more = further(bench, GOOD, 4)
+        assert len(more.reading.samples) == 4
+        assert "load" not in more.seconds
+        assert more.seconds["measure"] > 0
 
     def test_what_was_never_loaded_is_loaded_when_it_is_sampled(self, bench: Bench) -> None:
-        reading, seconds = bench.sample(Config(name="other"), None, 2, limit_s=LIMIT_S)
-        assert len(reading.samples) == 2
-        assert {"load", "warmup", "measure"} <= set(seconds)
+        one = further(bench, Config(name="other"), 2)
+        assert len(one.reading.samples) == 2
+        assert {"load", "warmup", "measure"} <= set(one.seconds)
 
     def test_what_was_forgotten_is_loaded_again(self, bench: Bench) -> None:
-        bench.first(GOOD, None, 1, limit_s=LIMIT_S)
+        first(bench, GOOD, 1)
         bench.forget(GOOD)
-        _, seconds = bench.sample(GOOD, None, 1, limit_s=LIMIT_S)
-        assert "load" in seconds
+        assert "load" in further(bench, GOOD, 1).seconds
 
     def test_a_round_has_one_sample_of_each(self, bench: Bench) -> None:
         configs = [Config(name=name) for name in "abc"]
-        turn = bench.round([(config, None) for config in configs], limit_s=LIMIT_S)
-        assert list(turn.times) == [config.id for config in configs]
-        assert all(ns > 0 for ns in turn.times.values())
-        assert not turn.failures
+        taken = [sampled(one) for one in round_of(bench, configs).values()]
+        assert [len(one.reading.samples) for one in taken] == [1, 1, 1]
+        assert all(one.reading.samples[0] > 0 for one in taken)
 
     def test_one_who_is_named_several_times_has_as_many_samples(self, bench: Bench) -> None:
         bad, other = Config(name="bad", does="raise"), Config(name="c")
         order = [GOOD, bad, other, other, bad, GOOD, GOOD]
-        turn = bench.round([(config, None) for config in order], limit_s=LIMIT_S)
-        assert {id: len(one.samples) for id, one in turn.readings.items()} == {
-            GOOD.id: 3,
-            other.id: 2,
-        }
-        assert set(turn.failures) == {bad.id}
+        taken = round_of(bench, order)
+        assert len(sampled(taken[GOOD]).reading.samples) == 3
+        assert len(sampled(taken[other]).reading.samples) == 2
+        assert isinstance(taken[bad], ConfigFailure)
 
     def test_one_who_fails_in_a_round_does_not_spoil_it(self, bench: Bench) -> None:
         bad = Config(name="bad", does="raise")
-        turn = bench.round([(GOOD, None), (bad, None)], limit_s=LIMIT_S)
-        assert list(turn.times) == [GOOD.id]
-        assert turn.failures[bad.id].status is Status.RUN_ERROR
+        taken = round_of(bench, [GOOD, bad])
+        assert isinstance(taken[GOOD], Sampled)
+        failure = taken[bad]
+        assert isinstance(failure, ConfigFailure)
+        assert failure.status is Status.RUN_ERROR
 
     @pytest.mark.parametrize("when", ["load", "check", "run"])
     def test_an_exception_is_a_run_error_with_the_users_own_line(
@@ -148,23 +140,23 @@ class TestBoth:
 
     def test_it_goes_on_after_a_failure(self, bench: Bench) -> None:
         failure_of(bench, Config(does="raise"))
-        assert len(bench.first(GOOD, None, 2, limit_s=LIMIT_S).reading.samples) == 2
+        assert len(first(bench, GOOD, 2).reading.samples) == 2
 
 
 class TestLocal:
     def test_it_runs_in_this_process(self) -> None:
         bench = LocalBench(KernelLoader(), quick_timer())
         assert bench.in_process
-        assert bench.first(GOOD, None, 1).facts["pid"] == os.getpid()
+        assert first(bench, GOOD, 1).facts["pid"] == os.getpid()
 
     def test_the_loader_gets_what_was_built(self) -> None:
         loader = KernelLoader()
-        LocalBench(loader, quick_timer()).first(GOOD, "libgood.so", 1)
+        first(LocalBench(loader, quick_timer()), GOOD, 1, "libgood.so")
         assert loader.log == ["load good libgood.so"]
 
     def test_checks_can_be_left_out(self) -> None:
         bench = LocalBench(KernelLoader(), quick_timer(), check_each=False)
-        assert "check" not in bench.first(Config(does="lie"), None, 1).seconds
+        assert "check" not in first(bench, Config(does="lie"), 1).seconds
 
     def test_what_failed_is_closed(self) -> None:
         loader = KernelLoader()
@@ -175,9 +167,9 @@ class TestLocal:
         loader = KernelLoader()
         bench = LocalBench(loader, quick_timer(), capacity=2)
         for name in "ab":
-            bench.first(Config(name=name), None, 1)
-        bench.sample(Config(name="a"), None, 1)
-        bench.first(Config(name="c"), None, 1)
+            first(bench, Config(name=name), 1)
+        further(bench, Config(name="a"), 1)
+        first(bench, Config(name="c"), 1)
         assert [entry for entry in loader.log if entry.startswith("close")] == ["close b"]
 
     @pytest.mark.parametrize(("ns", "untimed"), [(1_000_000, 1), (50_000_000, 0)])
@@ -187,23 +179,23 @@ class TestLocal:
         loader = FakeLoader(ns)
         clock = loader.device.clock
         bench = LocalBench(loader, CpuTimer(clock, clock.cpu, cpu_resolution_ns=1))
-        bench.first(GOOD, None, 2)
+        first(bench, GOOD, 2)
         before = loader.kernel.executions
-        bench.sample(GOOD, None, 3)
+        further(bench, GOOD, 3)
         assert loader.kernel.executions - before == 3 + untimed
 
     def test_closing_it_closes_everything_whatever_that_does(self) -> None:
         loader = KernelLoader()
         with LocalBench(loader, quick_timer()) as bench:
-            bench.first(Config(name="a", does="close badly"), None, 1)
-            bench.first(Config(name="b"), None, 1)
+            first(bench, Config(name="a", does="close badly"), 1)
+            first(bench, Config(name="b"), 1)
         assert loader.log[-2:] == ["close a", "close b"]
 
 
 class TestRemote:
     def test_it_runs_in_another_process(self, remote: RemoteBench) -> None:
         assert not remote.in_process
-        assert remote.first(GOOD, None, 1).facts["pid"] != os.getpid()
+        assert first(remote, GOOD, 1).facts["pid"] != os.getpid()
 
     @pytest.mark.parametrize(
         ("does", "says"),
@@ -231,18 +223,18 @@ class TestRemote:
     def test_a_worker_that_was_killed_is_not_blamed_on_the_config_at_once(
         self, remote: RemoteBench
     ) -> None:
-        before = remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"]
+        before = first(remote, GOOD, 1).facts["pid"]
         assert isinstance(before, int)
         os.kill(before, signal.SIGKILL)
-        assert remote.first(GOOD, None, 1, limit_s=LIMIT_S).facts["pid"] != before
+        assert first(remote, GOOD, 1).facts["pid"] != before
 
     def test_a_death_is_the_configs_own_only_in_a_process_where_nothing_ran_before(
         self, remote: RemoteBench, tmp_path: Path
     ) -> None:
         mark = tmp_path / "mark"
-        remote.first(GOOD, None, 1, limit_s=LIMIT_S)
+        first(remote, GOOD, 1)
         once = Config(does="crash once", mark=str(mark))
-        remote.first(once, None, 1, limit_s=LIMIT_S)
+        first(remote, once, 1)
         assert mark.exists()
 
     def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
@@ -252,20 +244,22 @@ class TestRemote:
         assert failure.limit == Limit("run_s", 0.3)
 
     def test_after_a_crash_the_others_are_loaded_again(self, remote: RemoteBench) -> None:
-        before = remote.first(GOOD, None, 1).facts["pid"]
+        before = first(remote, GOOD, 1).facts["pid"]
         failure_of(remote, Config(does="leave"))
-        reading, seconds = remote.sample(GOOD, None, 2, limit_s=LIMIT_S)
-        assert len(reading.samples) == 2
-        assert "load" in seconds
-        assert remote.first(GOOD, None, 1).facts["pid"] != before
+        again = further(remote, GOOD, 2)
+        assert len(again.reading.samples) == 2
+        assert "load" in again.seconds
+        assert first(remote, GOOD, 1).facts["pid"] != before
 
     def test_one_who_crashes_in_a_round_is_found_out(self, remote: RemoteBench) -> None:
         bad = Config(name="bad", does="leave")
         other = Config(name="c")
-        turn = remote.round([(one, None) for one in (GOOD, bad, other, bad, GOOD)])
-        assert set(turn.times) == {GOOD.id, other.id}
-        assert len(turn.readings[GOOD.id].samples) == 2
-        assert turn.failures[bad.id].status is Status.RUN_ERROR
+        taken = round_of(remote, (GOOD, bad, other, bad, GOOD))
+        assert isinstance(taken[other], Sampled)
+        assert len(sampled(taken[GOOD]).reading.samples) == 2
+        failure = taken[bad]
+        assert isinstance(failure, ConfigFailure)
+        assert failure.status is Status.RUN_ERROR
 
     @pytest.mark.parametrize("timer", [quick_timer, group_timer])
     @pytest.mark.parametrize("when", ["check", "run"])
@@ -275,34 +269,36 @@ class TestRemote:
     ) -> None:
         bad, good = Config(name="bad", does=does, when=when), Config(name="c")
         with RemoteBench(SpoilableLoader, timer) as bench:
-            one, two, three = bench.looks([(GOOD, None), (bad, None), (good, None)], 1)
+            visit = Visit(((GOOD, None), (bad, None), (good, None)), 1, first=True)
+            one, two, three = bench.measure(visit)
         assert isinstance(two, ConfigFailure)
         assert two.spoils
         assert "not run" not in two.message
-        assert isinstance(one, FirstLook)
-        assert isinstance(three, FirstLook)
+        assert isinstance(one, Sampled)
+        assert isinstance(three, Sampled)
         assert one.facts["pid"] != three.facts["pid"]
 
     @pytest.mark.parametrize("timer", [quick_timer, group_timer])
     def test_and_so_does_one_in_a_round(self, timer: Callable[[], CpuTimer]) -> None:
         bad, good = Config(name="bad", does="spoil"), Config(name="c")
         with RemoteBench(SpoilableLoader, timer) as bench:
-            turn = bench.round([(one, None) for one in (GOOD, bad, good, GOOD)])
-        assert set(turn.times) == {GOOD.id, good.id}
-        assert set(turn.failures) == {bad.id}
+            taken = round_of(bench, (GOOD, bad, good, GOOD))
+        assert len(sampled(taken[GOOD]).reading.samples) == 2
+        assert isinstance(taken[good], Sampled)
+        assert isinstance(taken[bad], ConfigFailure)
 
     def test_a_failure_that_spoils_nothing_leaves_the_process_in_use(self) -> None:
         with RemoteBench(SpoilableLoader, quick_timer) as bench:
-            before = bench.first(GOOD, None, 1).facts["pid"]
+            before = first(bench, GOOD, 1).facts["pid"]
             failure_of(bench, Config(does="lie"))
-            assert bench.first(GOOD, None, 1).facts["pid"] == before
+            assert first(bench, GOOD, 1).facts["pid"] == before
 
     def test_a_memory_limit_is_kept_and_reported(self) -> None:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
             failure = failure_of(bench, Config(does="allocate", when="load"))
             assert failure.status is Status.RESOURCES
             assert failure.limit == Limit("memory_bytes", 200 << 20)
-            assert len(bench.first(GOOD, None, 1).reading.samples) == 1
+            assert len(first(bench, GOOD, 1).reading.samples) == 1
 
     def test_a_memory_limit_holds_for_shared_memory_too(self) -> None:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
@@ -310,12 +306,12 @@ class TestRemote:
             assert failure.status is Status.RESOURCES
             assert failure.message.startswith("out of memory: MemoryError: took ")
             assert failure.limit == Limit("memory_bytes", 200 << 20)
-            assert len(bench.first(GOOD, None, 1).reading.samples) == 1
+            assert len(first(bench, GOOD, 1).reading.samples) == 1
 
     def test_closures_work_in_a_fork(self) -> None:
         loader = KernelLoader()
         with RemoteBench(lambda: loader, lambda: quick_timer(), mode="fork") as bench:
-            assert bench.first(GOOD, None, 1).facts["pid"] != os.getpid()
+            assert first(bench, GOOD, 1).facts["pid"] != os.getpid()
         assert loader.log == []
 
     def test_a_loader_that_cannot_be_made_is_said_so(self) -> None:
@@ -330,7 +326,7 @@ class TestRemote:
             RemoteBench(misused_loader, quick_timer) as bench,
             pytest.raises(UsageError, match=r"'kernel\.c' is missing"),
         ):
-            bench.first(GOOD, None, 1)
+            first(bench, GOOD, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cuda_stream import US, Kernel, Stream
@@ -10,7 +10,7 @@ from cuda_stream import US, Kernel, Stream
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import CudaTimer, FirstLook, Hopeless, Verdict
+from whet.measure import Answer, CudaTimer, Hopeless, Sampled, Verdict, Visit
 from whet.measure.bench.executor import Executor
 
 
@@ -46,17 +46,18 @@ class Kernels:
 
 def looks(
     kernels: list[Loaded], hopeless: Hopeless | None = None, samples: int = 2
-) -> list[FirstLook | ConfigFailure]:
+) -> tuple[Answer, ...]:
     timer = CudaTimer(kernels[0].stream, overhead_ns=0.0)
-    station = Executor(Kernels(kernels), timer)
-    return station.looks([(Config(at=at), None) for at in range(len(kernels))], samples, hopeless)
+    built = tuple((Config(at=at), None) for at in range(len(kernels)))
+    visit = Visit(built, samples, first=True, hopeless=hopeless)
+    return Executor(Kernels(kernels), timer).measure(visit)
 
 
-def microseconds(taken: list[FirstLook | ConfigFailure]) -> list[list[float]]:
+def microseconds(taken: Sequence[Answer]) -> list[list[float]]:
     return [
         [round(ns / US, 3) for ns in look.reading.samples]
         for look in taken
-        if isinstance(look, FirstLook)
+        if isinstance(look, Sampled)
     ]
 
 
@@ -74,7 +75,8 @@ def test_it_takes_fewer_queues_than_configs() -> None:
     timer.warm(Kernel(stream, 5 * US))
     stream.sleeps.clear()
     kernels = [Loaded(stream, 5 * US) for _ in range(8)]
-    Executor(Kernels(kernels), timer).looks([(Config(at=at), None) for at in range(8)], 2)
+    built = tuple((Config(at=at), None) for at in range(8))
+    Executor(Kernels(kernels), timer).measure(Visit(built, 2, first=True))
     assert len(stream.sleeps) == 2 + 4, "two of four launches, and four of two times two samples"
 
 
@@ -82,7 +84,7 @@ def test_who_is_hopeless_beside_the_best_of_the_same_group_gets_no_sample() -> N
     stream = Stream()
     kernels = [Loaded(stream, ns * US) for ns in (90, 5, 60, 7)]
     taken = looks(kernels, Hopeless(best_ns=100 * US, times=1.5, slack_ns=0.0))
-    assert [isinstance(look, FirstLook) and look.hopeless for look in taken] == [
+    assert [isinstance(look, Sampled) and look.hopeless for look in taken] == [
         True,
         False,
         True,
@@ -119,7 +121,7 @@ def test_a_wrong_result_is_no_obstacle_to_the_others() -> None:
 def test_seconds_are_shared_and_kernel_seconds_are_each_ones_own() -> None:
     stream = Stream()
     taken = looks([Loaded(stream, ns * US) for ns in (5, 9)])
-    one, two = (look for look in taken if isinstance(look, FirstLook))
+    one, two = (look for look in taken if isinstance(look, Sampled))
     assert one.seconds["measure"] == two.seconds["measure"] > 0
     assert round(two.seconds["measure.kernel"] / one.seconds["measure.kernel"], 3) == 1.8
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from visits import failure_of, first
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import CpuTimer, FirstLook, LocalBench, RemoteBench, Verdict
+from whet.measure import CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
 
 LIMIT_S = 60.0
 
@@ -87,8 +88,8 @@ def bench() -> Iterator[RemoteBench]:
         yield opened
 
 
-def look(bench: RemoteBench, leaves: str) -> FirstLook:
-    return bench.first(Config(leaves=leaves), None, 1, limit_s=LIMIT_S)
+def look(bench: RemoteBench, leaves: str) -> Sampled:
+    return first(bench, Config(leaves=leaves), 1, limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +104,9 @@ def test_what_goes_on_running_is_a_failure_of_the_config_that_began_it(
     bench: RemoteBench, leaves: str, named: str
 ) -> None:
     before = look(bench, "nothing").facts["pid"]
-    with pytest.raises(ConfigFailure, match=named) as caught:
-        look(bench, leaves)
-    assert caught.value.status is Status.RUN_ERROR
+    failure = failure_of(bench, Config(leaves=leaves), LIMIT_S)
+    assert named in failure.message
+    assert failure.status is Status.RUN_ERROR
     assert look(bench, "nothing").facts["pid"] != before
 
 
@@ -134,7 +135,8 @@ def test_of_several_only_the_one_that_leaves_something_running_fails(bench: Remo
     configs = [
         Config(leaves=leaves) for leaves in ("nothing", "three threads", "a sleeping thread")
     ]
-    taken = bench.looks([(config, None) for config in configs], 1, limit_s=LIMIT_S)
+    built = tuple((config, None) for config in configs)
+    taken = bench.measure(Visit(built, 1, first=True, limit_s=LIMIT_S))
     failed = [isinstance(one, ConfigFailure) for one in taken]
     assert failed == [False, True, False]
 
@@ -143,12 +145,12 @@ def test_a_config_that_fails_otherwise_fails_so_and_its_process_is_replaced_too(
     bench: RemoteBench,
 ) -> None:
     before = look(bench, "nothing").facts["pid"]
-    with pytest.raises(ConfigFailure, match="output differs") as caught:
-        bench.first(Config(leaves="three threads", wrong=True), None, 1, limit_s=LIMIT_S)
-    assert caught.value.status is Status.WRONG_RESULT
+    failure = failure_of(bench, Config(leaves="three threads", wrong=True), LIMIT_S)
+    assert "output differs" in failure.message
+    assert failure.status is Status.WRONG_RESULT
     assert look(bench, "nothing").facts["pid"] != before
 
 
 def test_in_the_callers_own_process_other_threads_are_none_of_our_business() -> None:
     with LocalBench(LeavingLoader(), quick_timer()) as bench:
-        bench.first(Config(leaves="a thread that comes to rest"), None, 1)
+        first(bench, Config(leaves="a thread that comes to rest"), 1)

@@ -10,7 +10,7 @@ from cuda_stream import US, Kernel, Stream
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.measure import CudaTimer, LocalBench, Verdict
+from whet.measure import Built, CudaTimer, LocalBench, Verdict, Visit
 
 STICKY = "CUDA error: an illegal memory access was encountered"
 
@@ -50,12 +50,12 @@ class Kernels:
         return self.kernels[next(iter(config.values()))]  # type: ignore[index]
 
 
-def bench_of(*poison_at: int) -> tuple[LocalBench, list[tuple[Config, None]]]:
+def bench_of(*poison_at: int) -> tuple[LocalBench, tuple[Built, ...]]:
     """One kernel for each number: the launch with which it spoils the context, 0 for none."""
     stream = Context()
     kernels = [Loaded(stream, launch) for launch in poison_at]
     timer = CudaTimer(stream, overhead_ns=0.0)
-    built = [(Config(at=at), None) for at in range(len(kernels))]
+    built = tuple((Config(at=at), None) for at in range(len(kernels)))
     return LocalBench(Kernels(kernels), timer), built
 
 
@@ -63,13 +63,21 @@ def bench_of(*poison_at: int) -> tuple[LocalBench, list[tuple[Config, None]]]:
 def test_of_several_nobody_is_blamed_for_a_spoilt_context(launch: int) -> None:
     bench, built = bench_of(0, launch, 0)
     with pytest.raises(ConfigFailure, match="illegal memory access") as lost:
-        bench.looks(built, 2)
+        bench.measure(Visit(built, 2, first=True))
     assert lost.value.spoils
 
 
 def test_nor_in_a_round() -> None:
     bench, built = bench_of(0, 4)
-    bench.looks(built, 2)
+    bench.measure(Visit(built, 2, first=True))
     with pytest.raises(ConfigFailure, match="illegal memory access") as lost:
-        bench.round(built)
+        bench.measure(Visit(built, 1))
+    assert lost.value.spoils
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_nor_is_one_that_is_alone_answered_where_nothing_can_follow(first: bool) -> None:
+    bench, built = bench_of(1)
+    with pytest.raises(ConfigFailure, match="illegal memory access") as lost:
+        bench.measure(Visit(built, 1, first=first))
     assert lost.value.spoils

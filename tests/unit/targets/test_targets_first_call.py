@@ -13,8 +13,9 @@ from whet.core.run import Outcome
 from whet.core.status import Status
 from whet.engine import Settings
 from whet.engine.recall.known import CUT_BY_0_1, Knowledge
-from whet.engine.steps import workbench
+from whet.engine.steps import samples
 from whet.engine.target import BenchLimits
+from whet.measure import Sampled, Visit
 from whet.store.memory import MemoryStore
 
 FOREVER = 600.0
@@ -23,7 +24,7 @@ FOREVER = 600.0
 @pytest.fixture(autouse=True)
 def short_derived_limit(monkeypatch):
     """Seconds of slack would be seconds of waiting."""
-    monkeypatch.setattr(workbench, "LOOK_SLACK_S", 0.4)
+    monkeypatch.setattr(samples, "LOOK_SLACK_S", 0.4)
 
 
 def lazy(first_s, later_s=None, **options):
@@ -184,12 +185,14 @@ def test_a_worker_that_is_killed_costs_others_their_first_call_again_and_that_is
     target = lazy({"jit": 0.3, "stuck": 0.0}, {"stuck": FOREVER})
     jit, stuck = Config(mode="jit"), Config(mode="stuck")
     with target.bench(BenchLimits(first_call_s=lambda: 60.0)) as bench:
-        bench.first(jit, None, 2, limit_s=60.0)
-        with pytest.raises(ConfigFailure):
-            bench.first(stuck, None, 2, limit_s=0.3)
-        _, seconds = bench.sample(jit, None, 1, limit_s=60.0)
-        assert seconds["first_call"] >= 0.3
-        assert "first_call" not in bench.sample(jit, None, 1, limit_s=60.0)[1]
+        bench.measure(Visit(((jit, None),), 2, first=True, limit_s=60.0))
+        [failure] = bench.measure(Visit(((stuck, None),), 2, first=True, limit_s=0.3))
+        assert isinstance(failure, ConfigFailure)
+        [once, again] = [bench.measure(Visit(((jit, None),), 1, limit_s=60.0))[0] for _ in range(2)]
+        assert isinstance(once, Sampled)
+        assert isinstance(again, Sampled)
+        assert once.seconds["first_call"] >= 0.3
+        assert "first_call" not in again.seconds
 
 
 def test_a_second_call_that_compiles_as_well_is_not_taken_for_the_speed_of_the_config():

@@ -16,7 +16,7 @@ from whet.core.config import Config
 from whet.core.errors import HostFailure
 from whet.core.run import Outcome
 from whet.engine import Settings
-from whet.measure import CpuTimer, LocalBench
+from whet.measure import CpuTimer, LocalBench, Visit
 from whet.store import MemoryStore
 from whet.targets.native.loader import NativeLoader
 from whet.targets.native.target import NativeTarget
@@ -138,4 +138,4 @@ def test_what_cannot_be_written_to_be_loaded_is_not_the_configs_fault(
     monkeypatch.setattr(Path, "write_bytes", lambda *arguments: no_space())
     bench = LocalBench(NativeLoader({}, None, 0.0, 0.0), CpuTimer())
     with bench, pytest.raises(HostFailure, match=r"\[n=1\] could not be loaded: no space left"):
-        bench.first(Config(n=1), b"", 1)
+        bench.measure(Visit(((Config(n=1), b""),), 1, first=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from whet.core.event import BuildFinished, DuelEnded, DuelStarted, Event, Measured, Waited
 from whet.core.timeline import Span, Timeline
@@ -29,15 +29,17 @@ class TimelineKeeper:
         self._duels: list[tuple[float, float]] = []
         self._waits: list[tuple[float, float]] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event, at: float | None = None) -> None:
+        """`at` is when it was heard, now unless given."""
+        at = self._clock() if at is None else at
         if isinstance(event, BuildFinished | Measured):
             self._timed.append(event)
         elif isinstance(event, Waited):
             self._waits.append((event.started, event.ended))
         elif isinstance(event, DuelStarted):
-            self._duel_began = self._clock()
+            self._duel_began = at
         elif isinstance(event, DuelEnded) and self._duel_began is not None:
-            self._duels.append((self._duel_began, self._clock()))
+            self._duels.append((self._duel_began, at))
             self._duel_began = None
 
     def timeline(self) -> Timeline:
@@ -47,6 +49,14 @@ class TimelineKeeper:
             spans += _build(event) if isinstance(event, BuildFinished) else _visit(event)
         spans = [found for span in spans if (found := _since(span, self._began))]
         return Timeline(tuple(sorted(spans, key=lambda span: (span.start_s, span.depth))))
+
+
+def timeline_of(began: float, heard: Iterable[tuple[float, Event]]) -> Timeline:
+    """Of a run that began at `began`, by the monotonic clock, and what was heard of it when."""
+    keeper = TimelineKeeper(began)
+    for at, event in heard:
+        keeper(event, at)
+    return keeper.timeline()
 
 
 def _build(event: BuildFinished) -> Iterator[Span]:

@@ -21,7 +21,7 @@ from whet.engine.recovery.launch_journal import LaunchJournalOutside
 from whet.engine.settings import Settings
 from whet.engine.steps.record import Candidate
 from whet.engine.target import BenchLimits, Target
-from whet.measure import Bench, Duel, DuelOutcome, DuelPolicy, Hopeless, RacePolicy
+from whet.measure import Bench, Duel, DuelOutcome, DuelPolicy, Hopeless, RacePolicy, Sampled, Visit
 from whet.measure.racing.stats import percent_text
 from whet.store import Store
 
@@ -152,13 +152,11 @@ class IdleRace:
         start = time.perf_counter()
         # The config in use has run: its calls are what pays for this.
         with self._marking.around([one.config], first=one is not self.incumbent):
-            look = bench.first(
-                one.config,
-                one.artifact,
-                policy.first_samples,
-                limit_s=self._limit_s(best),
-                hopeless=hopeless,
-            )
+            built = (one.config, one.artifact)
+            samples, limit_s = policy.first_samples, self._limit_s(best)
+            [look] = bench.measure(Visit((built,), samples, True, limit_s, hopeless))
+        if isinstance(look, ConfigFailure):
+            raise look
         one.look_s = time.perf_counter() - start - look.seconds.get("first_call", 0.0)
         one.cost += Cost(look.seconds)
         one.facts = FrozenMap({**one.facts, **look.facts})
@@ -190,18 +188,19 @@ class IdleRace:
             yield "pair"
             pair = [by_id[id] for id in ids]
             with self._marking.around([one.config for one in pair], first=False):
-                taken = bench.round(
-                    [(one.config, one.artifact) for one in pair], limit_s=self._limit_s(champion)
-                )
-            for one in pair:
-                one.cost += Cost(FrozenMap({name: s / 2 for name, s in taken.seconds.items()}))
-            if champion.id in taken.failures:
-                raise TuningFailedError(str(taken.failures[champion.id]))
-            if rival.id in taken.failures:
-                failure = taken.failures[rival.id]
-                rival.out(failure.status, failure.message, failure.limit)
+                built = tuple((one.config, one.artifact) for one in pair)
+                answers = bench.measure(Visit(built, 1, limit_s=self._limit_s(champion)))
+            timings: dict[str, Timing] = {}
+            for one, answer in zip(pair, answers, strict=True):
+                if isinstance(answer, Sampled):
+                    one.cost += Cost(answer.seconds)
+                    timings[one.id] = answer.reading.timing()
+                elif one is champion:
+                    raise TuningFailedError(str(answer))
+                else:
+                    rival.out(answer.status, answer.message, answer.limit)
+            if rival.id not in timings:
                 return
-            timings = {id: reading.timing() for id, reading in taken.readings.items()}
             alike = timings[champion.id].comparable(timings[rival.id])
             # Times taken in two ways are not compared; the round is over all the same.
             duel.record_round({id: median(t.samples) for id, t in timings.items()} if alike else {})

@@ -1,6 +1,8 @@
-"""A run among others that want the same: ranks of a group agree, other processes take turns."""
+"""A run among the ranks of a process group, which all use what one of them finds."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from whet.core.event import RunFinished, RunStarted
 from whet.core.run import Result
@@ -12,27 +14,18 @@ from whet.engine.ranks.agreement import Agreed, Agreement, Progress
 from whet.engine.ranks.board import Board, BoardLostError, group_board
 from whet.engine.recovery.interrupt import Interrupted
 from whet.engine.steps.run import OneRun
-from whet.engine.turns.lock import Turn
-from whet.engine.turns.waiting import after_waiting
 
 
-def carry_out(one: OneRun) -> Result:
-    """Its own result, or what the others agreed on."""
+def agreed(one: OneRun, alone: Callable[[OneRun], Result]) -> Result:
+    """Its own result or another rank's; `alone` is how to go on without the others."""
     board = group_board()
     if board is None:
-        return _in_turn(one)
+        return alone(one)
     try:
         return _agreed(one, board)
     except BoardLostError as lost:
         one.recorder.note(f"each rank chooses for itself: {lost}")
-        return _in_turn(one)
-
-
-def _in_turn(one: OneRun) -> Result:
-    if one.answered:
-        return one.from_store()
-    with Turn(one.store, one.run.workload.id) as turn:
-        return one.tuned() if turn.take() else after_waiting(one, turn)
+        return alone(one)
 
 
 def _agreed(one: OneRun, board: Board) -> Result:

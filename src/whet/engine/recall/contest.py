@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.core.trial import Trial
-from whet.engine.steps.finals import Winner
+from whet.engine.steps.duel import Winner
 from whet.engine.steps.record import Candidate, Recorder
 
 

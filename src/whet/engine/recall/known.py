@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -113,6 +114,15 @@ class Knowledge:
 
     def _knows_all(self, space: Space) -> bool:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
+
+
+def start_after(store: Store, workload_id: str) -> float:
+    """Now, but not before any run of the workload that is stored already.
+
+    A store has its newest run by when each started. A clock that was ahead once and has been set
+    right would make the newest run the older one for years, and its choice nobody's.
+    """
+    return max([time.time(), *(run.started for run in store.runs(workload_id))])
 
 
 def _fastest_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:

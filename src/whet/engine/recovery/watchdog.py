@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from whet.builds import Builder
 from whet.core.config import Config
-from whet.core.event import Event, Noted
 from whet.engine.recovery.launch_journal import LaunchJournal
 from whet.measure import Bench
 
@@ -40,31 +39,26 @@ class Watchdog:
     """Told what is done and what has happened, it speaks once for each thing that does not end.
 
     Nothing is wrong while something happens at least every `patience_s` seconds on top of what the
-    thing under way may take; None never minds. `gave_up` is set when a build had to be left to
-    itself. `Watchdog` is a subscriber to the run's events.
+    thing under way may take; None never minds. `heard` says when the last event of the run was.
+    `gave_up` is set when a build had to be left to itself.
     """
 
     def __init__(
         self,
         patience_s: float | None,
         tell: Callable[[str], None],
+        heard: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.gave_up = False
         self._patience_s = patience_s
         self._tell = tell
+        self._heard = heard
         self._clock = clock
         self._sign = clock()
         self._doing: Doing | None = None
         self._spoken_of: Doing | None = None
         self._spoke_at = -1.0
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, Noted):  # which may be our own
-            self.sign()
-
-    def sign(self) -> None:
-        self._sign = self._clock()
 
     @contextmanager
     def doing(
@@ -76,13 +70,13 @@ class Watchdog:
         end: Callable[[], None] | None = None,
     ) -> Iterator[None]:
         before = self._doing
-        self.sign()
+        self._sign = self._clock()
         self._doing = Doing(what, configs, allowed_s, remedy, end, since=self._sign)
         try:
             yield
         finally:
             self._doing = before
-            self.sign()
+            self._sign = self._clock()
 
     def measuring(
         self, configs: Sequence[Config], allowed_s: float, bench: Bench, marking: LaunchJournal
@@ -96,8 +90,7 @@ class Watchdog:
             )
             return self.doing("measuring", lambda: configs, allowed_s, remedy, marking.keep)
         remedy = "the process that measures is ended, and another takes its place"
-        end = getattr(bench, "end_call", None)
-        return self.doing("measuring", lambda: configs, allowed_s, remedy, end)
+        return self.doing("measuring", lambda: configs, allowed_s, remedy, bench.end_call)
 
     def building(self, builder: Builder, allowed_s: float) -> AbstractContextManager[None]:
         remedy = "what is still being built is given up, and the best of the others is chosen"
@@ -109,7 +102,7 @@ class Watchdog:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """FirstPass every now and then, from a thread of its own."""
+        """Looks every now and then, from a thread of its own."""
         if self._patience_s is None:
             yield
             return
@@ -136,7 +129,8 @@ class Watchdog:
 
     def check(self) -> None:
         """Speaks, and ends what can be ended, if nothing has happened for too long."""
-        doing, sign, now = self._doing, self._sign, self._clock()
+        doing, now = self._doing, self._clock()
+        sign = max(self._sign, self._heard())
         allowed = 0.0 if doing is None else doing.allowed_s
         if self._patience_s is None or now - sign <= allowed + self._patience_s:
             return

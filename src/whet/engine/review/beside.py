@@ -22,7 +22,7 @@ from whet.engine.recovery.interrupt import DeviceLostError
 from whet.engine.recovery.launch_journal import LaunchJournalOutside, proven
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, Target
-from whet.measure import Bench
+from whet.measure import Bench, Visit
 from whet.measure.racing.policy import DuelPolicy
 from whet.store import Store
 
@@ -125,14 +125,16 @@ def _look(
     artifact = beside.artifacts[config.id]
     try:
         with marking.around([config], first=True):
-            look = bench.first(config, artifact, FIRST_SAMPLES, limit_s=limit_s)
-    except ConfigFailure as failure:
-        beside.failures[config.id] = failure
-        return
+            [look] = bench.measure(Visit(((config, artifact),), FIRST_SAMPLES, True, limit_s))
     except DeviceLostError as lost:
         if isinstance(lost.__cause__, ConfigFailure):
             beside.failures[config.id] = lost.__cause__
         raise
+    except ConfigFailure as failure:
+        look = failure
+    if isinstance(look, ConfigFailure):
+        beside.failures[config.id] = look
+        return
     beside.spend(config, look.seconds)
     known = beside.facts.get(config.id, FrozenMap())
     beside.facts[config.id] = FrozenMap({**known, **look.facts})
@@ -155,12 +157,14 @@ def _take_rounds(
             return
         order = standing[::-1] if turn % 2 else standing
         with marking.around(order, first=False):
-            taken = bench.round([(c, beside.artifacts[c.id]) for c in order], limit_s=limit_s)
-        beside.failures.update(taken.failures)
-        beside.rounds.append(taken.times)
-        share = FrozenMap({name: s / len(order) for name, s in taken.seconds.items()})
-        for config in order:
-            beside.spend(config, share)
-        for id, reading in taken.readings.items():
-            before, now = beside.timings.get(id), reading.timing()
-            beside.timings[id] = now if before is None else before.extended(now)
+            built = tuple((config, beside.artifacts[config.id]) for config in order)
+            answers = bench.measure(Visit(built, 1, limit_s=limit_s))
+        beside.rounds.append({})
+        for config, one in zip(order, answers, strict=True):
+            if isinstance(one, ConfigFailure):
+                beside.failures[config.id] = one
+                continue
+            beside.spend(config, one.seconds)
+            before, now = beside.timings.get(config.id), one.reading.timing()
+            beside.timings[config.id] = now if before is None else before.extended(now)
+            beside.rounds[-1][config.id] = now.median_ns

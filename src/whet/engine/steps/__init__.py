@@ -1,1 +1,11 @@
-"""One run, step by step: explore, build, first samples, race, duel, record."""
+"""One run, step by step, to be read in this order.
+
+run.py      what the store knows, the steps below, and how the run ends
+explore.py  asks the strategy; what is built gets its first samples; tells the strategy
+build.py    which builds come first, how long they may take, what came of them
+samples.py  visits to the device: first samples, more samples, rounds; each is marked, watched and
+            booked
+race.py     more samples for what may win
+duel.py     the last few, side by side
+record.py   every outcome is a trial in the store the moment it is known
+"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,17 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, StoreError
-from whet.core.event import BestChanged, Event, Noted, TrialFinished
+from whet.core.event import (
+    BestChanged,
+    BuildFinished,
+    DuelEnded,
+    DuelStarted,
+    Event,
+    Measured,
+    Noted,
+    TrialFinished,
+    Waited,
+)
 from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.status import Status
@@ -20,6 +31,8 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.engine.recovery.interrupt import Shield
 from whet.store import Store
+
+_TIMED = (BuildFinished, Measured, Waited, DuelStarted, DuelEnded)
 
 
 @dataclass
@@ -37,10 +50,10 @@ class Candidate:
     stored: Trial | None = None
     trial: Trial | None = None
     hopeless: bool = False
+    id: str = field(init=False)
 
-    @property
-    def id(self) -> str:
-        return self.config.id
+    def __post_init__(self) -> None:
+        self.id = self.config.id
 
     @property
     def known_timing(self) -> Timing | None:
@@ -48,7 +61,11 @@ class Candidate:
 
 
 class Recorder:
-    """Every outcome becomes a trial in the store the moment it is known."""
+    """Every outcome becomes a trial in the store the moment it is known.
+
+    `timed` has the events that tell when something happened, for the run's timeline, and
+    `heard_at` is when the last sign of progress was, for its watchdog.
+    """
 
     def __init__(
         self,
@@ -64,6 +81,8 @@ class Recorder:
         self._trials: dict[str, Trial] = {}
         self.best: Trial | None = None
         self.notes: list[str] = []
+        self.timed: list[tuple[float, Event]] = []
+        self.heard_at = time.monotonic()
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -71,6 +90,11 @@ class Recorder:
         return tuple(self._trials.values())
 
     def emit(self, event: Event) -> None:
+        now = time.monotonic()
+        if not isinstance(event, Noted):  # which may be the watchdog's own
+            self.heard_at = now
+        if isinstance(event, _TIMED):
+            self.timed.append((now, event))
         for subscriber in self._subscribers:
             # A display that fails must not cost anybody a measurement.
             with contextlib.suppress(Exception):
@@ -122,6 +146,17 @@ class Recorder:
         if self.best is None or _rank(trial.timing) < _rank(self.best.timing):
             self.best = trial
             self.emit(BestChanged(trial))
+
+    def why_nothing_works(self, settled: Sequence[Trial]) -> str:
+        """The outcomes of this run, or `settled` ones where it had nothing to try."""
+        trials = self.trials or settled
+        counts = ", ".join(
+            f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
+        )
+        failed = next((trial for trial in trials if trial.error), None)
+        first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
+        where = "" if self.trials else " (as the store remembers)"
+        return f"works{where}: {counts or 'none was tried'}{first}"
 
     def _outcome(self, candidate: Candidate, status: Status, reason: str) -> Trial:
         """What the config already had, where that still holds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
@@ -21,14 +21,14 @@ from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.accounts.timeline import TimelineKeeper
+from whet.engine.accounts.timeline import timeline_of
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
+from whet.engine.recall.answer import stored_answer
 from whet.engine.recall.contest import Contest
-from whet.engine.recall.known import Knowledge, relatives
-from whet.engine.recall.moment import start_after
-from whet.engine.recall.sources import apart_notes, keep_place, located
+from whet.engine.recall.known import Knowledge, relatives, start_after
+from whet.engine.recall.sources import apart_notes, located
 from whet.engine.recovery import crash_report
 from whet.engine.recovery.interrupt import (
     DeviceLostError,
@@ -40,11 +40,14 @@ from whet.engine.recovery.interrupt import (
 from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.build import Builds
+from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
-from whet.engine.steps.finals import Finals, Winner
+from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
-from whet.engine.steps.workbench import LEAST_S, Workbench
+from whet.engine.steps.samples import LEAST_S, Sampler
 from whet.engine.target import BenchLimits, Target
+from whet.measure import Bench, Race
 from whet.search import Strategy
 from whet.store import Store
 from whet.workers import no_forks
@@ -85,12 +88,9 @@ class OneRun:
             started=start_after(store, target.workload().id),
             whet=__version__,
         )
-        self._timeline = TimelineKeeper()
-        self._watch = Watchdog(settings.stall_timeout_s, self._warn)
-        subscribers: list[Callable[[Event], None]] = [self._timeline, self._watch]
-        if on_event is not None:
-            subscribers.append(on_event)
-        self.recorder = Recorder(store, self.run, subscribers, shield)
+        self._began = time.monotonic()
+        self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
+        self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)
         self.known = self.recall()
         self._exhaustive = False
         self._stopped: Stop | None = None
@@ -115,8 +115,9 @@ class OneRun:
         self.run = replace(self.run, started=start_after(self.store, self.run.workload.id))
 
     def tuned(self) -> Result:
-        with self.shield.held():
-            self._crash_report = crash_report.examine(self.store, self.run.workload.id)
+        if self.store.marks(self.run.workload.id):
+            with self.shield.held():
+                self._crash_report = crash_report.examine(self.store, self.run.workload.id)
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
@@ -129,10 +130,10 @@ class OneRun:
             self.store.put_workload(self.run.workload)
             self.store.save_run(self.run)
         self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
-        self._contest.announce()
-        for note in apart_notes(self.store, self.target, self.run.workload):
-            self.recorder.note(note)
-            log_note(self.run.workload, note)
+        if self.known.contested:
+            self._contest.announce()
+        if self.run.workload.origin.captured:
+            self._say_what_is_kept_apart()
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -161,8 +162,14 @@ class OneRun:
             best = self._ended_early(Stop.STORE, winner)
             raise StoreLostError(str(error), best) from error
         if result is None:
-            raise TuningFailedError(self._why_nothing_works())
+            why = self.recorder.why_nothing_works(tuple(self.known.settled.values()))
+            raise TuningFailedError(f"no config of '{self.target.name}' {why}")
         return result
+
+    def _say_what_is_kept_apart(self) -> None:
+        for note in apart_notes(self.store, self.target, self.run.workload):
+            self.recorder.note(note)
+            log_note(self.run.workload, note)
 
     def _warn(self, text: str) -> None:
         self.recorder.note(text)
@@ -193,67 +200,104 @@ class OneRun:
 
     def _tune(self) -> Winner | None:
         with ExitStack() as stack:
-            # Entered last, left first: a kernel must not run on while its builder is closed.
-            builder = stack.enter_context(
-                Builder(
-                    jobs=self.settings.jobs,
-                    mode=self.target.build_mode,
-                    limit_s=self.settings.build_limit_s,
-                    on_start=lambda config: self.recorder.emit(BuildStarted(config)),
-                )
-            )
-            stack.enter_context(self._watch.kept())
-            limits = BenchLimits(
-                self._memory,
-                self.settings.isolate or bool(self._crash_report.open),
-                self.settings.device_memory_bytes,
-                self._first_call_s,
-            )
-            method = self.target.method
-            bench = stack.enter_context(closing(self.target.bench(limits)))
-            if self.target.method != method:  # there was no memory for the other way
-                self.known = self.recall()
-            marking = LaunchJournal(
-                self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
-            )
-            marking.refuse_if_lost()
-            self._look_back(isolated=not bench.in_process)
-            self._bench = Workbench(
-                target=self.target,
-                builder=builder,
-                bench=bench,
-                race=self._plan.new_race(),
-                plan=self._plan,
-                recorder=self.recorder,
-                ledger=self.ledger,
-                marking=marking,
-                watch=self._watch,
-                build_limit_s=self.settings.build_limit_s,
-                run_limit_s=self.settings.run_limit_s,
-                first_call_limit_s=self.settings.first_call_s,
-                jobs=self.settings.jobs,
-                budget=self._budget,
-            )
+            self._sampler = self._opened(stack)
             self._admit_incumbents()
-            with self.ledger.phase("search"), no_forks():
-                self._strategy.tell(list(self.known.settled.values()))
-            exploration = Exploration(
-                self._bench,
-                self._strategy,
-                self._reserve_s,
-                lambda: relatives(self.store, self.run.workload, self.target.space),
-                self.known.settled,
-                self._crash_report.suspects if bench.in_process else frozenset(),
-                [trial.config for trial in self.known.contested],
+            self._explore()
+            winner = self._decided()
+            return self._contest.judged(winner) if self.known.contested else winner
+
+    def _opened(self, stack: ExitStack) -> Sampler:
+        """Entered last, left first: a kernel must not run on while its builder is closed."""
+        builder = stack.enter_context(
+            Builder(
+                jobs=self.settings.jobs,
+                mode=self.target.build_mode,
+                limit_s=self.settings.build_limit_s,
+                on_start=lambda config: self.recorder.emit(BuildStarted(config)),
             )
-            exploration.run()
-            self._exhaustive, self._stopped = exploration.complete, exploration.stopped
+        )
+        stack.enter_context(self._watch.kept())
+        bench = self._measuring(stack)
+        marking = LaunchJournal(
+            self.store, self.run.workload, self.run.id, self.shield, lambda: bench.in_process
+        )
+        marking.refuse_if_lost()
+        if self._crash_report.open:
+            self._look_back(isolated=not bench.in_process)
+        candidates: dict[str, Candidate] = {}
+        builds = Builds(
+            target=self.target,
+            builder=builder,
+            recorder=self.recorder,
+            ledger=self.ledger,
+            watch=self._watch,
+            limit_s=self.settings.build_limit_s,
+            candidates=candidates,
+            relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
+            never_cut=self._contested,
+        )
+        return Sampler(
+            target=self.target,
+            builds=builds,
+            bench=bench,
+            race=Race(self._plan.race),
+            plan=self._plan,
+            recorder=self.recorder,
+            ledger=self.ledger,
+            marking=marking,
+            watch=self._watch,
+            run_limit_s=self.settings.run_limit_s,
+            first_call_limit_s=self.settings.first_call_s,
+            jobs=self.settings.jobs,
+            budget=self._budget,
+            candidates=candidates,
+        )
+
+    def _measuring(self, stack: ExitStack) -> Bench:
+        limits = BenchLimits(
+            self._memory,
+            self.settings.isolate or bool(self._crash_report.open),
+            self.settings.device_memory_bytes,
+            self._first_call_s,
+        )
+        method = self.target.method
+        bench = stack.enter_context(closing(self.target.bench(limits)))
+        if self.target.method != method:  # there was no memory for the other way
+            self.known = self.recall()
+        return bench
+
+    def _explore(self) -> None:
+        with self.ledger.phase("search"), no_forks():
+            self._strategy.tell(list(self.known.settled.values()))
+        exploration = Exploration(
+            self._sampler,
+            self._strategy,
+            self._reserve_s,
+            self.known.settled,
+            self._crash_report.suspects if self._sampler.bench.in_process else frozenset(),
+            self._contested,
+        )
+        exploration.run()
+        self._exhaustive, self._stopped = exploration.complete, exploration.stopped
+
+    def _decided(self) -> Winner | None:
+        if self._plan.fixed_samples is None:
             chosen_before = None if self.known.run is None else self.known.run.best
-            return self._contest.judged(Finals(self._bench, chosen_before).run())
+            return Duels(self._sampler, chosen_before).winner(race(self._sampler))
+        best = lowest_median(self._sampler)
+        return None if best is None else Winner(best)
 
     @property
     def _contest(self) -> Contest:
         return Contest(self.known.contested, self.recorder)
+
+    @property
+    def _contested(self) -> list[Config]:
+        return [trial.config for trial in self.known.contested]
+
+    @property
+    def _undecided(self) -> bool:
+        return bool(self.known.contested) and self._contest.undecided
 
     def _look_back(self, *, isolated: bool) -> None:
         """What to make of those that ran when an earlier process ended."""
@@ -280,15 +324,15 @@ class OneRun:
     def _admit_incumbents(self) -> None:
         for trial in self.known.incumbents:
             candidate = Candidate(
-                trial.config, order=len(self._bench.candidates), facts=trial.facts, stored=trial
+                trial.config, order=len(self._sampler.candidates), facts=trial.facts, stored=trial
             )
-            self._bench.candidates[candidate.id] = candidate
+            self._sampler.candidates[candidate.id] = candidate
             comparable = trial.timing is not None and not trial.timing.host_bound
             samples = trial.timing.samples if trial.timing and comparable else ()
             self.recorder.consider_best(trial)
-            self._bench.expect_looks_like(trial.cost)
-            self._bench.put_out(
-                self._bench.race.enter(candidate.id, candidate.order, prior=samples)
+            self._sampler.expect_looks_like(trial.cost)
+            self._sampler.put_out(
+                self._sampler.race.enter(candidate.id, candidate.order, prior=samples)
             )
 
     def _best_so_far(self) -> Winner | None:
@@ -296,7 +340,7 @@ class OneRun:
         return (
             self._contest.in_use()
             if best is None
-            else Winner(self._bench.candidates[best.config.id])
+            else Winner(self._sampler.candidates[best.config.id])
         )
 
     def _ended_early(self, stopped: Stop, best: Winner | None) -> Result | None:
@@ -307,7 +351,7 @@ class OneRun:
     def _finish(self, winner: Winner | None, outcome: Outcome) -> Result | None:
         if winner is None and outcome is Outcome.FINISHED:
             outcome = Outcome.FAILED
-        if winner is not None and outcome is Outcome.FINISHED and not self._contest.undecided:
+        if winner is not None and outcome is Outcome.FINISHED and not self._undecided:
             self._settle(winner)
         trials = self.recorder.trials
         tried = len(self.known.settled.keys() | {trial.config.id for trial in trials})
@@ -319,7 +363,7 @@ class OneRun:
             outcome=outcome,
             exhaustive=self._exhaustive and outcome is Outcome.FINISHED,
             # A choice would end the contest.
-            best=None if winner is None or self._contest.undecided else winner.candidate.config,
+            best=None if winner is None or self._undecided else winner.candidate.config,
             equals=() if winner is None else tuple(c.config for c in winner.equals),
             trials=len(trials),
             tried=tried,
@@ -330,8 +374,9 @@ class OneRun:
         # Nobody's best so far is lost because that it was interrupted could not be written.
         with suppress(StoreError) if outcome is Outcome.INTERRUPTED else nullcontext():
             self.store.save_run(self.run)
-            self.store.save_timeline(self.run.id, self._timeline.timeline())
-            crash_report.close(self.store, self._crash_report)
+            self.store.save_timeline(self.run.id, timeline_of(self._began, self.recorder.timed))
+            if self._crash_report.open:
+                crash_report.close(self.store, self._crash_report)
         if winner is None:
             return None
         best = winner.candidate.trial or winner.candidate.stored
@@ -340,9 +385,9 @@ class OneRun:
 
     def _device_lost(self, spoilt: Spoilt) -> DeviceLostError:
         """A config that ran alone has failed; of several nobody knows which one has."""
-        error = self._bench.marking.lost(spoilt)
+        error = self._sampler.marking.lost(spoilt)
         if len(spoilt.configs) == 1:
-            self.recorder.failed(self._bench.candidates[spoilt.configs[0].id], spoilt.failure)
+            self.recorder.failed(self._sampler.candidates[spoilt.configs[0].id], spoilt.failure)
         self._stopped = Stop.DEVICE
         error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
         return error
@@ -353,7 +398,7 @@ class OneRun:
             return
         kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
         outcomes = []
-        for candidate in self._bench.candidates.values():
+        for candidate in self._sampler.candidates.values():
             last = candidate.trial or candidate.stored
             if last is None or not last.status.measured:
                 continue
@@ -388,48 +433,6 @@ class OneRun:
         return trial if trial is not None and trial.timing is not None else None
 
     def from_store(self) -> Result:
-        keep_place(self.store, self.run.workload)
-        best = self.known.incumbents[0]
-        stored = self.known.run
-        equals: tuple[Config, ...] = stored.equals if stored else ()
-        wall = self.ledger.close()
-        tried = len(self.known.settled)
-        # To go on, a further run has to exceed the budget of the one that answers.
-        budget = self.run.budget if stored is None else stored.budget
-        stopped = None if stored is None else stored.stopped
-        run = replace(
-            self.run,
-            tried=tried,
-            stopped=Stop.COMPLETE if tried == self.run.space_size else stopped,
-            budget=budget,
-            outcome=Outcome.FINISHED,
-            best=best.config,
-            equals=equals,
-            exhaustive=stored.exhaustive if stored else False,
-            cost=Cost(FrozenMap(), wall),
-            wall_s=sum(wall.values()),
-        )
-        result = Result(
-            run=run,
-            best=best,
-            first=self.first(()),
-            trials=(),
-            known=len(self.known.settled),
-            source="stored",
-            equals=equals,
-        )
-        self.recorder.emit(RunStarted(run, 0, len(self.known.settled)))
-        self.recorder.emit(RunFinished(result))
-        return result
-
-    def _why_nothing_works(self) -> str:
-        trials = self.recorder.trials or tuple(self.known.settled.values())
-        counts = ", ".join(
-            f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
-        )
-        failed = next((trial for trial in trials if trial.error), None)
-        first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
-        where = "" if self.recorder.trials else " (as the store remembers)"
-        return (
-            f"no config of '{self.target.name}' works{where}: {counts or 'none was tried'}{first}"
+        return stored_answer(
+            self.store, self.run, self.known, self.first(()), self.ledger, self.recorder
         )

@@ -15,9 +15,17 @@ from whet.core.status import Status
 from whet.core.timing import median
 from whet.measure.bench.failures import from_exception
 from whet.measure.bench.leftovers import nothing_left_running, spinning_is_wanted
-from whet.measure.bench.protocol import Built, FirstCall, FirstLook, Hopeless, Loaded, Loader, Round
+from whet.measure.bench.protocol import (
+    Answer,
+    FirstCall,
+    Hopeless,
+    Loaded,
+    Loader,
+    Sampled,
+    Visit,
+)
 from whet.measure.cpu import CpuTimer
-from whet.measure.timer import Reading, Timer, Warm, joined, joined_by_id, run_once
+from whet.measure.timer import GroupTimer, Reading, Timer, Warm, joined, run_once
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -34,6 +42,9 @@ FIRST_CALL, RUNNING = "first_call", "running"
 # so many times the second, and the second was so long that it alone was the warm-up, it is warmed
 # up once more.
 LAZY_BY, LAZY_ABOVE_NS = 4.0, 20e6
+
+# The readings of each config by id, or why it has none.
+_Taken = dict[str, list[Reading] | ConfigFailure]
 
 
 class _Phases:
@@ -84,12 +95,24 @@ class Executor:
         self._capacity = capacity
         self._alone = alone
         self._primed_below_ns: float = getattr(timer, "primed_below_ns", PRIMED_BELOW_NS)
+        self._group_timer = timer if isinstance(timer, GroupTimer) else None
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
 
-    def first(
-        self, config: Config, artifact: Any, samples: int, hopeless: Hopeless | None = None
-    ) -> FirstLook:
+    def measure(self, visit: Visit, forgotten: Sequence[str] = ()) -> tuple[Answer, ...]:
+        """`forgotten` are configs that were forgotten since the last visit, by id: two things in
+        one round trip."""
+        for config_id in forgotten:
+            self.forget(config_id)
+        if not visit.first:
+            return self._further(visit)
+        if self._group_timer is not None and 1 < len(visit.built) <= self._capacity:
+            return self._first_together(visit, self._group_timer)
+        return self._first_in_turn(visit)
+
+    def _first(
+        self, config: Config, artifact: Any, samples: int, hopeless: Hopeless | None
+    ) -> Sampled:
         phases = _Phases()
         watched = nothing_left_running() if self._alone else contextlib.nullcontext()
         with watched, self._failing(config):
@@ -106,75 +129,67 @@ class Executor:
                     reading = self._timer.measure(loaded, samples, warm)
                 phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)
-        return FirstLook(reading, facts, phases.frozen(), lost)
+        return Sampled(reading, phases.frozen(), facts, lost)
 
-    def looks(
-        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None = None
-    ) -> list[FirstLook | ConfigFailure]:
-        if hasattr(self._timer, "turn") and 1 < len(built) <= self._capacity:
-            return self._looks_together(built, samples, hopeless)
-        return self._looks_in_turn(built, samples, hopeless)
-
-    def _looks_in_turn(
-        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None
-    ) -> list[FirstLook | ConfigFailure]:
-        taken: list[FirstLook | ConfigFailure] = []
-        for config, artifact in built:
+    def _first_in_turn(self, visit: Visit) -> tuple[Answer, ...]:
+        answers: list[Answer] = []
+        hopeless = visit.hopeless
+        for config, artifact in visit.built:
             try:
-                look = self.first(config, artifact, samples, hopeless)
+                one = self._first(config, artifact, visit.samples, hopeless)
             except ConfigFailure as failure:
-                taken.append(failure)
+                answers.append(failure)
                 if failure.spoils:
-                    return taken + [_not_run(failure)] * (len(built) - len(taken))
+                    left = len(visit.built) - len(answers)
+                    return (*answers, *[_not_run(failure)] * left)
                 continue
-            taken.append(look)
+            answers.append(one)
             if hopeless is not None:
-                hopeless = hopeless.after(median(look.reading.samples))
-        return taken
+                hopeless = hopeless.after(median(one.reading.samples))
+        return tuple(answers)
 
-    def _looks_together(
-        self, built: Sequence[Built], samples: int, hopeless: Hopeless | None
-    ) -> list[FirstLook | ConfigFailure]:
+    def _first_together(self, visit: Visit, timer: GroupTimer) -> tuple[Answer, ...]:
         """One launch of everybody first: these tell who is worth a sample."""
-        phases = {config.id: _Phases() for config, _ in built}
-        failures: dict[str, ConfigFailure] = {}
+        phases = {config.id: _Phases() for config, _ in visit.built}
+        answers: dict[str, Answer] = {}
         loaded: dict[str, Loaded] = {}
-        for config, artifact in built:
+        spoilt: ConfigFailure | None = None
+        for config, artifact in visit.built:
             try:
                 with self._failing(config):
                     loaded[config.id] = self._checked(config, artifact, phases[config.id])
             except ConfigFailure as failure:
-                failures[config.id] = failure
+                answers[config.id] = failure
                 if failure.spoils:
-                    return [failures.get(c.id) or _not_run(failure) for c, _ in built]
+                    spoilt = failure
+                    break
         try:
-            readings = self._group(loaded, samples, hopeless, phases)
+            readings = {} if spoilt else self._group(loaded, visit, timer, phases)
         except Exception as problem:
-            if (failed := self._failure(problem)).spoils:
-                return [failures.get(config.id) or _not_run(failed) for config, _ in built]
-            # One of them failed in the middle of the others; one by one it will be seen who.
-            left = self._looks_in_turn([b for b in built if b[0].id in loaded], samples, hopeless)
-            again = dict(zip(loaded, left, strict=True))
-            return [failures.get(config.id) or again[config.id] for config, _ in built]
-        return [
-            failures.get(config.id)
-            or FirstLook(
-                readings[config.id],
-                FrozenMap(loaded[config.id].facts),
-                phases[config.id].frozen(),
-                hopeless=readings[config.id].quality == "contaminated",
-            )
-            for config, _ in built
-        ]
+            failed = self._failure(problem)
+            if failed.spoils:
+                spoilt = failed
+            else:
+                # One of them failed in the middle of the others; one by one it will be seen who.
+                again = visit.of(*[one for one in visit.built if one[0].id in loaded])
+                answers.update(zip(loaded, self._first_in_turn(again), strict=True))
+        else:
+            for id, reading in readings.items():
+                facts = FrozenMap(loaded[id].facts)
+                lost = reading.quality == "contaminated"
+                answers[id] = Sampled(reading, phases[id].frozen(), facts, lost)
+        if spoilt is not None:
+            return tuple(answers.get(id) or _not_run(spoilt) for id in phases)
+        return tuple(answers[id] for id in phases)
 
     def _group(
         self,
         loaded: dict[str, Loaded],
-        samples: int,
-        hopeless: Hopeless | None,
+        visit: Visit,
+        timer: GroupTimer,
         phases: dict[str, _Phases],
     ) -> dict[str, Reading]:
-        timer: Any = self._timer
+        samples, hopeless = visit.samples, visit.hopeless
         began = time.perf_counter()
         warms: dict[str, Warm] = dict(zip(loaded, timer.warm_all([*loaded.values()]), strict=True))
         _share(phases, warms, "warmup", time.perf_counter() - began)
@@ -189,9 +204,7 @@ class Executor:
         }
         wanted = [id for id in loaded if id not in lost for _ in range(samples)]
         began = time.perf_counter()
-        taken: list[Reading] = timer.turn(
-            [loaded[id] for id in wanted], [warms[id] for id in wanted]
-        )
+        taken = timer.turn([loaded[id] for id in wanted], [warms[id] for id in wanted])
         readings = {id: joined(taken[at : at + samples]) for at, id in _steps(wanted, samples)}
         _share(phases, readings, "measure", time.perf_counter() - began)
         return {**lost, **readings}
@@ -207,55 +220,58 @@ class Executor:
                 raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
         return loaded
 
-    def sample(
-        self, config: Config, artifact: Any, samples: int
-    ) -> tuple[Reading, FrozenMap[float]]:
-        phases = _Phases()
-        reading = self._sample(config, artifact, samples, phases)
-        return reading, phases.frozen()
-
-    def round(self, built: Sequence[Built]) -> Round:
-        phases = _Phases()
-        failures: dict[str, ConfigFailure] = {}
-        spoilt: ConfigFailure | None = None
-        taken: list[tuple[str, Reading]] = []
+    def _further(self, visit: Visit) -> tuple[Answer, ...]:
+        phases = {id: _Phases() for id in visit.ids}
         try:
-            taken = self._turn(built, phases)
-        except ConfigFailure as failure:
-            spoilt = failure
-        for config, artifact in built if not taken else ():
-            if config.id in failures:
-                continue
-            if spoilt is not None:
-                failures[config.id] = _not_run(spoilt)
-                continue
-            try:
-                taken.append((config.id, self._sample(config, artifact, 1, phases)))
-            except ConfigFailure as failure:
-                failures[config.id] = failure
-                spoilt = failure if failure.spoils else None
-        readings = joined_by_id((id, one) for id, one in taken if id not in failures)
-        return Round(FrozenMap(readings), FrozenMap(failures), phases.frozen())
+            taken = self._turn(visit, phases) or self._one_by_one(visit, phases)
+        except ConfigFailure as spoilt:
+            return tuple(_not_run(spoilt) for _ in phases)
+        return tuple(
+            one if isinstance(one, ConfigFailure) else Sampled(joined(one), phases[id].frozen())
+            for id, one in taken.items()
+        )
 
-    def _turn(self, built: Sequence[Built], phases: _Phases) -> list[tuple[str, Reading]]:
+    def _turn(self, visit: Visit, phases: Mapping[str, _Phases]) -> _Taken:
         """All at once where the timer can and everybody is at hand; else, and where anybody fails,
         nothing: one by one it will be seen who. Raises where the process can run nothing more."""
-        turn = getattr(self._timer, "turn", None)
-        ids = [config.id for config, _ in built]
-        at_hand = all(id in self._slots and id in self._warm_ups for id in ids)
-        if turn is None or not at_hand:
-            return []
+        at_hand = all(id in self._slots and id in self._warm_ups for id in phases)
+        if self._group_timer is None or len(visit.built) == 1 or not at_hand:
+            return {}
+        ids = [config.id for config, _ in visit.built for _ in range(visit.samples)]
+        loaded, warms = [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
+        began = time.perf_counter()
         try:
-            with phases.phase("measure"):
-                taken: list[Reading] = turn(
-                    [self._slots[id] for id in ids], [self._warm_ups[id] for id in ids]
-                )
+            readings = self._group_timer.turn(loaded, warms)
         except Exception as problem:
             if (failure := self._failure(problem)).spoils:
                 raise failure from problem
-            return []
-        phases.add("measure.kernel", sum(reading.kernel_s for reading in taken))
-        return list(zip(ids, taken, strict=True))
+            return {}
+        each = (time.perf_counter() - began) / len(ids)
+        taken: dict[str, list[Reading]] = {id: [] for id in phases}
+        for id, reading in zip(ids, readings, strict=True):
+            taken[id].append(reading)
+            phases[id].add("measure", each)
+            phases[id].add("measure.kernel", reading.kernel_s)
+        return {**taken}
+
+    def _one_by_one(self, visit: Visit, phases: Mapping[str, _Phases]) -> _Taken:
+        taken: _Taken = {}
+        spoilt: ConfigFailure | None = None
+        for config, artifact in visit.built:
+            before = taken.get(config.id, [])
+            if isinstance(before, ConfigFailure):
+                continue
+            if spoilt is not None:
+                taken[config.id] = _not_run(spoilt)
+                continue
+            try:
+                one = self._sample(config, artifact, visit.samples, phases[config.id])
+            except ConfigFailure as failure:
+                taken[config.id] = failure
+                spoilt = failure if failure.spoils else None
+            else:
+                taken[config.id] = [*before, one]
+        return taken
 
     def _as_it_warmed_up(self, warm: Warm) -> Reading:
         """A warm-up that is many times slower than the best needs no better measurement."""
@@ -266,12 +282,6 @@ class Executor:
             l2=getattr(self._timer, "l2", "none"),
             quality="contaminated",
         )
-
-    def after_forgetting(self, config_ids: Sequence[str], method: str, args: Sequence[Any]) -> Any:
-        """Two things in one round trip."""
-        for config_id in config_ids:
-            self.forget(config_id)
-        return getattr(self, method)(*args)
 
     def forget(self, config_id: str) -> None:
         self._unload(config_id)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Self
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.core.frozen import FrozenMap
 from whet.measure.bench.executor import CAPACITY, Executor
-from whet.measure.bench.protocol import Built, FirstLook, Hopeless, Loader, Round
+from whet.measure.bench.protocol import Answer, Loader, Visit
 from whet.measure.gpu.room import DeviceRoom
-from whet.measure.timer import Reading, Timer
+from whet.measure.timer import Timer
 
 
 class LocalBench:
@@ -19,7 +19,7 @@ class LocalBench:
 
     An exception is the config's failure. A crash is the caller's, and a kernel that never returns
     is never stopped: `limit_s` cannot be kept here and is ignored. With a `room`, a timer that
-    needs device memory takes it now.
+    needs device memory takes it now. `alone` is entered for each visit.
     """
 
     in_process = True
@@ -31,61 +31,34 @@ class LocalBench:
         check_each: bool = True,
         capacity: int = CAPACITY,
         room: DeviceRoom | None = None,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._station = Executor(loader, timer, check_each, capacity)
+        self._executor = Executor(loader, timer, check_each, capacity)
+        self._alone = alone
         prepare = getattr(timer, "prepare", None)
         if prepare is not None and room is not None:
             prepare(room)
 
-    def first(
-        self,
-        config: Config,
-        artifact: Any,
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> FirstLook:
-        return self._station.first(config, artifact, samples, hopeless)
-
-    def looks(
-        self,
-        built: Sequence[Built],
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> list[FirstLook | ConfigFailure]:
-        taken = self._station.looks(built, samples, hopeless)
-        _raise_if_spoilt(one for one in taken if isinstance(one, ConfigFailure))
-        return taken
-
-    def sample(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
-    ) -> tuple[Reading, FrozenMap[float]]:
-        return self._station.sample(config, artifact, samples)
-
-    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        turn = self._station.round(built)
-        _raise_if_spoilt(turn.failures.values())
-        return turn
+    def measure(self, visit: Visit) -> tuple[Answer, ...]:
+        with self._alone():
+            answers = self._executor.measure(visit)
+        spoilt = [one for one in answers if isinstance(one, ConfigFailure) and one.spoils]
+        if spoilt:
+            # What others were told quotes what happened, so the shortest is the one it happened to.
+            raise min(spoilt, key=lambda failure: len(failure.message))
+        return answers
 
     def forget(self, config: Config) -> None:
-        self._station.forget(config.id)
+        self._executor.forget(config.id)
+
+    def end_call(self) -> None:
+        pass
 
     def close(self) -> None:
-        self._station.close()
+        self._executor.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _raise_if_spoilt(failures: Iterable[ConfigFailure]) -> None:
-    """Where this process can run nothing more, whoever came later fails for another's fault."""
-    spoilt = [failure for failure in failures if failure.spoils]
-    if spoilt:
-        # What others were told quotes what happened, so the shortest is the one it happened to.
-        raise min(spoilt, key=lambda failure: len(failure.message))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.core.timing import median
 from whet.measure.bench.gate import Verdict
 from whet.measure.timer import Reading
 
@@ -73,82 +72,70 @@ class Hopeless:
 
 
 @dataclass(frozen=True)
-class FirstLook:
-    """`seconds` by phase: `load`, `first_call`, `check`, `warmup`, `measure`; `measure.kernel` is
-    part of one.
-    `hopeless`: its warm-up was slower than it was allowed to be, and is all there is."""
+class Visit:
+    """What is asked of a bench: so many samples of each, in this order, in one round trip.
 
-    reading: Reading
-    facts: FrozenMap[Value]
-    seconds: FrozenMap[float]
-    hopeless: bool = False
+    With `first`, each config is loaded, checked and warmed up before, whatever was known of it. One
+    whose warm-up is `hopeless` then gets no samples: its reading is the warm-up's, marked
+    `contaminated`. Without, one that is named several times is sampled as often. `limit_s` is for
+    one config's part of it, but for its first call, whose limit the bench was opened with.
+    """
+
+    built: tuple[Built, ...]
+    samples: int
+    first: bool = False
+    limit_s: float | None = None
+    hopeless: Hopeless | None = None
+
+    def of(self, *built: Built) -> Visit:
+        """The same for these alone."""
+        return replace(self, built=built)
+
+    @property
+    def ids(self) -> list[str]:
+        """Each config once, in the order of the answers."""
+        return list(dict.fromkeys([config.id for config, _ in self.built]))
 
 
 @dataclass(frozen=True)
-class Round:
-    """Samples of each config by id, taken in turn: one, or as many as it was named for, in order.
-    Who failed has a failure instead."""
+class Sampled:
+    """`seconds` by phase: `load`, `first_call`, `check`, `warmup`, `measure`; `measure.kernel` is
+    part of one. `facts` are those of a first visit.
+    `hopeless`: its warm-up was slower than it was allowed to be, and is all there is."""
 
-    readings: FrozenMap[Reading]
-    failures: FrozenMap[ConfigFailure] = field(default_factory=FrozenMap)
-    seconds: FrozenMap[float] = field(default_factory=FrozenMap)
+    reading: Reading
+    seconds: FrozenMap[float]
+    facts: FrozenMap[Value] = field(default_factory=FrozenMap)
+    hopeless: bool = False
 
-    @property
-    def times(self) -> dict[str, float]:
-        return {id: median(reading.samples) for id, reading in self.readings.items()}
+
+Answer = Sampled | ConfigFailure
 
 
 class Bench(Protocol):
-    """What the engine measures on, and leaves with `with`.
-
-    A config that cannot be measured raises `ConfigFailure` with status `run_error`,
-    `run_timeout`, `resources` or `wrong_result` and a text for people; the bench can be used
-    on, unless that failure `spoils` its process; then a call with several raises it rather than
-    blame one of them. `limit_s` is for one config's part of a call, but for its first call, whose
-    limit the bench was opened with. What is loaded stays so while there is room, and is loaded
-    again when needed.
-    """
+    """What the engine measures on, and leaves with `with`. What is loaded stays so while there is
+    room, and is loaded again when needed."""
 
     @property
     def in_process(self) -> bool:
         """True where a kernel runs in the caller's process, and can take it down."""
 
-    def first(
-        self,
-        config: Config,
-        artifact: Any,
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> FirstLook:
-        """Loads, checks, warms up and takes the first samples, in one round trip.
+    def measure(self, visit: Visit) -> tuple[Answer, ...]:
+        """One answer for each config, in the order in which they are first named; one that is named
+        several times has its samples in the order they were taken.
 
-        A config whose warm-up is `hopeless` gets no samples: its reading is the warm-up's, marked
-        `contaminated`.
+        A config that cannot be measured is answered with a `ConfigFailure` of status `run_error`,
+        `run_timeout`, `resources` or `wrong_result` and a text for people; the bench can be used
+        on. One that `spoils` the caller's own process is raised, since nothing can run after it
+        and nobody else may be blamed for that.
         """
-
-    def looks(
-        self,
-        built: Sequence[Built],
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> list[FirstLook | ConfigFailure]:
-        """The same for many short kernels, in one round trip; who fails has a failure instead."""
-
-    def sample(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
-    ) -> tuple[Reading, FrozenMap[float]]:
-        """More samples, and the seconds by phase that they took."""
-
-    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        """One sample of each, in this order, in one round trip. One that is named several times
-        has as many."""
 
     def forget(self, config: Config) -> None:
         """The config will not be measured again."""
+
+    def end_call(self) -> None:
+        """Ends the call under way, from another thread: its config has crashed. A kernel in the
+        caller's process cannot be ended."""
 
     def close(self) -> None: ...
 

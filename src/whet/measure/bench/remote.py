@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, WhetError
@@ -15,8 +14,8 @@ from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.measure.bench import failures
 from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
-from whet.measure.bench.protocol import Built, FirstLook, Hopeless, Loader, Round
-from whet.measure.timer import Reading, Timer, joined_by_id
+from whet.measure.bench.protocol import Answer, Loader, Sampled, Visit
+from whet.measure.timer import Timer, joined
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
 
@@ -76,76 +75,22 @@ class RemoteBench:
         """Where the time went in which the last worker was made ready, by stage, in seconds."""
         return self._session.set_up
 
-    def first(
-        self,
-        config: Config,
-        artifact: Any,
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> FirstLook:
-        look: FirstLook = self._call("first", config, artifact, samples, hopeless, limit_s=limit_s)
-        return look
-
-    def looks(
-        self,
-        built: Sequence[Built],
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> list[FirstLook | ConfigFailure]:
-        taken: list[FirstLook | ConfigFailure]
+    def measure(self, visit: Visit) -> tuple[Answer, ...]:
         try:
-            taken = self._call("looks", tuple(built), samples, hopeless, limit_s=limit_s)
+            answers = self._call(visit)
         except ConfigFailure as failure:
             self._pass_on(failure)
+            if len(visit.built) == 1:
+                return (failure,)
             # One of them ended the process that ran them all, or took all of the time.
-            return self._looks_apart(built, samples, limit_s, hopeless)
-        if any(isinstance(one, ConfigFailure) and one.spoils for one in taken):
+            return self._one_by_one(visit)
+        if any(isinstance(one, ConfigFailure) and one.spoils for one in answers):
             self._replace()
-            return self._looks_apart(built, samples, limit_s, hopeless)
-        return [self._limited(one) if isinstance(one, ConfigFailure) else one for one in taken]
-
-    def _looks_apart(
-        self,
-        built: Sequence[Built],
-        samples: int,
-        limit_s: float | None,
-        hopeless: Hopeless | None,
-    ) -> list[FirstLook | ConfigFailure]:
-        taken: list[FirstLook | ConfigFailure] = []
-        for config, artifact in built:
-            try:
-                look = self.first(config, artifact, samples, limit_s=limit_s, hopeless=hopeless)
-            except ConfigFailure as failure:
-                self._pass_on(failure)
-                taken.append(failure)
-            else:
-                taken.append(look)
-        return taken
-
-    def sample(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
-    ) -> tuple[Reading, FrozenMap[float]]:
-        answer: tuple[Reading, FrozenMap[float]] = self._call(
-            "sample", config, artifact, samples, limit_s=limit_s
+            if len(visit.built) > 1:
+                return self._one_by_one(visit)
+        return tuple(
+            self._limited(one) if isinstance(one, ConfigFailure) else one for one in answers
         )
-        return answer
-
-    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        whole = None if limit_s is None else limit_s * len(built)
-        try:
-            turn: Round = self._call("round", tuple(built), limit_s=whole)
-        except ConfigFailure as failure:
-            self._pass_on(failure)
-            return self._one_by_one(built, limit_s)
-        if any(failure.spoils for failure in turn.failures.values()):
-            self._replace()
-            return self._one_by_one(built, limit_s)
-        limited = {id: self._limited(failure) for id, failure in turn.failures.items()}
-        return replace(turn, failures=FrozenMap(limited))
 
     def forget(self, config: Config) -> None:
         self._forgotten.append(config.id)
@@ -164,25 +109,18 @@ class RemoteBench:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _one_by_one(self, built: Sequence[Built], limit_s: float | None) -> Round:
+    def _one_by_one(self, visit: Visit) -> tuple[Answer, ...]:
         """Finds out who ended the process that ran them all."""
-        taken: list[tuple[str, Reading]] = []
-        failed: dict[str, ConfigFailure] = {}
-        seconds: dict[str, float] = {}
-        for config, artifact in built:
-            if config.id in failed:
+        answers: dict[str, Answer] = {}
+        for config, artifact in visit.built:
+            before = answers.get(config.id)
+            if isinstance(before, ConfigFailure):
                 continue
-            try:
-                reading, spent = self.sample(config, artifact, 1, limit_s=limit_s)
-            except ConfigFailure as failure:
-                self._pass_on(failure)
-                failed[config.id] = failure
-                continue
-            taken.append((config.id, reading))
-            for phase, of_phase in spent.items():
-                seconds[phase] = seconds.get(phase, 0.0) + of_phase
-        readings = joined_by_id((id, one) for id, one in taken if id not in failed)
-        return Round(FrozenMap(readings), FrozenMap(failed), FrozenMap(seconds))
+            [one] = self.measure(visit.of((config, artifact)))
+            if isinstance(before, Sampled) and isinstance(one, Sampled):
+                one = _joined(before, one)
+            answers[config.id] = one
+        return tuple(answers.values())
 
     def _pass_on(self, failure: ConfigFailure) -> None:
         """Who has a worker made ready beforehand knows what to do when that cannot be; for others
@@ -196,9 +134,9 @@ class RemoteBench:
         if self._ahead:
             self._session.prepare()
 
-    def _call(self, method: str, *args: Any, limit_s: float | None) -> Any:
+    def _call(self, visit: Visit) -> tuple[Answer, ...]:
         try:
-            return self._asked(method, args, limit_s)
+            return self._asked(visit)
         except ConfigFailure as failure:
             if failure.spoils:
                 self._replace()
@@ -206,11 +144,11 @@ class RemoteBench:
                 self._session.prepare()
             raise
 
-    def _asked(self, method: str, args: tuple[Any, ...], limit_s: float | None) -> Any:
+    def _asked(self, visit: Visit) -> tuple[Answer, ...]:
         forgotten, self._forgotten = tuple(self._forgotten), []
         session = self._session
         try:
-            return self._twice_if_in_doubt(forgotten, method, args, limit_s=limit_s)
+            return self._twice_if_in_doubt(visit, forgotten)
         except ConfigFailure as failure:
             raise self._limited(failure) from failure
         except (WorkerTimeout, WorkerDied) as ended:
@@ -235,21 +173,23 @@ class RemoteBench:
                 raise _not_set_up(problem) from problem
             raise
 
-    def _twice_if_in_doubt(self, *request: Any, limit_s: float | None) -> Any:
+    def _twice_if_in_doubt(self, visit: Visit, forgotten: Sequence[str]) -> tuple[Answer, ...]:
         """A death is not blamed on the config at once where something else may be to blame: SIGKILL
         comes from outside, from a person or from a machine short of memory; and what has run in
         the same process before may have set an alarm or spoilt the heap. In a fresh process the
         second death is the config's own."""
 
-        def ask() -> Any:
-            limit, memory = self._limit(limit_s), self._memory_bytes
-            return self._session.call(
-                "after_forgetting",
-                *request,
+        def ask() -> tuple[Answer, ...]:
+            limit = self._limit(visit)
+            answers: tuple[Answer, ...] = self._session.call(
+                "measure",
+                visit,
+                forgotten,
                 limit_s=limit,
-                memory_bytes=memory,
+                memory_bytes=self._memory_bytes,
                 parts_s=self._parts_s(limit),
             ).value
+            return answers
 
         doubts, set_ups = 1, SET_UPS
         while True:
@@ -269,10 +209,13 @@ class RemoteBench:
             finally:
                 self._used = self._session.generation
 
-    def _limit(self, limit_s: float | None) -> float | None:
+    def _limit(self, visit: Visit) -> float | None:
         """The first call of a worker that was made ready beforehand has more to do than others."""
+        if visit.limit_s is None:
+            return None
+        limit_s = visit.limit_s if visit.first else visit.limit_s * len(visit.built)
         fresh = self._used != self._session.generation
-        return limit_s + FIRST_CALL_S if self._ahead and fresh and limit_s is not None else limit_s
+        return limit_s + FIRST_CALL_S if self._ahead and fresh else limit_s
 
     def _parts_s(self, limit_s: float | None) -> dict[str, float]:
         first = math.inf if self._first_call_s is None else self._first_call_s()
@@ -283,6 +226,13 @@ class RemoteBench:
             return failure
         limit = Limit("memory_bytes", self._memory_bytes)
         return ConfigFailure(failure.status, failure.message, limit, failure.spoils)
+
+
+def _joined(before: Sampled, later: Sampled) -> Sampled:
+    seconds = dict(before.seconds)
+    for phase, spent in later.seconds.items():
+        seconds[phase] = seconds.get(phase, 0.0) + spent
+    return Sampled(joined([before.reading, later.reading]), FrozenMap(seconds))
 
 
 def _not_set_up(problem: Exception) -> NotSetUp:

@@ -174,17 +174,17 @@ class TritonTarget:
         return Job(compile_kernel, (request, packed_for(request, self._shelves)), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
-        lock = device.timing_lock_path(self._index, self._locks)
-        room = self.call.room
+        alone = OneAtATime(device.timing_lock_path(self._index, self._locks))
+        checks, room = self.call.gate is not None, self.call.room
         room.limit(limits.device_bytes)
+
+        def here() -> Bench:
+            return LocalBench(self, self._timer, check_each=checks, room=room, alone=alone)
+
         own: bool | None = self.call.tuner.whet_isolate
         if limits.isolate if own is None else own:
-            return OneAtATime(IsolatedBench(self, self._configs, self._bench_here), lock)
-        return OneAtATime(self._bench_here(), lock)
-
-    def _bench_here(self) -> Bench:
-        checks = self.call.gate is not None
-        return LocalBench(self, self._timer, check_each=checks, room=self.call.room)
+            return IsolatedBench(self, self._configs, here, alone)
+        return here()
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.measure import Bench, FirstLook, Hopeless, Reading, RemoteBench, Round
-from whet.measure.bench.around import AroundBench
+from whet.measure import Answer, Bench, RemoteBench, Sampled, Visit
 from whet.measure.bench.failures import from_exception
 from whet.measure.bench.protocol import Built
 from whet.measure.bench.remote import NotSetUp
@@ -38,8 +38,6 @@ SET_UPS = 3
 PLENTY_BYTES = 8 << 30
 PLENTY_TIMES = 4
 
-T = TypeVar("T")
-
 
 class Choices(Protocol):
     """What a bench needs to know of a target."""
@@ -49,14 +47,21 @@ class Choices(Protocol):
     def triton(self, config: Config) -> Any: ...
 
 
-class IsolatedBench(AroundBench):
+class IsolatedBench:
     """Configs run in a spawned process, and in one that takes its place when that has died.
 
     Where this call cannot be measured there, which is said once with the reason, the bench is the
-    one that `here` makes, in this process.
+    one that `here` makes, in this process. `alone` is entered for each visit.
     """
 
-    def __init__(self, target: Choices, configs: Sequence[Any], here: Callable[[], Bench]) -> None:
+    def __init__(
+        self,
+        target: Choices,
+        configs: Sequence[Any],
+        here: Callable[[], Bench],
+        alone: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        self._alone = alone
         self._target = target
         self._configs = configs
         self._here = here
@@ -70,6 +75,10 @@ class IsolatedBench(AroundBench):
         self._bench = self._opened()
 
     @property
+    def in_process(self) -> bool:
+        return self._bench.in_process
+
+    @property
     def plain(self) -> bool:
         """Whether the other process does without torch and Triton."""
         return self._bare is not None and not self.in_process
@@ -77,59 +86,29 @@ class IsolatedBench(AroundBench):
     @property
     def set_up(self) -> FrozenMap[float]:
         """Where the time went in which the other process was made ready, in seconds."""
-        found: FrozenMap[float] = getattr(self._bench, "set_up", None) or FrozenMap()
-        return found
+        return self._bench.set_up if isinstance(self._bench, RemoteBench) else FrozenMap()
 
-    def first(
-        self,
-        config: Config,
-        artifact: Any,
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> FirstLook:
-        def look(ready: Sequence[Built]) -> FirstLook:
-            return self._bench.first(*ready[0], samples, limit_s=limit_s, hopeless=hopeless)
+    def measure(self, visit: Visit) -> tuple[Answer, ...]:
+        with self._alone():
+            fit, answers = self._launchable(visit.built)
+            asked = visit.of(*fit)
+            taken = self._measured(asked) if fit else ()
+            answers.update(zip(asked.ids, taken, strict=True))
+            if visit.first:
+                self._trust(one for one in asked.ids if isinstance(answers[one], Sampled))
+        return tuple(answers[id] for id in visit.ids)
 
-        taken = self._measured([(config, artifact)], look)
-        self._trust(config)
-        return taken
+    def forget(self, config: Config) -> None:
+        self._bench.forget(config)
 
-    def looks(
-        self,
-        built: Sequence[Built],
-        samples: int,
-        *,
-        limit_s: float | None = None,
-        hopeless: Hopeless | None = None,
-    ) -> list[FirstLook | ConfigFailure]:
-        fit, failed = self._launchable(built)
+    def end_call(self) -> None:
+        self._bench.end_call()
 
-        def look(ready: Sequence[Built]) -> list[FirstLook | ConfigFailure]:
-            return self._bench.looks(ready, samples, limit_s=limit_s, hopeless=hopeless)
+    def __enter__(self) -> Self:
+        return self
 
-        taken = self._measured(fit, look) if fit else []
-        for (config, _), one in zip(fit, taken, strict=True):
-            if isinstance(one, FirstLook):
-                self._trust(config)
-        found = {config.id: one for (config, _), one in zip(fit, taken, strict=True)}
-        return [failed.get(config.id) or found[config.id] for config, _ in built]
-
-    def sample(
-        self, config: Config, artifact: Any, samples: int, *, limit_s: float | None = None
-    ) -> tuple[Reading, FrozenMap[float]]:
-        def sample(ready: Sequence[Built]) -> tuple[Reading, FrozenMap[float]]:
-            return self._bench.sample(*ready[0], samples, limit_s=limit_s)
-
-        return self._measured([(config, artifact)], sample)
-
-    def round(self, built: Sequence[Built], *, limit_s: float | None = None) -> Round:
-        fit, failed = self._launchable(built)
-        if not fit:
-            return Round(FrozenMap(), FrozenMap(failed))
-        turn = self._measured(fit, lambda ready: self._bench.round(ready, limit_s=limit_s))
-        return replace(turn, failures=FrozenMap({**turn.failures, **failed}))
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if isinstance(self._bench, RemoteBench):
@@ -157,11 +136,11 @@ class IsolatedBench(AroundBench):
         say_once(f"{name} is measured in this process, not isolated: {why}")
         return self._here()
 
-    def _measured(self, built: Sequence[Built], measure: Callable[[Sequence[Built]], T]) -> T:
+    def _measured(self, visit: Visit) -> tuple[Answer, ...]:
         tries = SET_UPS
         while not self._bench.in_process:
             try:
-                ready = [self._sent(one) for one in built]
+                ready = visit.of(*[self._sent(one) for one in visit.built])
             except NotPlain:
                 self._import_torch()
                 continue
@@ -169,20 +148,17 @@ class IsolatedBench(AroundBench):
                 self._stay(str(why))
                 continue
             try:
-                answer = measure(ready)
+                answers = self._bench.measure(ready)
             except NotSetUp as problem:
                 tries -= 1
                 if self._proven and not tries:
                     raise
                 if not self._proven:
                     self._set_up_otherwise(problem)
-            except ConfigFailure:
-                self._proven = True
-                raise
             else:
                 self._proven = True
-                return answer
-        return measure(built)
+                return answers
+        return self._bench.measure(visit)
 
     def _set_up_otherwise(self, problem: NotSetUp) -> None:
         """Where the first process could not be made ready: its memory is another's, or full."""
@@ -206,10 +182,10 @@ class IsolatedBench(AroundBench):
         self._bench.close()
         self._bench = self._opened_here(why)
 
-    def _launchable(self, built: Sequence[Built]) -> tuple[list[Built], dict[str, ConfigFailure]]:
+    def _launchable(self, built: Sequence[Built]) -> tuple[list[Built], dict[str, Answer]]:
         """Those that can be asked to measure, and why the others cannot."""
         fit: list[Built] = []
-        failed: dict[str, ConfigFailure] = {}
+        failed: dict[str, Answer] = {}
         for one in built:
             try:
                 if not self._bench.in_process:
@@ -247,11 +223,11 @@ class IsolatedBench(AroundBench):
             self._bare[config.id] = bare_launch(launch)
         return self._bare[config.id]
 
-    def _trust(self, config: Config) -> None:
+    def _trust(self, config_ids: Iterable[str]) -> None:
         """Where configs have to agree: a process that takes another's place runs this one first,
         so that what is right stays the same."""
         if self._agree and self._reference is None and not self._bench.in_process:
-            self._reference = self._launches[config.id]
+            self._reference = next((self._launches[id] for id in config_ids), None)
 
 
 def _plenty(copied: int) -> bool:

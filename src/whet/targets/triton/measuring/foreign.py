@@ -17,7 +17,7 @@ from whet.core.status import Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.recall.moment import start_after
+from whet.engine.recall.known import start_after
 from whet.engine.settings import resolve_settings
 from whet.store import Store
 from whet.targets.triton import device

@@ -1,27 +1,28 @@
-"""What both halves of a tuning work with: build, load, sample, and the race they feed."""
+"""Visits to the device: first samples, more samples, rounds; each is marked, watched and booked."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from whet.builds import Builder, BuildResult
 from whet.core.budget import Budget
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
-from whet.core.event import BuildFinished, Measured, MeasureStarted
+from whet.core.event import Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
 from whet.core.status import Status
+from whet.core.timing import median
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recovery.launch_journal import LaunchJournal
 from whet.engine.recovery.watchdog import Watchdog
+from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
-from whet.measure import Bench, Exit, FirstLook, Hopeless, Race, Reading, Round
+from whet.measure import Answer, Bench, Exit, Hopeless, Race, Reading, Sampled, Visit
 
 HOST_BOUND = (
     "timed one launch at a time, since the host was too slow to fill the queue; "
@@ -51,15 +52,15 @@ class NotComparable(Exception):
 
 
 @dataclass
-class Workbench:
-    """What both halves of a tuning work with.
+class Sampler:
+    """What the steps of one run share: what is sampled, on what, and the race that it feeds.
 
     `host_bound` says that everything in the race was timed one launch at a time, where the host
     is too slow for better; else nothing was.
     """
 
     target: Target
-    builder: Builder
+    builds: Builds
     bench: Bench
     race: Race
     plan: Plan
@@ -67,12 +68,11 @@ class Workbench:
     ledger: WallLedger
     marking: LaunchJournal
     watch: Watchdog
-    build_limit_s: float
     run_limit_s: float
     first_call_limit_s: float
     jobs: int
     budget: Budget
-    candidates: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, Candidate]
     quickest_look_s: float | None = None
     longest_first_call_s: float = 0.0
     host_bound: bool = False
@@ -82,6 +82,19 @@ class Workbench:
         if self.budget.seconds is None:
             return float("inf")
         return self.budget.seconds - self.ledger.elapsed
+
+    @property
+    def half_left(self) -> float:
+        """Half of the time that is left, which need not be kept where there is no end of it."""
+        return 0.0 if self.budget.seconds is None else self.seconds_left / 2
+
+    @property
+    def first_samples(self) -> int:
+        return self.plan.fixed_samples or self.plan.race.first_samples
+
+    def standing(self) -> list[Candidate]:
+        """Who may still win, the best placed first."""
+        return [self.candidates[id] for id in self.race.live]
 
     @property
     def look_limit_s(self) -> float:
@@ -102,80 +115,43 @@ class Workbench:
         policy = self.plan.race
         return Hopeless(timing.median_ns, policy.hopeless_warm_up, policy.warm_up_slack_ns)
 
-    def built(self, result: BuildResult) -> Candidate:
-        candidate = self.candidates[result.config.id]
-        if not result.remembered:
-            stages = {f"build.{name}": seconds for name, seconds in result.stages.items()}
-            candidate.cost += Cost(FrozenMap({"build": result.seconds, **stages}))
-            self.recorder.emit(
-                BuildFinished(
-                    result.config,
-                    result.seconds,
-                    ok=result.status is Status.OK,
-                    worker=result.worker,
-                    started=result.started,
-                    stages=result.stages,
-                    status=result.status,
-                )
-            )
-        if result.status is not Status.OK:
-            raise ConfigFailure(result.status, result.error, result.limit)
-        candidate.artifact = result.artifact
-        candidate.facts = FrozenMap({**candidate.facts, **result.facts})
-        candidate.ready = True
-        return candidate
-
-    def look(self, candidate: Candidate) -> tuple[float, ...]:
-        """Loads, checks and warms a config and takes its first samples."""
-        self.recorder.emit(MeasureStarted(candidate.config))
-        limit = self.look_limit_s
-        allowed = min(limit, max(LEAST_S, self.seconds_left))
+    def look(self, candidates: Sequence[Candidate]) -> dict[str, ConfigFailure]:
+        """Loads, checks and warms up and takes the first samples, of one config or of many short
+        ones in one visit. Who fails is in the answer."""
+        alone = candidates[0] if len(candidates) == 1 else None
+        limit = allowed = self.look_limit_s
+        if alone is not None:
+            self.recorder.emit(MeasureStarted(alone.config))
+            allowed = min(limit, max(LEAST_S, self.seconds_left))
+        built = tuple((candidate.config, candidate.artifact) for candidate in candidates)
+        visit = Visit(built, self.first_samples, True, allowed, self._hopeless)
+        answers: tuple[Answer, ...] = ()
         start = time.perf_counter()
-        with self._visit("look", [candidate]) as parts:
-            try:
-                look = self.bench.first(
-                    candidate.config,
-                    candidate.artifact,
-                    self.plan.first_samples,
-                    limit_s=allowed,
-                    hopeless=self._hopeless,
-                )
-            except ConfigFailure as failure:
-                phase = "first_call" if _in_first_call(failure) else "measure"
-                parts[phase] = time.perf_counter() - start
-                candidate.cost += Cost(FrozenMap(parts))
-                if failure.status is not Status.RUN_TIMEOUT:
-                    raise
-                if self._cut_by_budget(failure, allowed < limit):
-                    raise OutOfTime from None
-                raise self._cut(failure, limit) from None
-            parts.update(look.seconds)
-        self._looked(candidate, look, time.perf_counter() - start)
-        return look.reading.samples
-
-    def looks(self, candidates: Sequence[Candidate]) -> dict[str, ConfigFailure]:
-        """The same for many short kernels at once. Who fails is in the answer."""
-        limit = self.look_limit_s
         with self._visit("look", candidates) as parts:
-            taken = self.bench.looks(
-                [(candidate.config, candidate.artifact) for candidate in candidates],
-                self.plan.first_samples,
-                limit_s=limit,
-                hopeless=self._hopeless,
-            )
-            costs = (Cost(one.seconds) for one in taken if isinstance(one, FirstLook))
-            parts.update(sum(costs, Cost()).work)
+            try:
+                answers = self.bench.measure(visit)
+            except ConfigFailure as failure:  # which spoils this process
+                answers = (failure,)
+                raise
+            finally:
+                took = time.perf_counter() - start
+                parts.update(_seconds(answers))
+                if alone is not None and answers and isinstance(answers[0], ConfigFailure):
+                    parts["first_call" if _in_first_call(answers[0]) else "measure"] = took
+                    alone.cost += Cost(FrozenMap(parts))
         failures: dict[str, ConfigFailure] = {}
-        for candidate, one in zip(candidates, taken, strict=True):
-            if isinstance(one, FirstLook):
-                self._looked(candidate, one, Cost(one.seconds).work_s)
-            elif one.status is Status.RUN_TIMEOUT:
-                failures[candidate.id] = self._cut(one, limit)
-            else:
+        for candidate, one in zip(candidates, answers, strict=True):
+            if isinstance(one, Sampled):
+                self._looked(candidate, one, Cost(one.seconds).work_s if alone is None else took)
+            elif one.status is not Status.RUN_TIMEOUT:
                 failures[candidate.id] = one
+            elif alone is not None and self._cut_by_budget(one, allowed < limit):
+                raise OutOfTime
+            else:
+                failures[candidate.id] = self._cut(one, limit)
         return failures
 
-    def _looked(self, candidate: Candidate, look: FirstLook, took: float) -> None:
+    def _looked(self, candidate: Candidate, look: Sampled, took: float) -> None:
         first_call_s = look.seconds.get("first_call", 0.0)
         self.longest_first_call_s = max(self.longest_first_call_s, first_call_s)
         took = max(0.0, took - first_call_s)
@@ -201,7 +177,8 @@ class Workbench:
         """
         try:
             if candidate.timing is None:
-                self._build(candidate)
+                if not self.builds.build_now(candidate, lambda: self.seconds_left):
+                    return False
                 new = self._look_anew(candidate)
             else:
                 new = self._more(candidate, samples)
@@ -223,25 +200,25 @@ class Workbench:
         then still is timed so is out.
         """
         for _ in range(TRIES):
-            turn = self._turn(rivals)
-            bound = _host_bound(turn)
-            if len(bound) in (0, len(turn.readings)):
+            readings, failures = self._turn(rivals)
+            bound = _host_bound(readings)
+            if len(bound) in (0, len(readings)):
                 break
-        self._take_in(rivals, turn)
-        if len(bound) == len(turn.readings):
+        self._take_in(rivals, readings, failures)
+        if len(bound) == len(readings):
             bound = set()
         self._put_out_strangers([rival for rival in rivals if rival.id in bound])
-        return {id: ns for id, ns in turn.times.items() if id not in bound}
+        return {id: median(one.samples) for id, one in readings.items() if id not in bound}
 
     def rounds(self, rounds: Sequence[Sequence[Candidate]]) -> list[dict[str, float]]:
         """The same for several rounds of the same candidates, in one visit. Where the host was too
         slow for any of it, each round has a visit of its own."""
         if len(rounds) > 1 and not self.host_bound:
-            turn = self._turn([rival for one in rounds for rival in one])
-            clean = not _host_bound(turn)
-            self._take_in(rounds[0], turn if clean else replace(turn, readings=FrozenMap()))
+            readings, failures = self._turn([rival for one in rounds for rival in one])
+            clean = not _host_bound(readings)
+            self._take_in(rounds[0], readings if clean else {}, failures)
             if clean:
-                samples = {id: iter(reading.samples) for id, reading in turn.readings.items()}
+                samples = {id: iter(reading.samples) for id, reading in readings.items()}
                 return [
                     {rival.id: next(samples[rival.id]) for rival in one if rival.id in samples}
                     for one in rounds
@@ -254,9 +231,14 @@ class Workbench:
             gone.update(rival.id for rival in standing if rival.id not in taken[-1])
         return taken
 
-    def _take_in(self, rivals: Sequence[Candidate], turn: Round) -> None:
+    def _take_in(
+        self,
+        rivals: Sequence[Candidate],
+        readings: Mapping[str, Reading],
+        failures: Mapping[str, ConfigFailure],
+    ) -> None:
         for rival in rivals:
-            reading, failure = turn.readings.get(rival.id), turn.failures.get(rival.id)
+            reading, failure = readings.get(rival.id), failures.get(rival.id)
             if failure is not None:
                 self.fail(rival, failure)
             elif reading is not None and rival.timing is not None:
@@ -265,16 +247,24 @@ class Workbench:
                 if later.host_bound == rival.timing.host_bound:
                     rival.timing = rival.timing.extended(later)
 
-    def _turn(self, rivals: Sequence[Candidate]) -> Round:
+    def _turn(
+        self, rivals: Sequence[Candidate]
+    ) -> tuple[dict[str, Reading], dict[str, ConfigFailure]]:
+        """By id; who is named several times has as many samples."""
+        built = tuple((rival.config, rival.artifact) for rival in rivals)
+        by_id = {rival.id: rival for rival in rivals}
         with self._visit("round", rivals) as parts:
-            turn = self.bench.round(
-                [(rival.config, rival.artifact) for rival in rivals], limit_s=self.look_limit_s
-            )
-            parts.update(turn.seconds)
-        share = Cost(FrozenMap({name: s / len(rivals) for name, s in turn.seconds.items()}))
-        for rival in rivals:
-            rival.cost += share
-        return turn
+            answers = self.bench.measure(Visit(built, 1, limit_s=self.look_limit_s))
+            parts.update(_seconds(answers))
+        readings: dict[str, Reading] = {}
+        failures: dict[str, ConfigFailure] = {}
+        for (id, rival), one in zip(by_id.items(), answers, strict=True):
+            if isinstance(one, Sampled):
+                readings[id] = one.reading
+                rival.cost += Cost(one.seconds)
+            else:
+                failures[id] = one
+        return readings, failures
 
     def fail(self, candidate: Candidate, failure: ConfigFailure) -> None:
         """A config that was in the race broke down."""
@@ -302,51 +292,28 @@ class Workbench:
 
     def _look_anew(self, candidate: Candidate) -> tuple[float, ...]:
         for _ in range(TRIES):
-            samples = self.look(candidate)
+            for failure in self.look([candidate]).values():
+                raise failure
             if candidate.timing is not None and candidate.timing.host_bound == self.host_bound:
-                return samples
+                return candidate.timing.samples
         raise NotComparable
 
     def _more(self, candidate: Candidate, samples: int) -> tuple[float, ...]:
         assert candidate.timing is not None
         for _ in range(TRIES):
             with self._visit("sample", [candidate]) as parts:
-                reading, seconds = self.bench.sample(
-                    candidate.config, candidate.artifact, samples, limit_s=self.look_limit_s
-                )
-                parts.update(seconds)
-            candidate.cost += Cost(seconds)
-            self._heed(reading)
-            timing = reading.timing()
+                built = (candidate.config, candidate.artifact)
+                [one] = self.bench.measure(Visit((built,), samples, limit_s=self.look_limit_s))
+                if isinstance(one, ConfigFailure):
+                    raise one
+                parts.update(one.seconds)
+            candidate.cost += Cost(one.seconds)
+            self._heed(one.reading)
+            timing = one.reading.timing()
             if timing.host_bound == candidate.timing.host_bound:
                 candidate.timing = candidate.timing.extended(timing)
-                return reading.samples
+                return one.reading.samples
         raise NotComparable
-
-    def _build(self, candidate: Candidate) -> None:
-        job = None if candidate.ready else self.target.job(candidate.config)
-        if job is None:
-            candidate.ready = True
-            return
-        self.builder.submit(candidate.config, job, priority=-1, limit_s=self.build_limit_s)
-        while self.seconds_left > 0 and not self.watch.gave_up:
-            for result in self.results(min(3600.0, self.seconds_left)):
-                if result.config.id == candidate.id:
-                    self.built(result)
-                    return
-        raise OutOfTime
-
-    def results(self, timeout: float) -> list[BuildResult]:
-        """What has been built, as soon as that is anything; nothing where builds are given up."""
-        found: list[BuildResult] = []
-        end = time.monotonic() + timeout
-        with self.ledger.phase("waiting"), self.watch.building(self.builder, self.build_limit_s):
-            while not found and self.builder.pending and not self.watch.gave_up:
-                left = end - time.monotonic()
-                found = self.builder.ready(max(0.0, min(1.0, left)))
-                if left <= 0:
-                    break
-        return found
 
     @contextmanager
     def _visit(self, kind: str, candidates: Sequence[Candidate]) -> Iterator[dict[str, float]]:
@@ -389,5 +356,9 @@ def _in_first_call(failure: ConfigFailure) -> bool:
     return failure.limit is not None and failure.limit.kind == "first_call_s"
 
 
-def _host_bound(turn: Round) -> set[str]:
-    return {id for id, one in turn.readings.items() if one.quality == "host_bound"}
+def _host_bound(readings: Mapping[str, Reading]) -> set[str]:
+    return {id for id, one in readings.items() if one.quality == "host_bound"}
+
+
+def _seconds(answers: Sequence[Answer]) -> FrozenMap[float]:
+    return sum((Cost(one.seconds) for one in answers if isinstance(one, Sampled)), Cost()).work

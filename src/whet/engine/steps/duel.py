@@ -1,27 +1,25 @@
-"""The second half of a tuning: more samples for what may win, and a duel of the last few."""
+"""The duel: the last few side by side, and the winner against what would be used without it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.event import DuelEnded, DuelStarted, RaceAdvanced
+from whet.core.event import DuelEnded, DuelStarted
 from whet.core.frozen import FrozenMap
-from whet.core.status import Status
 from whet.engine.steps.record import Candidate
-from whet.engine.steps.workbench import Workbench
-from whet.measure import Duel, DuelOutcome, DuelPolicy, Exit, Request
+from whet.engine.steps.samples import Sampler
+from whet.measure import Duel, DuelOutcome, DuelPolicy
 from whet.measure.racing.stats import unpaired_ratio
 
 # However long a kernel is: the speed-up over the first config is what people quote.
 PAIRS_WITH_DEFAULT = 7
 
-# Configs sampled in one round trip, and how long the rounds of a duel may take that go in one:
-# between two of these the budget is looked at.
-BATCH = 32
+# How long the rounds of a duel may take that go in one round trip: between two of these the budget
+# is looked at.
 TRIP_NS = 20e6
 
 
@@ -38,102 +36,53 @@ class Winner:
     speedup: float | None = None
 
 
-class Finals:
-    """Finds the winner among the configs that are still in the race.
-
-    A stored config takes part with its stored samples. Only when these cannot decide is it built
-    and measured again; from then on they are out of play, so that samples of two occasions are
-    never mixed.
+class Duels:
+    """Finds the winner among those that are left of the race.
 
     The author's first config, or what an earlier run chose (`chosen_before`), stays unless the
     winner is shown to be faster than it.
     """
 
-    def __init__(self, bench: Workbench, chosen_before: Config | None = None) -> None:
-        self._b = bench
+    def __init__(self, sampler: Sampler, chosen_before: Config | None = None) -> None:
+        self._sampler = sampler
         self._chosen_before = chosen_before
 
-    def run(self) -> Winner | None:
-        if self._b.plan.fixed_samples is not None:
-            return self._lowest_median()
-        self._race()
-        standing = self._finalists()
-        if len(standing) > 1 and self._b.plan.duel is not None:
-            winner = self._duel(standing)
+    def winner(self, finalists: list[Candidate]) -> Winner | None:
+        if len(finalists) > 1 and self._sampler.plan.duel is not None:
+            winner = self._duel(finalists)
         else:
-            winner = Winner(standing[0]) if standing else None
+            winner = Winner(finalists[0]) if finalists else None
         return None if winner is None else self._against_default(winner)
-
-    def _lowest_median(self) -> Winner | None:
-        timed = [c for c in self._b.candidates.values() if c.trial and c.trial.status is Status.OK]
-        best = min(timed, key=_median_then_order, default=None)
-        return None if best is None else Winner(best)
-
-    def _finalists(self) -> list[Candidate]:
-        """More than can duel are left only when time ran out: then the best placed are."""
-        standing = self._standing()
-        places = self._b.plan.race.finalists
-        for place, candidate in enumerate(standing[places:], start=places + 1):
-            reason = f"place {place} of {len(standing)} when time ran out; {places} could duel"
-            self._b.put_out((*self._b.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
-        return self._standing()
-
-    def _standing(self) -> list[Candidate]:
-        return [self._b.candidates[id] for id in self._b.race.live]
-
-    def _race(self) -> None:
-        race, rounds = self._b.race, 0
-        end = self._half_left  # the rest goes to the duel
-        while self._b.seconds_left > end and (requests := race.plan()):
-            for some in _batched(requests, BATCH):
-                if self._b.seconds_left > end:
-                    self._take(some)
-            rounds += 1
-            self._b.recorder.emit(RaceAdvanced(rounds, left=len(race.live)))
-
-    @property
-    def _half_left(self) -> float:
-        return 0.0 if self._b.budget.seconds is None else self._b.seconds_left / 2
-
-    def _take(self, requests: Sequence[Request]) -> None:
-        """Single samples of configs at hand go in one round trip; the rest one by one."""
-        race = self._b.race
-        wanted = [(self._b.candidates[request.id], request.samples) for request in requests]
-        together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
-        taken = {candidate.id for candidate in together}
-        times = self._b.round(together) if together else {}
-        self._b.put_out([exit for id, ns in times.items() for exit in race.record(id, (ns,))])
-        for candidate, samples in wanted:
-            if candidate.id not in taken and race.verdict(candidate.id) == "in":
-                self._b.sample(candidate, samples)
 
     @property
     def _default(self) -> Candidate | None:
         """What would be used without this run: the author's first config; where that is not in the
         race, since it lost an earlier one, what that one chose."""
-        first = self._b.target.space.first
+        first = self._sampler.target.space.first
         for config in (first, self._chosen_before):
-            candidate = None if config is None else self._b.candidates.get(config.id)
+            candidate = None if config is None else self._sampler.candidates.get(config.id)
             if candidate is not None and candidate.known_timing is not None:
                 return candidate if _works(candidate) else None
         return None
 
     def _duel(self, standing: list[Candidate]) -> Winner | None:
-        assert self._b.plan.duel is not None
+        assert self._sampler.plan.duel is not None
         for candidate in standing:
             if candidate.timing is None:
-                self._b.sample(candidate, self._b.plan.first_samples)
-        rivals = [candidate for candidate in self._standing() if candidate.timing is not None]
+                self._sampler.sample(candidate, self._sampler.first_samples)
+        rivals = [
+            candidate for candidate in self._sampler.standing() if candidate.timing is not None
+        ]
         if len(rivals) < 2:
             return Winner((rivals or standing)[0])
         ids = [rival.id for rival in rivals]
         duel = Duel(
             ids,
-            self._b.plan.duel,
+            self._sampler.plan.duel,
             prefer={rival.id: _preference(rival) for rival in rivals},
-            earlier=self._b.race.passes(ids),
+            earlier=self._sampler.race.passes(ids),
         )
-        self._b.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
+        self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         default = self._default
         self._fight(duel, rivals, self._kept_for(default, rivals[0]))
         outcome = duel.outcome
@@ -147,25 +96,28 @@ class Finals:
         if default is None or default.known_timing is None or best.known_timing is None:
             return 0.0
         pair_s = (default.known_timing.median_ns + best.known_timing.median_ns) / 1e9
-        return max(self._half_left, min(self._b.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s))
+        return max(
+            self._sampler.half_left,
+            min(self._sampler.seconds_left, 2 * PAIRS_WITH_DEFAULT * pair_s),
+        )
 
     def _against_default(self, winner: Winner) -> Winner:
         """A winner that has not beaten the default yet meets it now. These are new samples: those
         so far have chosen the winner, and flatter it."""
-        default, best, race = self._default, winner.candidate, self._b.race
+        default, best, race = self._default, winner.candidate, self._sampler.race
         if default is None or default is best or default.id in winner.lost:
             return winner
         pair = [default, best]
         for one in pair:
             if one.timing is None and not race.slower(default.id, than=best.id):
-                self._b.sample(one, self._b.plan.first_samples)
+                self._sampler.sample(one, self._sampler.first_samples)
         if not _works(default):
             return _without(default, winner)
         if default.timing is None or best.timing is None:
             return self._by_the_race(winner, default)
-        policy = self._b.plan.duel or DuelPolicy()
+        policy = self._sampler.plan.duel or DuelPolicy()
         duel = Duel([default.id, best.id], policy.head_to_head(PAIRS_WITH_DEFAULT))
-        self._b.recorder.emit(DuelStarted((default.config, best.config)))
+        self._sampler.recorder.emit(DuelStarted((default.config, best.config)))
         self._fight(duel, pair, 0.0)
         outcome = duel.outcome_for(default.id)
         if outcome.winner == default.id and outcome.too_short:
@@ -192,12 +144,12 @@ class Finals:
     def _seems_slower(self, default: Candidate, best: Candidate) -> bool:
         """By all samples of both, wherever they come from: then a change of the device's pace may
         be part of the difference, and the best is the best of many."""
-        if self._b.race.slower(default.id, than=best.id):
+        if self._sampler.race.slower(default.id, than=best.id):
             return True
         if default.timing is None or best.timing is None:
             return False
-        policy = self._b.plan.race
-        measured = sum(one.timing is not None for one in self._b.candidates.values())
+        policy = self._sampler.plan.race
+        measured = sum(one.timing is not None for one in self._sampler.candidates.values())
         ratio = unpaired_ratio(
             default.timing.samples,
             best.timing.samples,
@@ -208,9 +160,9 @@ class Finals:
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""
         by_id = {rival.id: rival for rival in rivals}
-        while self._b.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
+        while self._sampler.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
             start = time.perf_counter()
-            taken = self._b.rounds([[by_id[id] for id in turn] for turn in turns])
+            taken = self._sampler.rounds([[by_id[id] for id in turn] for turn in turns])
             seconds = (time.perf_counter() - start) / len(taken)
             gone = set(turns[-1]) - set(taken[-1])
             for id in gone:
@@ -225,7 +177,7 @@ class Finals:
             return None
         by_id = {rival.id: rival for rival in rivals}
         winner, equals = by_id[outcome.winner], tuple(by_id[id] for id in outcome.equals)
-        self._b.recorder.emit(
+        self._sampler.recorder.emit(
             DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
         )
         lost = {
@@ -237,7 +189,7 @@ class Finals:
 
     def _speedup(self, outcome: DuelOutcome) -> float | None:
         """Over the author's first config, where it took part."""
-        first = self._b.target.space.first
+        first = self._sampler.target.space.first
         took_part = outcome.rounds and first is not None and first.id in outcome.ratios
         return outcome.ratios[first.id].mid if took_part and first else None
 
@@ -264,16 +216,6 @@ def _at_once(rivals: Sequence[Candidate]) -> int:
     """How many rounds of all of them fit into one trip."""
     one_round = sum(rival.timing.median_ns for rival in rivals if rival.timing is not None)
     return max(1, int(TRIP_NS / max(1.0, one_round)))
-
-
-def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:
-    for start in range(0, len(requests), size):
-        yield requests[start : start + size]
-
-
-def _median_then_order(candidate: Candidate) -> tuple[float, int]:
-    assert candidate.timing is not None
-    return candidate.timing.median_ns, candidate.order
 
 
 def _preference(candidate: Candidate) -> tuple[Any, ...]:
