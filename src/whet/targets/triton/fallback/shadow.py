@@ -74,7 +74,7 @@ class PassingCall(Call):
         return list(dict.fromkeys(names))
 
 
-class _Loaded(LoadedTriton):
+class _LoadedShadow(LoadedTriton):
     """Runs with the arguments of now."""
 
     def __init__(self, call: Call, config: Any) -> None:
@@ -107,7 +107,7 @@ class ShadowTarget(TritonTarget):
         return job
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
-        loaded = _Loaded(self.call, self.menu.triton(config))
+        loaded = _LoadedShadow(self.call, self.menu.triton(config))
         self._built[config] = None
         return loaded
 
