@@ -19,7 +19,7 @@ from whet.measure import Bench, LocalBench, Timer, Verdict
 from whet.targets.host import host_device
 
 
-class Choices:
+class PlainChoices:
     """The author's own values behind the plain ones that the engine and a cache can hold.
 
     `{"dtype": [torch.float16]}` is searched and cached as `{"dtype": "torch.float16"}`, and the
@@ -61,7 +61,7 @@ class CallableTarget:
 
     name: str
     kernel_fn: Callable[..., Any]
-    choices: Choices
+    choices: PlainChoices
     space: Space
     timer: Timer
     args: tuple[Any, ...]

@@ -31,7 +31,7 @@ class HostTimer:
         return Reading(tuple(taken), loops=1, timer=self.name)
 
 
-class CudaTimer:
+class CudaEventTimer:
     """Time on the device between two CUDA events around each call.
 
     Calls are queued without waiting in between, so that the host's work hides behind the
@@ -73,7 +73,7 @@ def choose_timer(
 ) -> Timer:
     """CUDA events where the callable runs on a GPU, else the host's clock."""
     found = cuda_device(device, [*args, *kwargs.values()])
-    return HostTimer(warmup_runs) if found is None else CudaTimer(warmup_runs, found)
+    return HostTimer(warmup_runs) if found is None else CudaEventTimer(warmup_runs, found)
 
 
 def _warm(run: Runnable, runs: int) -> Warm:

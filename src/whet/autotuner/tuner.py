@@ -15,7 +15,7 @@ from whet.autotuner.metrics import (
     compute_elementwise_metrics,
     compute_gemm_metrics,
 )
-from whet.autotuner.target import CallableTarget, Choices
+from whet.autotuner.target import CallableTarget, PlainChoices
 from whet.autotuner.timers import choose_timer
 from whet.core.budget import Budget
 from whet.core.errors import NotTunedError, TuningFailedError, did_you_mean
@@ -72,7 +72,7 @@ class TritonAutoTuner:
     ) -> None:
         if not callable(kernel_fn):
             raise ArgumentError(f"kernel_fn is {kernel_fn!r}; give a callable")
-        self._choices = Choices(config_space)
+        self._choices = PlainChoices(config_space)
         self._kernel_fn = kernel_fn
         self._name = _name_of(kernel_fn)
         self._signature = _signature_of(kernel_fn)

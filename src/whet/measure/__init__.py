@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whet.measure.gpu.timer import CudaTimer
     from whet.measure.racing.duel import Duel, DuelOutcome
     from whet.measure.racing.policy import DuelPolicy, RacePolicy
-    from whet.measure.racing.race import Exit, Race, Request, Standing
+    from whet.measure.racing.race import Exit, Race, RaceStanding, SampleRequest
     from whet.measure.stopping import Precision
     from whet.measure.timer import Hopeless, Reading, Runnable, Timer, Warm
 
@@ -51,10 +51,10 @@ _HOMES = {
     "RacePolicy": "whet.measure.racing.policy",
     "Reading": "whet.measure.timer",
     "RemoteBench": "whet.measure.bench.remote",
-    "Request": "whet.measure.racing.race",
+    "SampleRequest": "whet.measure.racing.race",
     "Runnable": "whet.measure.timer",
     "Sampled": "whet.measure.bench.protocol",
-    "Standing": "whet.measure.racing.race",
+    "RaceStanding": "whet.measure.racing.race",
     "Timer": "whet.measure.timer",
     "Verdict": "whet.measure.bench.gate",
     "Visit": "whet.measure.bench.protocol",
@@ -81,12 +81,12 @@ __all__ = [
     "Precision",
     "Race",
     "RacePolicy",
+    "RaceStanding",
     "Reading",
     "RemoteBench",
-    "Request",
     "Runnable",
+    "SampleRequest",
     "Sampled",
-    "Standing",
     "Timer",
     "Verdict",
     "Visit",

@@ -2,7 +2,7 @@
 
 import time
 
-from whet.autotuner.target import CallableTarget, Choices
+from whet.autotuner.target import CallableTarget, PlainChoices
 from whet.autotuner.timers import HostTimer
 from whet.testing.target_kit import TargetContract
 from whet.testing.timer_kit import TimerContract
@@ -26,7 +26,7 @@ class TestHostTimer(TimerContract):
 
 class TestCallableTarget(TargetContract):
     def make_target(self) -> CallableTarget:
-        choices = Choices({"wait_ms": [2, 0]})
+        choices = PlainChoices({"wait_ms": [2, 0]})
         return CallableTarget(
             name="wait",
             kernel_fn=lambda wait_ms: time.sleep(wait_ms / 1e3),

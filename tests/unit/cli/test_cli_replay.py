@@ -15,7 +15,7 @@ from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.workload import Device
-from whet.replay import Build, Outcome, Table, TableWorkload, read_table, write_table
+from whet.replay import Build, Table, TableOutcome, TableWorkload, read_table, write_table
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
 
@@ -28,10 +28,10 @@ def a_table(workloads: int = 1, device: str = "GPU A") -> Table:
     rows = []
     for number in range(1, workloads + 1):
         outcomes = [
-            Outcome(Status.OK, ((1000 * number + 100 * at, 1010 * number + 100 * at),))
+            TableOutcome(Status.OK, ((1000 * number + 100 * at, 1010 * number + 100 * at),))
             for at in range(len(configs) - 1)
         ]
-        rows.append(TableWorkload.of({"M": number}, [*outcomes, Outcome(Status.RUN_ERROR)]))
+        rows.append(TableWorkload.of({"M": number}, [*outcomes, TableOutcome(Status.RUN_ERROR)]))
     return Table(
         kernel="k",
         fingerprint="",

@@ -28,7 +28,7 @@ from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
 from whet.targets.native.compile import (
-    Source,
+    CSource,
     compile_shared,
     compiler_version,
     shim,
@@ -170,9 +170,9 @@ class NativeTarget:
         return (*self.options, *macros, *flags)
 
     @cached_property
-    def _source(self) -> Source:
+    def _source(self) -> CSource:
         signature = [c_type(name, value) for name, value in self.args.items()]
-        return Source(
+        return CSource(
             text=self.text,
             shim=shim(self.function, signature),
             folder=self.folder,
