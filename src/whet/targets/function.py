@@ -18,10 +18,10 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.targets import fingerprint
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 

@@ -21,9 +21,9 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked

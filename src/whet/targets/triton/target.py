@@ -14,12 +14,12 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of, summarised
+from whet.engine.fallback.missed import summarised
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, QuickSpace
 from whet.measure import Bench, LocalBench, Timer
 from whet.measure.timer import L2Timer
-from whet.targets.fingerprint import Source
+from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
