@@ -93,8 +93,8 @@ def _importing(frame: FrameType) -> bool:
 
 
 def triton_call() -> tuple[Trace, Trace]:
-    """The first call of a decorated kernel on a fake driver, and the second. Of its two configs one is
-    twice as fast."""
+    """The first call of a decorated kernel on a fake driver, and the second; of its two configs one
+    is twice as fast."""
     import triton
     import triton.language as tl
 
