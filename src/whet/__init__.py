@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from whet.targets.function import function
     from whet.targets.native.target import native
     from whet.targets.triton.decorator import autotune
-    from whet.targets.triton.install import install, uninstall
+    from whet.targets.triton.install import install, installed, uninstall
 
 _HOMES = {
     "Budget": "whet.core.budget",
@@ -106,6 +106,7 @@ _HOMES = {
     "generate_configs": "whet.autotuner.configs",
     "get_default_config": "whet.autotuner.configs",
     "install": "whet.targets.triton.install",
+    "installed": "whet.targets.triton.install",
     "mode": "whet.engine.fallback.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
@@ -154,6 +155,7 @@ __all__ = [
     "generate_configs",
     "get_default_config",
     "install",
+    "installed",
     "mode",
     "native",
     "open_store",

@@ -54,6 +54,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     whet_idle = False
     whet_place = ""
+    whet_spent_s = 0.0
 
     def __init__(
         self,
@@ -347,11 +348,11 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def prune_configs(self, kwargs: dict[str, Any]) -> Any:
         with self._tuning:
-            self._pruning = True
+            before, self._pruning = self._pruning, True
             try:
                 return super().prune_configs(kwargs)
             finally:
-                self._pruning = False
+                self._pruning = before
 
     def warmup(self, *args: Any, **kwargs: Any) -> Any:
         """As Triton's, which compiles every config; where nothing may be tuned, the one in use."""
@@ -407,6 +408,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.perf_counter() - start
+        self.whet_spent_s += self.bench_time
         self.cache[key] = best
         self.configs_timings = timings
         if measured:

@@ -157,6 +157,7 @@ class IdleAutotuner(Autotuner):
     ) -> None:
         best = target.triton(refinement.choice.config)
         self.bench_time = refinement.spent_s
+        self.whet_spent_s += self.bench_time
         self.cache[key] = best
         self._drop_stopgaps(key)
         self._report(key, from_disk=False)

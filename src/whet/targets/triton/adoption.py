@@ -1,0 +1,214 @@
+"""Kernels that Triton's own decorators made, or a library's: taken over where they stand.
+
+The object stays the same, so that whatever holds it (a module, `triton.heuristics`, a list) need
+not be found. It gets another class, made of its own and whet's: what the subclass calls as
+`super().run` is then whet's.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import new_class
+from typing import Any
+from weakref import WeakSet
+
+from triton.runtime import autotuner as stock
+
+from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.dispatch import Cache
+from whet.targets.triton.measuring.one_by_one import OneByOne
+from whet.targets.triton.subclassed import Subclassed, ThroughRun
+
+_TRITONS = frozenset(name for kind in stock.Autotuner.__mro__ for name in vars(kind))
+
+
+def _blank(kind: Any) -> Any:
+    def kernel() -> None: ...
+
+    return kind(kernel, [], [], [], None, None)
+
+
+# Attributes of an instance that are whet's own, where Triton's has none of the name.
+_STATE = frozenset(vars(_blank(Autotuner)).keys() - vars(_blank(stock.Autotuner)).keys())
+
+_adopting = threading.RLock()
+_classes: dict[tuple[type, bool], type | str] = {}
+
+# What `torch.compile` made for itself while it traced a kernel: it must find nothing of ours there.
+made_by_torch: WeakSet[Any] = WeakSet()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a kernel was before: its class, its `cache` and its `configs`."""
+
+    kind: type
+    cache: Any
+    configs: Any
+
+
+def live() -> Iterator[Any]:
+    """Every `Autotuner` of this process, Triton's and whet's. Only the garbage collector knows of
+    those that were there before us; it takes some 50 ms for a million objects."""
+    kinds = set(_kinds(stock.Autotuner))
+    for thing in gc.get_objects():
+        # Not isinstance, which proxies answer by doing things. The last attribute that a
+        # constructor sets is there once it has ended.
+        if type(thing) in kinds and "use_cuda_graph" in vars(thing):
+            yield thing
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    yield kind
+    for other in kind.__subclasses__():
+        yield from _kinds(other)
+
+
+def take(tuner: Any) -> str:
+    """Puts whet behind a kernel; otherwise leaves it exactly as it was, and says why."""
+    if isinstance(tuner, Autotuner):
+        return ""
+    with _adopting:
+        if isinstance(tuner, Autotuner):  # another thread was quicker
+            return ""
+        kind = type(tuner)
+        if kind is stock.Autotuner and tuner in made_by_torch:
+            return "torch.compile made it"
+        clash = sorted(_STATE & vars(tuner).keys())
+        if clash:
+            return f"it has a {clash[0]} of its own"
+        made = _taken_class(kind, through_run="run" in vars(tuner))
+        if isinstance(made, str):
+            return made
+        try:
+            _become(tuner, made)
+        except TypeError as error:  # of another layout
+            return f"its class cannot be changed: {error}"
+        return ""
+
+
+def _become(tuner: Any, made: type) -> None:
+    """In an order in which another thread may call it at any moment."""
+    state, before = vars(tuner), type(tuner)
+    donor = vars(_donor(tuner))
+    mark = Taken(before, state["cache"], state["configs"])
+    state.update({name: donor[name] for name in _STATE})
+    state["_own_prune"] = state["_lookup"].own_prune = state["early_config_prune"]
+    ours = _measured_by_us(tuner)
+    state["_own_benchmark"] = ours and "_bench" not in _own(before)
+    state["whet_taken"] = mark
+    if issubclass(made, Subclassed):
+        state.update(whet_one_by_one=OneByOne(ours), whet_put={})
+    if type(mark.cache) is dict:
+        cache = Cache()
+        cache.update(mark.cache)
+        state["cache"] = cache
+    try:
+        tuner.__class__ = made
+    except TypeError:
+        _forget(state, mark)
+        raise
+    for name in ("configs", "early_config_prune"):
+        del state[name]
+
+
+def give_back(tuner: Any) -> None:
+    """As it was, with what has been tuned in its `cache`; one that was not taken stays whet's."""
+    state = vars(tuner)
+    mark: Taken | None = state.get("whet_taken")
+    if mark is None:
+        return
+    with tuner._tuning, _adopting:
+        configs, cache = state["_configs"], state["cache"]
+        state["configs"] = mark.configs if configs == list(mark.configs) else configs
+        state["early_config_prune"] = state["_own_prune"]
+        tuner.__class__ = mark.kind
+        _forget(state, mark)
+        if type(cache) is Cache:
+            mark.cache.clear()
+            mark.cache.update(cache)
+        else:
+            state["cache"] = cache
+
+
+def _forget(state: dict[str, Any], mark: Taken) -> None:
+    for name in [n for n in state if n in _STATE or n.startswith("whet_")]:
+        del state[name]
+    state["cache"] = mark.cache
+
+
+def _donor(tuner: Any) -> Autotuner:
+    """Made for whet's own attributes: the constructor of a taken kernel is not run again."""
+    return Autotuner(tuner.fn, tuner.arg_names, tuner.configs, [], None, None)
+
+
+def _measured_by_us(tuner: Any) -> bool:
+    """Whether nobody asked for a benchmark of another kind. Libraries write down Triton's own
+    defaults, in milliseconds, and that asks for nothing special."""
+    warmup, rep = tuner.num_warmups, tuner.num_reps
+    unusual = (warmup, rep) != (None, None)
+    if type(tuner) is not stock.Autotuner:
+        unusual = warmup not in (None, 25) or rep not in (None, 100)
+    made = bool(tuner.use_cuda_graph) or (warmup, rep) != (None, None)
+    return tuner._do_bench is None or (made and not unusual)
+
+
+def _own(kind: type) -> dict[str, Any]:
+    """What a subclass and those above it define, Triton's own class not among them."""
+    theirs = [one for one in kind.__mro__ if one not in stock.Autotuner.__mro__]
+    return {name: value for one in reversed(theirs) for name, value in vars(one).items()}
+
+
+def _taken_class(kind: type, through_run: bool) -> type | str:
+    """The class for instances of `kind`, or why there is none. With `through_run` the instance
+    itself has a `run`."""
+    if kind is stock.Autotuner and not through_run:
+        return Autotuner
+    if (kind, through_run) not in _classes:
+        _classes[kind, through_run] = _made_class(kind, through_run)
+    return _classes[kind, through_run]
+
+
+def _made_class(kind: type, through_run: bool) -> type | str:
+    own = _own(kind)
+    clash = sorted(own.keys() & _reserved())
+    if clash:
+        return f"{kind.__name__} defines {clash[0]}"
+    if hasattr(own.get("cache"), "__set__"):
+        return f"{kind.__name__} defines cache"
+    base = ThroughRun if through_run or own.keys() & {"run", "__getitem__"} else Subclassed
+    body: dict[str, Any] = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    if "prune_configs" in own:
+        body["prune_configs"] = _pruning(kind)
+    bases = (base,) if kind is stock.Autotuner else (kind, base)
+    try:
+        return new_class(kind.__name__, bases, {}, lambda space: space.update(body))
+    except Exception as error:  # a metaclass or __init_subclass__ that refuses
+        return f"{kind.__name__} cannot be extended: {error}"
+
+
+def _reserved() -> set[str]:
+    names = {name for kind in (Autotuner, Subclassed, ThroughRun) for name in vars(kind)}
+    names = {name for name in names if not name.startswith("__")} - _TRITONS
+    return names | _STATE | {"configs", "early_config_prune"}
+
+
+def _pruning(kind: Any) -> Callable[..., Any]:
+    """While a subclass prunes, `early_config_prune` is the author's own."""
+
+    def prune_configs(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._tuning:
+            before, self._pruning = self._pruning, True
+            try:
+                return kind.prune_configs(self, *args, **kwargs)
+            finally:
+                self._pruning = before
+
+    return prune_configs
