@@ -426,6 +426,77 @@ def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
     assert (done.returncode, done.stderr) == (1, "no data\n")
 
 
+LIBRARY = """
+import triton
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (16, 32)]
+
+
+class Cached(Autotuner):
+    def run(self, *args, **kwargs):
+        return super().run(*args, **kwargs)
+
+
+class Odd(Autotuner):
+    configs = ()
+
+
+@triton.jit
+def double(out, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+def of(kind):
+    return kind(double, double.arg_names, CONFIGS, ["n"], None, None)
+"""
+
+SCRIPT = """
+import sys
+import triton
+from library import CONFIGS, Cached, Odd, double, of
+from whet.testing.fake_triton import FakeTensor, fake_driver, told
+
+mine = triton.autotune(CONFIGS, key=["n"])(double)
+cached, odd = of(Cached), of(Odd)
+with fake_driver():
+    mine.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
+    mine[(1,)](FakeTensor([0.0]), FakeTensor([1.0], address=8192), 4)
+print("done")
+sys.exit(3)
+"""
+
+
+def test_a_report_lists_every_autotuner_and_what_it_cost() -> None:
+    Path("library.py").write_text(LIBRARY)
+    Path("script.py").write_text(SCRIPT)
+
+    done = run("--report", "--store", "s.db", "script.py", COLUMNS="80")
+
+    assert done.returncode == 3, done.stderr
+    first, head, mine, *rest = done.stdout.splitlines()
+    assert first == "done"
+    assert head.split() == ["kernel", "defined", "at", "by", "keys", "spent"]
+    assert mine.split()[:4] == ["double", "library.py:18", "whet", "1"]
+    assert sorted(" ".join(line.split()) for line in rest[:3]) == [
+        "double library.py:18 Odd 0 not called",
+        "double library.py:18 whet in Cached 0 not called",
+        "left to Odd: Odd defines configs",
+    ]
+    assert rest[4].startswith("3 autotuners, 2 tuned by whet and 1 left alone; 1 called with 1 key")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_report_of_a_script_without_kernels_says_so() -> None:
+    Path("script.py").write_text("print('done')\n")
+
+    done = run("--report", "script.py")
+
+    assert done.stdout == "done\nno kernel was autotuned\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,7 +8,7 @@ import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   whet run train.py --epochs 3       as python train.py --epochs 3
   whet run -m package.train          as python -m package.train
+  whet run --report train.py         then lists what was tuned, and its cost
   whet run --store s.db -- train.py  whet's own options come first
 """
 
@@ -31,16 +32,32 @@ class Script:
 
     name: str
     is_module: bool
+    report: bool = False
 
     def run(self) -> None:
         """As `__main__`; whatever it raises, an exit included, is the script's own affair."""
+        try:
+            names = self._run()  # held: the script's own kernels go with it
+        finally:
+            if self.report:
+                _report()
+        del names
+
+    def _run(self) -> dict[str, Any]:
         if self.is_module:
             if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
                 print(f"whet: there is no module {self.name}", file=sys.stderr)
                 raise SystemExit(UsageError.exit_code)
-            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(self.name, run_name="__main__")
+            return runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+        return runpy.run_path(self.name, run_name="__main__")
+
+
+def _report() -> None:
+    from whet.cli.terminal.output import print_lines
+    from whet.cli.text.installed import report
+    from whet.targets.triton.install import installed
+
+    print_lines(report(installed()))
 
 
 def run(
@@ -55,12 +72,15 @@ def run(
         typer.Argument(metavar="ARGS", help="The script's own arguments.", show_default=False),
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="List every autotuner and its cost at the end.")
+    ] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
 ) -> Script:
-    """Run a script with every @triton.autotune in it tuned by whet."""
+    """Run a script with every Triton autotuner in it tuned by whet."""
     from whet.cli.arguments.reading import store_place
 
     settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
@@ -79,7 +99,7 @@ def run(
     if module:
         _check_module(script)
     sys.argv = [script, *(arguments or ())]
-    return Script(script, module)
+    return Script(script, module, report)
 
 
 def _check_file(path: Path) -> None:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from triton.runtime import autotuner as stock
 
 from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.compiler.source import claimable
 from whet.targets.triton.dispatch import Cache
 from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.subclassed import Subclassed, ThroughRun
@@ -99,6 +100,8 @@ def _become(tuner: Any, made: type) -> None:
     state["_own_prune"] = state["_lookup"].own_prune = state["early_config_prune"]
     ours = _measured_by_us(tuner)
     state["_own_benchmark"] = ours and "_bench" not in _own(before)
+    captured = [name for name in tuner.keys if name not in tuner.arg_names]
+    state["whet_claims"] = tuple(claimable(tuner.fn, captured))
     state["whet_taken"] = mark
     if issubclass(made, Subclassed):
         state.update(whet_one_by_one=OneByOne(ours), whet_put={})
