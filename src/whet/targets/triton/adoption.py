@@ -106,7 +106,7 @@ def _become(tuner: Any, made: type) -> None:
     if issubclass(made, Subclassed):
         state.update(whet_one_by_one=OneByOne(ours), whet_put={})
     if type(mark.cache) is dict:
-        cache = Cache()
+        cache = Cache(shared=issubclass(made, ThroughRun))
         cache.update(mark.cache)
         state["cache"] = cache
     try:

@@ -59,11 +59,13 @@ class Cache(dict[Any, Any]):
 
     `tables` lead to configs more quickly. There is one for every mode that a context can ask for,
     and None for none: what is used in one mode may not be what another one wants. All are
-    forgotten whenever the cache is changed by hand.
+    forgotten whenever the cache is changed by hand. One that is `shared` has others who add to it:
+    a new key, too, may be about calls that are known by another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
         super().__init__()
+        self.shared = shared
         self.tables: dict[Mode | None, DispatchTable] = {}
 
     def table(self, asked: Mode | None) -> DispatchTable:
@@ -81,7 +83,7 @@ class Cache(dict[Any, Any]):
         self.forget_plans()
 
     def __setitem__(self, key: Any, config: Any) -> None:
-        if key in self:
+        if key in self or self.shared:
             self.forget_plans()
         super().__setitem__(key, config)
 

@@ -146,8 +146,11 @@ def _hook() -> None:
 
     @wraps(tritons.stock_run)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        ours = _reached(self)
-        return (Autotuner.run if ours else tritons.stock_run)(self, *args, **kwargs)
+        if not isinstance(self, ThroughRun) and not _reached(self):
+            return tritons.stock_run(self, *args, **kwargs)
+        return (ThroughRun if isinstance(self, ThroughRun) else Autotuner).run(
+            self, *args, **kwargs
+        )
 
     @wraps(tritons.stock_bench)
     def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
