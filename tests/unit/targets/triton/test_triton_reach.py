@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import gc
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -561,3 +562,61 @@ def test_uninstalling_leaves_a_librarys_decorator_in_place(
     whet.uninstall()
 
     assert triton.autotune is theirs
+
+
+def test_a_known_call_is_not_looked_into_again(made: Any, driver: Any, monkeypatch: Any) -> None:
+    tuner = made(Super)
+    call(tuner)
+    monkeypatch.setattr(tuner, "_chosen", None)
+
+    assert call(tuner) == 64
+    assert tuner.seen.kwargs == {"BLOCK": 64}
+
+
+def test_a_config_of_the_subclass_wins_over_a_stopgap(made: Any, driver: Any) -> None:
+    tuner = made(Super)
+    with whet.mode("cached"):
+        assert call(tuner) == call(tuner) == 16
+        tuner.files = (4, "torch.float32", "torch.float32"), triton.Config({"BLOCK": 128})
+        assert call(tuner) == 128
+
+
+def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
+    tuner = made(Super)
+    for _ in range(2):
+        tuner[(1,)](FakeTensor([0.0]), x=FakeTensor([1.0], address=8192), n=4)
+
+    assert tuner.seen.kwargs == {"BLOCK": 64}
+    assert tuner.runs == 2
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+@pytest.mark.parametrize("mode", ["tune", "cached"])
+@pytest.mark.parametrize("kind", [stock.Autotuner, Super])
+def test_torch_compile_takes_what_was_tuned(
+    kind: Any, mode: Any, made: Any, driver: Any, monkeypatch: Any
+) -> None:
+    import torch
+    import torch.utils._triton
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: True)  # without a GPU
+    tuner = made(kind)
+
+    def double(x: Any) -> Any:
+        out = torch.zeros_like(x)
+        tuner[(1,)](out, x, 4)
+        return out
+
+    double(torch.ones(4))
+    driver.launches.clear()
+    kernel_side_table.reset_table()
+    torch._dynamo.reset()
+    with whet.mode(mode):
+        torch.compile(double, backend=lambda graph, _: graph.forward, fullgraph=True)(torch.ones(4))
+
+    traced = list(kernel_side_table.id_to_kernel.values())[-1]
+    kernel_side_table.reset_table()
+    assert [config.kwargs for config in traced.configs] == [{"BLOCK": 64}]
+    assert type(traced) is stock.Autotuner
+    assert len(driver.launches) == 1
