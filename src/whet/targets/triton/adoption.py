@@ -35,6 +35,9 @@ def _blank(kind: Any) -> Any:
 # Attributes of an instance that are whet's own, where Triton's has none of the name.
 _STATE = frozenset(vars(_blank(Autotuner)).keys() - vars(_blank(stock.Autotuner)).keys())
 
+# What Triton's constructor sets, and one of a subclass that does not call it may not.
+_NEEDED = frozenset(vars(_blank(stock.Autotuner)))
+
 _adopting = threading.RLock()
 _classes: dict[tuple[type, bool], type | str] = {}
 
@@ -56,9 +59,8 @@ def live() -> Iterator[Any]:
     those that were there before us; it takes some 50 ms for a million objects."""
     kinds = set(_kinds(stock.Autotuner))
     for thing in gc.get_objects():
-        # Not isinstance, which proxies answer by doing things. The last attribute that a
-        # constructor sets is there once it has ended.
-        if type(thing) in kinds and "use_cuda_graph" in vars(thing):
+        # Not isinstance, which proxies answer by doing things.
+        if type(thing) in kinds and "base_fn" in vars(thing):
             yield thing
 
 
@@ -78,9 +80,12 @@ def take(tuner: Any) -> str:
         kind = type(tuner)
         if kind is stock.Autotuner and tuner in made_by_torch:
             return "torch.compile made it"
+        missing = sorted(_NEEDED - vars(tuner).keys())
+        if missing:
+            return f"{kind.__name__} has set no {missing[0]} yet"
         clash = sorted(_STATE & vars(tuner).keys())
         if clash:
-            return f"it has a {clash[0]} of its own"
+            return f"{kind.__name__} sets {clash[0]}"
         made = _taken_class(kind, through_run="run" in vars(tuner))
         if isinstance(made, str):
             return made
@@ -101,7 +106,7 @@ def _become(tuner: Any, made: type) -> None:
     ours = _measured_by_us(tuner)
     state["_own_benchmark"] = ours and "_bench" not in _own(before)
     captured = [name for name in tuner.keys if name not in tuner.arg_names]
-    state["whet_claims"] = tuple(claimable(tuner.fn, captured))
+    state["whet_claims"] = claimable(tuner.fn, captured)
     state["whet_taken"] = mark
     if issubclass(made, Subclassed):
         state.update(whet_one_by_one=OneByOne(ours), whet_put={})

@@ -143,7 +143,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
                 config, keywords = plan.known[plan.key(args, kwargs)]
             except (KeyError, AttributeError, TypeError):
-                return self._launch_by_shape(grid, args, kwargs)
+                # By name: a launcher may be held for longer than whet is installed.
+                return Autotuner._launch_by_shape(self, grid, args, kwargs)
             self.best_config = config
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
 

@@ -590,6 +590,76 @@ def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     assert tuner.runs == 2
 
 
+def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
+    @triton.jit
+    def double(out, x, bias, n, WITH_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        value = tl.load(x + offsets, mask=offsets < n)
+        if WITH_BIAS:
+            value += tl.load(bias + offsets, mask=offsets < n)
+            tl.store(bias + offsets, value, mask=offsets < n)
+        tl.store(out + offsets, value * 2, mask=offsets < n)
+
+    class Safe(Super):
+        """As FLA's: Triton's own hooks did not expect None up to 3.7."""
+
+        def __init__(self, _: Any, __: Any, configs: Any, key: Any, **more: Any) -> None:
+            super().__init__(double, double.arg_names, configs, key, ["bias"], ["bias"])
+
+            def pre_hook(named: Any, reset_only: bool = False) -> None:
+                if named["bias"] is not None:
+                    named["bias"].zero_()
+
+            def post_hook(named: Any, exception: Any) -> None:
+                for name, copy in self.restore_copies.items():
+                    named[name].copy_(copy)
+
+            self.pre_hook, self.post_hook = pre_hook, post_hook
+
+    tuner = made(Safe)
+    x, bias = FakeTensor([1.0], address=8192), FakeTensor([5.0], address=65536)
+    tuner[(1,)](FakeTensor([0.0]), x, None, 4, False)
+    assert tuner.seen.kwargs == {"BLOCK": 64}
+    tuner[(1,)](FakeTensor([0.0]), x, bias, 4, True)
+    assert tuner.seen.kwargs == {"BLOCK": 64}
+
+
+def test_a_launcher_may_be_held_for_longer_than_whet_is_installed(
+    installing: Any, driver: Any
+) -> None:
+    tuner = kernel(Plain)
+    installing()
+    launch = timed(tuner)[(1,)]
+    args = FakeTensor([0.0]), FakeTensor([1.0], address=8192), 4
+    launch(*args)
+    whet.uninstall()
+    launch(*args)
+
+    assert tuner.best_config.kwargs == {"BLOCK": 64}
+
+
+class Late(stock.Autotuner):
+    """Does not call Triton's constructor."""
+
+    def __init__(self, fn: Any, arg_names: Any, configs: Any, key: Any, **more: Any) -> None:
+        self.fn, self.base_fn, self.arg_names = fn, fn.fn, arg_names
+        self.configs, self.keys = configs, key
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.best_config = self.configs[0]
+        return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
+
+
+def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
+    installing: Any, driver: Any
+) -> None:
+    tuner = kernel(Late)
+    installing()
+
+    assert (type(tuner), entry(tuner).reason) == (Late, "Late has set no _do_bench yet")
+    assert call(tuner) == 16
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("mode", ["tune", "cached"])
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])
