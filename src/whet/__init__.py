@@ -3,7 +3,8 @@
     whet.Space(…)          what may be chosen
     whet.function(…)       a Python callable, made tunable
     whet.native(…)         a C function, made tunable
-    whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others
+    whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others,
+                           which whet.installed() lists
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
