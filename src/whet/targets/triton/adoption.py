@@ -109,7 +109,7 @@ def _become(tuner: Any, made: type) -> None:
     state["whet_claims"] = claimable(tuner.fn, captured)
     state["whet_taken"] = mark
     if issubclass(made, Subclassed):
-        state.update(whet_one_by_one=OneByOne(ours), whet_put={})
+        state.update(whet_one_by_one=OneByOne(ours), whet_put={}, whet_lent=set())
     if type(mark.cache) is dict:
         cache = Cache(shared=issubclass(made, ThroughRun))
         cache.update(mark.cache)

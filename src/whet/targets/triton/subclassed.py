@@ -33,12 +33,24 @@ class Subclassed(Autotuner):
         finally:
             self.whet_spent_s += time.perf_counter() - start
 
+    def _benchmark(self, *args: Any) -> bool:
+        before = self.whet_spent_s
+        measured = super()._benchmark(*args)
+        self.whet_spent_s = before + self.bench_time  # what `_bench` added is part of it
+        return measured
+
 
 class ThroughRun(Subclassed):
-    """For a subclass with a `run` of its own, which every call has to reach, and which may put
-    configs into `cache`: these win, whatever the mode."""
+    """For a subclass with a `run` of its own, which every call has to reach.
+
+    It may put configs into `cache`: these win, whatever the mode. It may also read there what was
+    tuned, by Triton's own key, which says nothing of the device: where that is not the first, the
+    config is there under both keys. `whet_put` has what whet put there, and `whet_lent` the keys
+    that are not about the first device after all.
+    """
 
     whet_put: dict[Any, Any]
+    whet_lent: set[Any]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         launch: Callable[..., Any] = KernelInterface.__getitem__(self, grid)
@@ -57,24 +69,31 @@ class ThroughRun(Subclassed):
         return self.fn.run(*args, **kwargs, **keywords)
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-        named = {**(self.nargs or {}), **kwargs}
-        if current_mode(self._mode) == "off":
-            _, key = self._keyed(named)
-            if self._is_theirs(key):
-                return self.cache[key], True
-        before = len(self.cache)
+        _, key = self._keyed({**(self.nargs or {}), **kwargs})
+        if current_mode(self._mode) == "off" and self._is_theirs(key):
+            return self.cache[key], True
+        known = key in self.cache
         config, lasting = super()._chosen(args, kwargs)
-        if len(self.cache) != before:
-            _, key = self._keyed(named)
-            self.whet_put[key] = self.cache.get(key)
+        if not known and key in self.cache:
+            self.whet_put[key] = self.cache[key]
+            if _of_device(key) and key[:-1] not in self.cache:
+                self.cache[key[:-1]] = self.whet_put[key[:-1]] = config
+                self.whet_lent.add(key[:-1])
         return config, lasting
 
     def _keyed(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        """The subclass knows Triton's key only, which says nothing of the device."""
         passed, key = super()._keyed(named)
-        if key and str(key[-1]).startswith("device:") and self._is_theirs(key[:-1]):
-            return passed, key[:-1]
+        if _of_device(key):
+            return passed, key[:-1] if self._is_theirs(key[:-1]) else key
+        if key in self.whet_lent:
+            self.whet_lent.discard(key)
+            if not self._is_theirs(key):
+                self.cache.pop(key, None)
         return passed, key
 
     def _is_theirs(self, key: tuple[Any, ...]) -> bool:
         return key in self.cache and self.whet_put.get(key) is not self.cache[key]
+
+
+def _of_device(key: tuple[Any, ...]) -> bool:
+    return bool(key) and isinstance(key[-1], str) and key[-1].startswith("device:")

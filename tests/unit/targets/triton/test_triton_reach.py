@@ -240,6 +240,50 @@ def test_a_config_of_the_subclass_is_for_every_device(made: Any, driver: Any) ->
     assert call(tuner) == 128
 
 
+class Saving(stock.Autotuner):
+    """Keeps what was tuned, by Triton's own key."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().run(*args, **kwargs)
+        self.saved = self.cache[args[2], "torch.float32", "torch.float32"]
+        return result
+
+
+def test_a_subclass_finds_what_was_tuned_by_tritons_key_on_any_device(
+    made: Any, driver: Any, monkeypatch: Any, tmp_path: Any
+) -> None:
+    def on(index: int) -> int:
+        driver.device = index
+        monkeypatch.setattr(FakeTensor, "device", f"fake:{index}")
+        return call(tuner)
+
+    monkeypatch.setattr(device, "count", lambda: 2)
+    tuner = made(Saving)
+    assert on(1) == tuner.saved.kwargs["BLOCK"] == 64
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "empty.db"))
+    tuner.whet_timer = told(lambda config: 1000.0 + config.kwargs["BLOCK"])
+
+    assert on(0) == tuner.saved.kwargs["BLOCK"] == 16
+    assert on(1) == 64
+
+
+def test_the_time_of_a_bench_of_its_own_counts_once(made: Any, driver: Any) -> None:
+    tuner = made(OwnBench)
+    call(tuner)
+
+    assert tuner.whet_spent_s == tuner.bench_time
+
+
+@pytest.mark.parametrize("kind", [stock.Autotuner, Super])
+def test_what_whets_own_decorator_tuned_is_found(kind: Any, made: Any, driver: Any) -> None:
+    tuner = made(kind)
+    ours = whet.autotune(tuner.configs, key=["n"])(tuner.fn)
+    call(timed(ours))
+    call(tuner)
+
+    assert tuner.whet_result.source == "stored"
+
+
 def test_a_loop_of_its_own_gets_whets_timer_and_builds(
     made: Any, driver: Any, compiled: list[tuple[str, bool]]
 ) -> None:
