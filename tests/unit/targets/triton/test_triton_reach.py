@@ -19,8 +19,11 @@ import triton.language as tl
 from triton.runtime import autotuner as stock
 
 import whet
+from whet.builds import BuildResult
+from whet.core.status import Status
 from whet.targets.triton import device, warn
 from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.measuring import one_by_one
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (16, 32, 64)
@@ -377,6 +380,30 @@ def test_hooks_that_a_subclass_puts_there_are_used(made: Any, driver: Any) -> No
     assert seen.count("after") >= len(BLOCKS)
 
 
+class Counting(Super):
+    """Puts a hook there and declares nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen_by_hook: list[tuple[int, bool]] = []
+        self.pre_hook = self._count
+
+    def _count(self, named: Any, reset_only: bool = False) -> None:
+        self.seen_by_hook.append((named["BLOCK"], reset_only))
+
+
+@pytest.mark.parametrize("restored", [None, ["out"]])
+def test_a_hook_that_is_put_there_is_called_as_triton_would(
+    restored: Any, made: Any, driver: Any
+) -> None:
+    tuner = made(Counting, restore_value=restored)
+    call(tuner)
+
+    assert {block for block, _ in tuner.seen_by_hook} == set(BLOCKS)
+    assert [reset for _, reset in tuner.seen_by_hook].count(True) == 1
+    assert tuner.seen_by_hook[-1] == (64, True)
+
+
 def test_the_authors_pruning_holds(made: Any, driver: Any) -> None:
     def prune(configs: Any, named: Any, **more: Any) -> Any:
         return configs[:2]
@@ -501,6 +528,30 @@ def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any)
     (one,) = [one for one in whet.installed() if one.kind.endswith("Clashing")]
     assert (one.how, one.reason) == ("left alone", "Clashing defines _chosen")
     assert call(tuner) == 16
+
+
+def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, driver: Any) -> None:
+    tuner = kernel(Plain)
+    tuner._busy = "mine"
+    made()
+
+    assert (type(tuner), tuner._busy) == (Plain, "mine")
+    (one,) = [one for one in whet.installed() if one.kind.endswith("Plain")]
+    assert one.reason == "Plain sets _busy"
+
+
+def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
+    made: Any, driver: Any, compiled: list[tuple[str, bool]], monkeypatch: Any
+) -> None:
+    def built(call: Any, menu: Any, configs: Any) -> dict[str, BuildResult]:
+        plain = {config: menu.plain(config) for config in configs}
+        slow = [one for config, one in plain.items() if config.kwargs["BLOCK"] != 16]
+        return {one.id: BuildResult(one, Status.BUILD_TIMEOUT, error="8 s") for one in slow}
+
+    monkeypatch.setattr(one_by_one, "build_all", built)
+
+    assert call(made(Loop)) == 16
+    assert compiled.count(("double", False)) == 1
 
 
 def test_a_kernel_with_a_run_put_into_it_keeps_that(installing: Any, driver: Any) -> None:

@@ -25,7 +25,7 @@ from whet.targets.triton.warn import say_once
 # A loop of others compares medians once and has no duel of the best, so that each has to be good.
 SAMPLES = 9
 
-NEVER = [math.inf] * 3
+_NEVER = (math.inf,) * 3
 
 _LOST = (Status.RESOURCES, Status.BUILD_TIMEOUT)
 
@@ -50,7 +50,7 @@ class OneByOne:
         why = self._built(tuner, call, config, meta)
         if why is not None:
             call.refused(config, why)
-            return NEVER
+            return list(_NEVER)
         if not self.ours:
             said: list[float] = stock_bench(tuner, *args, config=config, **meta)
             return said
@@ -102,7 +102,7 @@ def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
     if isinstance(answer, ConfigFailure):
         if answer.status is not Status.RESOURCES:
             say_once(f"{target.name} fails with [{config}], which is left out: {answer.message}")
-        return NEVER
+        return list(_NEVER)
     ordered = sorted(answer.reading.samples)
     last = len(ordered) - 1
     return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
