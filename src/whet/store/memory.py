@@ -31,6 +31,7 @@ from whet.store.protocol import (
     MergeReport,
     Pick,
     Store,
+    StoreReader,
     WorkloadSummary,
 )
 from whet.store.sweeping import Sweep, Weighed
@@ -288,7 +289,7 @@ class MemoryStore(Store):
                 dry_run=dry_run,
             )
 
-    def merge(self, other: Store) -> MergeReport:
+    def merge(self, other: StoreReader) -> MergeReport:
         self._refuse_if_read_only()
         workloads = trials = runs = 0
         picks: list[MergedPick] = []

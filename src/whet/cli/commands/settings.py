@@ -73,8 +73,8 @@ def settings(store: StoreOption = None, json: JsonOption = False) -> None:
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
-    from whet.cli.arguments.reading import store_place
     from whet.cli.terminal.output import bytes_text
+    from whet.store import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
     on_device, free = settings.device_memory_bytes, "what is free"

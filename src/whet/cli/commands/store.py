@@ -181,10 +181,10 @@ def merge(
     both and agree on which is faster. Else the pick of this store stays and is marked as
     contested; the next tuning measures both side by side and decides.
     """
-    from whet.cli.arguments.reading import check_there, store_place
+    from whet.cli.arguments.reading import check_there
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.store import by_device, counts_text, namesakes, pick_lines
-    from whet.store import open_store
+    from whet.store import open_store, store_place
     from whet.store.merging import arriving
 
     where = resolved(store=store).settings.store

@@ -96,7 +96,6 @@ def tune(
     keeps every result. What is known already is not measured again. Ctrl-C prints the best so far.
     """
     from whet.cli.arguments.locate import file_of, locate
-    from whet.cli.arguments.reading import store_place
     from whet.cli.arguments.tables import from_tables
     from whet.cli.commands.tune_keys import read_keys
     from whet.cli.commands.tune_missed import tune_missed
@@ -104,6 +103,7 @@ def tune(
     from whet.cli.text.summary import summary
     from whet.engine import HostLostError, StoreLostError
     from whet.engine.target import Target
+    from whet.store import store_place
 
     flags = {
         "budget": budget,
@@ -165,10 +165,10 @@ def _tune_kernel(
     json: bool,
     quiet: bool,
 ) -> None:
-    from whet.cli.arguments.reading import store_place
     from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures, tune_keys
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.summary import summary, whereabouts
+    from whet.store import store_place
 
     done, interrupted = tune_keys(
         kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet

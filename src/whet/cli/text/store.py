@@ -26,7 +26,7 @@ from whet.cli.terminal.output import (
     wrap,
 )
 from whet.core.workload import Workload
-from whet.store import GcReport, MergedPick, Store, WorkloadSummary
+from whet.store import GcReport, MergedPick, StoreReader, WorkloadSummary
 from whet.store.merging import identity, lookalikes
 
 
@@ -126,7 +126,7 @@ def picks_json(picks: Sequence[MergedPick]) -> list[dict[str, Any]]:
     ]
 
 
-def namesakes(store: Store) -> list[str]:
+def namesakes(store: StoreReader) -> list[str]:
     every = (one.workload.device for one in store.workloads())
     return [
         line
