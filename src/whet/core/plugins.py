@@ -7,6 +7,7 @@ is installed takes longer than a look-up in the store.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -39,11 +40,16 @@ class Plugin:
         return f"{self.kind} '{self.name}' of package {self.package}"
 
     def make(self, *args: Any, **keywords: Any) -> Any:
-        """Calls the part. Errors that are meant for people pass; any other is a `PluginError`."""
+        """What the part gives when it is called."""
         if not callable(self.part):
             raise self.unfit(f"{type(self.part).__name__} is not callable")
+        return self.call(self.part, *args, **keywords)
+
+    def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        """Calls a function of the part's. Errors that are meant for people pass; any other is a
+        `PluginError`."""
         try:
-            return self.part(*args, **keywords)
+            return function(*args, **keywords)
         except WhetError:
             raise
         except (Exception, SystemExit) as error:
