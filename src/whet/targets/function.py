@@ -21,6 +21,7 @@ from whet.core.workload import Workload
 from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -52,10 +53,14 @@ class FunctionTarget:
     file: str = ""
     prepare: Callable[..., Any] | None = None
     place: str = ""
+    timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method = Method(CpuTimer.name)
     build_mode = "fork"
+
+    @property
+    def method(self) -> Method:
+        return Method(self.timer().name)
 
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
@@ -76,10 +81,10 @@ class FunctionTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
-            return LocalBench(self, CpuTimer())
+            return LocalBench(self, self.timer())
         return RemoteBench(
             lambda: self,
-            CpuTimer,
+            self.timer,
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
@@ -173,6 +178,7 @@ def function(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     prepare: Callable[..., Any] | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> FunctionTarget:
     """Makes a callable tunable: every parameter of the space is passed to it by keyword.
 
@@ -185,7 +191,8 @@ def function(
 
     What the first call of a config does besides (compile, fill a cache) is neither timed nor cut by
     what other configs need: it may take `first_call_limit`. `prepare(*args, **kwargs, **config)` is
-    called in its place, where one is given.
+    called in its place, where one is given. `timer` is the name of an installed package's timer, or
+    a class of timers; results of two timers are never compared.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
@@ -213,6 +220,7 @@ def function(
         mode=None if mode is None else checked_mode(mode),
         file=sys._getframe(1).f_code.co_filename,
         prepare=prepare,
+        timer=timer_maker(timer),
     )
 
 

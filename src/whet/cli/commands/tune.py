@@ -54,7 +54,7 @@ def tune(
             help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
             "called NAME that returns one, or a Triton kernel called NAME with whet.autotune(…, "
             "inputs=…), or with triton.autotune(…) and --inputs. NAME may be left out "
-            "if the file has only one.",
+            "if the file has only one. KIND:TEXT is a target of an installed package.",
             show_default=False,
         ),
     ] = None,

@@ -24,6 +24,7 @@ from whet.core.workload import Workload
 from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
@@ -63,10 +64,14 @@ class NativeTarget:
     mode: Mode | None = None
     file: str = ""
     place: str = ""
+    timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method = Method(CpuTimer.name)
     build_mode = "spawn"
+
+    @property
+    def method(self) -> Method:
+        return Method(self.timer().name)
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -137,7 +142,7 @@ class NativeTarget:
         loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
             _Constant(loader),
-            CpuTimer,
+            self.timer,
             mode="spawn",
             memory_bytes=limits.memory_bytes,
         )
@@ -211,6 +216,7 @@ def native(
     rtol: float = 1e-4,
     atol: float = 1e-6,
     mode: Mode | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
@@ -221,7 +227,8 @@ def native(
     `double`, NumPy scalars what they are. The arrays named in `outputs` are compared with
     `reference`: values, or a function of the arguments that returns them. `key` names the problem,
     and claims a `#define` or a `-D` option of the same name and value, which else make another
-    source of it. `mode` holds whatever the context and the settings say.
+    source of it. `mode` holds whatever the context and the settings say. `timer` is the name of an
+    installed package's timer, or a class of timers that another process can import.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
@@ -255,6 +262,7 @@ def native(
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
         file=file,
+        timer=timer_maker(timer),
     )
 
 
