@@ -341,7 +341,7 @@ class MemoryStore(Store):
     def _reading(self) -> Iterator[None]:
         with LOCK:
             if self._closed:
-                raise StoreError("store :memory: is closed; open a new one")
+                raise StoreError(f"store {self.location} is closed; open a new one")
             yield
 
     @contextmanager
@@ -352,7 +352,7 @@ class MemoryStore(Store):
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:
-            raise StoreError("store :memory: is read-only; open it without read_only")
+            raise StoreError(f"store {self.location} is read-only; open it without read_only")
 
 
 def _bytes(trial: Trial) -> int:
