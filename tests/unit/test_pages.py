@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,6 +15,7 @@ import typer
 import whet
 from pages import PAGES, ROOT, commands, text_of
 from whet.cli.app import app
+from whet.cli.commands.export_package import format_command
 
 LINKING = (*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/NOTES.md")
 
@@ -73,8 +76,15 @@ def asked_of_whet() -> list[list[str]]:
         for page in (*PAGES, "CONTRIBUTING.md")
         for line in re.findall(r"`(whet [a-z][^`]*)`", without_code(text_of(page)))
     ]
-    lines = {" ".join(words[1:]) for words in (*blocks, *inline) if words[0] == "whet"}
+    lines = {shlex.join(words[1:]) for words in (*blocks, *inline) if words[0] == "whet"}
     return [shlex.split(line) for line in sorted(lines)]
+
+
+def of_the_example(name: str) -> Any:
+    """The command that writes a format of examples/plugin."""
+    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
+    assert name in project["entry-points"]["whet.formats"]
+    return format_command(name, lambda measured: [])
 
 
 @pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
@@ -82,7 +92,8 @@ def test_every_command_has_that_name_and_those_options(words: list[str]) -> None
     command = typer.main.get_command(app)
     words = [*words]
     while hasattr(command, "commands") and words:
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        command = command.commands.get(name) or of_the_example(name)
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     if "SCRIPT.py" in {parameter.metavar for parameter in command.params}:
         words = words[:1]  # what follows is the script's own

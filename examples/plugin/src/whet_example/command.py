@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -21,14 +22,16 @@ def command(text: str) -> Target:
     if not space:
         raise UsageError(f"'{text}' leaves nothing to choose; write a choice as {{level=1,6,9}}")
     program = shlex.split(text)[0]
-    return whet.function(run, space, args=[text], name=program, key={"command": text})
+    here = os.getcwd()  # the process that measures has a folder of its own
+    return whet.function(run, space, args=[text, here], name=program, key={"command": text})
 
 
-def run(text: str, **config: Any) -> None:
+def run(text: str, folder: str, **config: Any) -> None:
     line = _CHOICE.sub(lambda choice: str(config[choice[1]]), text)
     subprocess.run(
         shlex.split(line),
         check=True,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

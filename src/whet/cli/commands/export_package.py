@@ -37,10 +37,10 @@ class ExportGroup(OrderedGroup):
         if write is None:
             names = (*self.commands, *plugin_names("format"))
             raise UsageError(f"no format '{kind}' can be written{did_you_mean(kind, names)}")
-        return _command(kind, write)
+        return format_command(kind, write)
 
 
-def _command(kind: str, write: Write) -> Any:
+def format_command(kind: str, write: Write) -> Any:
     def export(
         name: KernelArgument,
         where: WhereOption = None,
