@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="PATH", help="Where results are kept: a path or sqlite:///path."
+        "--store", metavar="PATH", help="Where results are kept: a path, or a plugin's NAME://…"
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs to read.")]

@@ -19,8 +19,7 @@ What they mean:
   budget         when a tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           the same seed asks for the same configs
   jobs           how many builds at once
-  search         the strategy: auto, grid, random, coordinate, anneal,
-                 genetic, evolution, gp, tpe, forest or evolve-model
+  search         the strategy; 'whet tune --help' lists them
   build_limit    how long one build may take
   run_limit      how long one config may run
   first_call_limit how long the first call of a callable may take, which
