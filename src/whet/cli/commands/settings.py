@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.terminal.help import SEARCHES
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
   whet settings                        values and where they come from
   WHET_BUDGET=30s whet settings        a variable for one command
@@ -19,7 +20,7 @@ What they mean:
   budget         when a tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           the same seed asks for the same configs
   jobs           how many builds at once
-  search         the strategy; 'whet tune --help' lists them
+  search         the strategy: {SEARCHES}
   build_limit    how long one build may take
   run_limit      how long one config may run
   first_call_limit how long the first call of a callable may take, which
