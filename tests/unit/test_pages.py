@@ -16,6 +16,7 @@ import whet
 from pages import PAGES, ROOT, commands, text_of
 from whet.cli.app import app
 from whet.cli.commands.export_package import format_command
+from whet.core.plugins import GROUPS
 
 LINKING = (*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/NOTES.md")
 
@@ -98,6 +99,13 @@ def test_every_command_has_that_name_and_those_options(words: list[str]) -> None
     if "SCRIPT.py" in {parameter.metavar for parameter in command.params}:
         words = words[:1]  # what follows is the script's own
     assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_every_kind_of_plugin_is_documented_and_in_the_example() -> None:
+    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
+    assert set(project["entry-points"]) == set(GROUPS.values())
+    for group in GROUPS.values():
+        assert f"| `{group}` |" in text_of("docs/plugins.md")
 
 
 def test_no_command_is_printed_twice_on_a_page() -> None:

@@ -57,6 +57,10 @@ class OverlayStore(Store):
         return LayeredModels(self._own.models, self._under.models)
 
     @property
+    def size_bytes(self) -> int | None:
+        return self._own.size_bytes
+
+    @property
     def replaced(self) -> bool:
         return self._own.replaced
 

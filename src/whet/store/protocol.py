@@ -137,6 +137,11 @@ class StoreReader(Protocol):
         return {}
 
     @property
+    def size_bytes(self) -> int | None:
+        """What it takes on disk, for a person to read; None where it cannot tell."""
+        return None
+
+    @property
     def replaced(self) -> bool:
         """Whether another store has taken its place since it was opened, so that it should be
         opened anew."""

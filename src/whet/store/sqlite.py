@@ -20,7 +20,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import schema
 from whet.store import statements as sql
-from whet.store.beside import FolderModels, identity_of, lock_folder_of
+from whet.store.beside import FolderModels, identity_of, lock_folder_of, size_of
 from whet.store.connecting import connect, stored_version
 from whet.store.faults import (
     gone_error,
@@ -101,6 +101,10 @@ class SqliteStore(Store):
     @property
     def models(self) -> FolderModels:
         return FolderModels(f"{self._path}.models", read_only=self._read_only)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return size_of(self._path)
 
     @property
     def replaced(self) -> bool:

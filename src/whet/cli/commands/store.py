@@ -52,7 +52,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
 
     try:
         with open_known(store, bundle=False) as opened:
-            location, known = opened.location, opened.workloads()
+            location, size, known = opened.location, opened.size_bytes, opened.workloads()
     except NothingKnownError as nothing:
         if json:
             print_json({"v": 1, "store": nothing.place, "exists": False, "workloads": []})
@@ -81,7 +81,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
             }
         )
         return
-    print_lines(listing(location, known))
+    print_lines(listing(location, size, known))
 
 
 def gc(
