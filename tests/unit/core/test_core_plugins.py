@@ -11,6 +11,7 @@ import pytest
 
 import whet
 from plugin_package import install
+from whet.cli.app import main
 from whet.core.plugins import PluginError, find_plugin, plugin_names
 
 STRATEGIES = "whet.strategies"
@@ -75,6 +76,26 @@ def test_an_ordinary_tuning_reads_no_entry_points(tmp_path: Path) -> None:
     target = whet.function(lambda n: sum(range(n)), {"n": [200, 100]}, name="sum", isolate=False)
     result = whet.tune(target, store=tmp_path / "store.db", search="random")
     assert whet.choose(target, store=tmp_path / "store.db").config == result.config
+
+
+@pytest.mark.usefixtures("_unread")
+def test_nor_does_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHET_STORE", "sqlite:///store.db")
+    (tmp_path / "kernel.py").write_text(
+        "import whet\n"
+        "def work(n):\n    return sum(range(n))\n"
+        "sums = whet.function(work, {'n': [200, 100]}, key={'M': 1}, timer='cpu', name='sums')\n"
+    )
+    for words in (
+        "tune kernel.py:sums -q --search gp",
+        "best sums",
+        "export python sums",
+        "store ls",
+        "replay h200-gemm-576 --search grid --workloads 1 --repeats 1 --evals 3",
+        "export --help",
+    ):
+        assert main(words.split()) == 0, words
 
 
 @pytest.mark.usefixtures("_unread")
