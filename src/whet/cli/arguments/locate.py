@@ -75,10 +75,12 @@ def _may_be_kind(text: str) -> bool:
 
 
 def _kinds(text: str) -> str:
-    """The end of an error message: what `KIND:` may be, where a package offers something."""
+    """The end of an error message, where installed packages have targets."""
     kind = text.partition(":")[0]
     names = plugin_names("target") if ":" in text and _may_be_kind(kind) else ()
-    return f"; or KIND:TEXT{did_you_mean(kind, names)}" if names else ""
+    if not names:
+        return ""
+    return f"; no installed package has a target '{kind}'{did_you_mean(kind, names)}"
 
 
 def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
