@@ -25,8 +25,6 @@ from whet.engine.accounts.timeline import timeline_of
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
-from whet.engine.recall.answer import stored_answer
-from whet.engine.recall.contest import Contest
 from whet.engine.recall.known import Knowledge, relatives, start_after
 from whet.engine.recall.sources import apart_notes, located
 from whet.engine.recovery import crash_report
@@ -40,7 +38,9 @@ from whet.engine.recovery.interrupt import (
 from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.answer import stored_answer
 from whet.engine.steps.build import Builds
+from whet.engine.steps.contest import Contest
 from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
