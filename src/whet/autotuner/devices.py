@@ -42,12 +42,14 @@ def find_place(device: str | None, kernel_fn: Callable[..., Any], values: Sequen
     included. Without any, the host's clock is right for every callable, as long as it waits for
     the GPU that the process may use. torch is imported only if a GPU is named.
     """
+    if device is not None and _HOST.fullmatch(device):
+        _refuse_tensors(device, values)
+        return Place(None, _nothing)
     if device is not None:
-        gpu = _named_gpu(device, values)
-        return Place(None, _nothing) if gpu is None else _on_gpu(gpu)
+        return _on_gpu(_named_gpu(device, kernel_fn, values))
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        found = _tensor_device(torch, [*values, *_captured(kernel_fn)])
+        found = _tensor_device(torch, [*values, *_captured(torch, kernel_fn)])
         if found is not None:
             return _on_gpu(found.index)
     return Place(None, _wait_for_cuda)
@@ -67,22 +69,24 @@ def _nothing() -> None:
     pass
 
 
-def _captured(kernel_fn: Callable[..., Any]) -> list[Any]:
-    """What a function uses from around it."""
+def _captured(torch: Any, kernel_fn: Callable[..., Any]) -> list[Any]:
+    """The tensors that a function uses from around it."""
     try:
         found = inspect.getclosurevars(kernel_fn)
     except (TypeError, ValueError):  # another kind of callable, or a variable without a value
         return []
-    return [*found.nonlocals.values(), *found.globals.values()]
+    around = [*found.nonlocals.values(), *found.globals.values()]
+    return [value for value in around if isinstance(value, torch.Tensor)]
 
 
-def _named_gpu(device: str, values: Sequence[Any]) -> int | None:
+def _refuse_tensors(device: str, values: Sequence[Any]) -> None:
     torch = sys.modules.get("torch")
-    if _HOST.fullmatch(device):
-        found = None if torch is None else _tensor_device(torch, values)
-        if found is not None:
-            raise _elsewhere(device, found)
-        return None
+    found = None if torch is None else _tensor_device(torch, values)
+    if found is not None:
+        raise _elsewhere(device, found)
+
+
+def _named_gpu(device: str, kernel_fn: Callable[..., Any], values: Sequence[Any]) -> int:
     named = _CUDA.fullmatch(device)
     torch, why = _torch_with_cuda()
     if torch is None:
@@ -104,17 +108,12 @@ def _named_gpu(device: str, values: Sequence[Any]) -> int | None:
         allowed = [int(named[1])]
     else:
         raise _unknown(device, ["cpu", *_indexed(count)])
-    return _among(torch, device, allowed, values)
-
-
-def _among(torch: Any, device: str, allowed: Sequence[int], values: Sequence[Any]) -> int:
     found = _tensor_device(torch, values)
-    if found is not None:
-        if found.index not in allowed:
-            raise _elsewhere(device, found)
-        return int(found.index)
-    current: int = torch.cuda.current_device()
-    return current if current in allowed else allowed[0]
+    if found is not None and found.index not in allowed:
+        raise _elsewhere(device, found)
+    found = found or _tensor_device(torch, _captured(torch, kernel_fn))
+    likely: int = torch.cuda.current_device() if found is None else found.index
+    return likely if likely in allowed else allowed[0]
 
 
 def _torch_with_cuda() -> tuple[Any, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,14 +38,18 @@ __all__ = [
     "compute_gemm_metrics",
 ]
 
+# An empty kernel takes a microsecond; two events with nothing between them read less than this.
+SHORTEST_KERNEL_NS = 500
+
 
 @dataclass(frozen=True)
 class TuningResult:
     """What `TritonAutoTuner.tune` found.
 
     `all_results` has one pair per config that was run, in the order they were run: the config,
-    and its `KernelMetrics` where it worked or the error as text where it did not. `from_cache`
-    says that the config was known before and only its metrics are new.
+    and its `KernelMetrics` where it worked or the error as text where it did not; those of a config
+    that lost early come from few samples. `from_cache` says that the config was known before and
+    only its metrics are new.
     """
 
     best_config: dict[str, Any]
@@ -175,7 +180,7 @@ class TritonAutoTuner:
     def _run(self, target: CallableTarget, settings: Settings) -> Result:
         """Whatever the settings say, every config is tried and only the cache remembers it."""
         samples = self._benchmark_runs or settings.samples
-        return tune(
+        result = tune(
             target,
             search="grid",
             budget=Budget(trials=self._choices.size),
@@ -184,6 +189,14 @@ class TritonAutoTuner:
             settings=replace(settings, samples=samples, bundle=None),
             mode="tune",
         )
+        gpu_index, timing = target.runs_on.gpu, result.best.timing
+        if gpu_index is not None and timing and timing.median_ns < SHORTEST_KERNEL_NS:
+            warnings.warn(
+                f"{self._name}() queued no work on the current stream of cuda:{gpu_index}, so its "
+                "times mean nothing; use that stream, or give device='cpu' if it runs on the host",
+                stacklevel=3,
+            )
+        return result
 
     def _run_cached(
         self, target: CallableTarget, settings: Settings, known: dict[str, Any] | None

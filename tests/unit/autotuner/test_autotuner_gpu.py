@@ -162,6 +162,24 @@ def test_tensors_that_a_function_uses_from_around_it_say_where_it_runs(machine: 
     assert machine.timed == [1]
 
 
+def test_a_devices_name_does_not_lead_away_from_those_tensors(machine: Machine) -> None:
+    x = Tensor(1)
+
+    def kernel(us: int) -> None:
+        assert x.is_cuda
+        machine.stream.queue(us * US)
+
+    TritonAutoTuner(kernel, {"us": [50, 20]}).tune(device="cuda")
+    assert machine.timed == [1]
+
+
+def test_a_callable_that_does_nothing_on_the_device_is_named(machine: Machine) -> None:
+    def kernel(x: Tensor, block: int) -> None: ...
+
+    with pytest.warns(UserWarning, match=r"kernel\(\) queued no work .* cuda:0.*device='cpu'"):
+        TritonAutoTuner(kernel, {"block": [1, 2]}).tune(Tensor())
+
+
 def test_where_nothing_says_so_the_hosts_clock_waits_for_the_device(machine: Machine) -> None:
     class Hidden:
         def __call__(self, block: int) -> None: ...
