@@ -109,6 +109,13 @@ def test_the_devices_clock_times_what_is_queued_and_not_the_host(
     assert machine.timed == [0]
 
 
+def test_of_equally_fast_configs_the_first_is_kept(machine: Machine) -> None:
+    tuner = TritonAutoTuner(
+        lambda x, us, block: machine.stream.queue(us * US), {"us": [50, 20], "block": [4, 1, 2]}
+    )
+    assert tuner.tune(Tensor()).best_config == {"us": 20, "block": 4}
+
+
 def test_the_l2_is_cold_unless_the_settings_say_otherwise(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
