@@ -249,7 +249,7 @@ def _timer(place: Place, settings: Settings) -> Timer:
     if place.gpu is None:
         return CpuTimer()
     # Not from a CUDA graph: what a callable does need not be possible in one.
-    return gpu.timer(place.gpu, settings.l2, settings.l2_bytes, graph=False)
+    return gpu.timer(place.gpu, settings.l2, settings.l2_bytes, False)
 
 
 def _name_of(kernel_fn: Callable[..., Any]) -> str:
