@@ -9,13 +9,13 @@ packages.
 
 from whet.interop.files import FormatError, OutFile
 from whet.interop.findings import Finding, Tried, keep
-from whet.interop.measured import Measured
+from whet.interop.measured import MeasuredWorkload
 from whet.interop.reading import ReadOptions
 from whet.interop.registry import (
     READERS,
+    FileReading,
     Format,
     Read,
-    Reading,
     Write,
     package_reader,
     package_writer,
@@ -24,14 +24,14 @@ from whet.interop.selecting import Selection, select
 
 __all__ = [
     "READERS",
+    "FileReading",
     "Finding",
     "Format",
     "FormatError",
-    "Measured",
+    "MeasuredWorkload",
     "OutFile",
     "Read",
     "ReadOptions",
-    "Reading",
     "Selection",
     "Tried",
     "Write",

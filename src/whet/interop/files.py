@@ -43,7 +43,7 @@ def read_object(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_unrepeated)
-    except _Repeated as error:
+    except _RepeatedName as error:
         raise FormatError(f"{path} has the member '{error}' twice") from None
     except (ValueError, RecursionError):
         raise FormatError(f"{path} does not hold JSON, or is cut off") from None
@@ -78,7 +78,7 @@ def _unwritable(target: Path, error: Exception) -> UsageError:
     return UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}")
 
 
-class _Repeated(Exception):
+class _RepeatedName(Exception):
     pass
 
 
@@ -86,6 +86,6 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, value in pairs:
         if name in data:
-            raise _Repeated(name[:60])
+            raise _RepeatedName(name[:60])
         data[name] = value
     return data

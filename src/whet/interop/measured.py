@@ -11,7 +11,7 @@ from whet.core.workload import Workload
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredWorkload:
     """A workload, its best, and the latest trial of each of its configs."""
 
     workload: Workload

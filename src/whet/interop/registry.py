@@ -10,12 +10,12 @@ from whet.core.plugins import Plugin, find_plugin
 from whet.interop import python_reading, sglang, triton_cache, vllm
 from whet.interop.files import OutFile
 from whet.interop.findings import Finding
-from whet.interop.measured import Measured
+from whet.interop.measured import MeasuredWorkload
 from whet.interop.reading import ReadOptions
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileReading:
     """What a file says, and what a person should know of it."""
 
     findings: tuple[Finding, ...]
@@ -23,10 +23,10 @@ class Reading:
 
 
 # Takes one path, and raises a `FormatError` that names it for anything that is not of the format.
-Read = Callable[[Path, ReadOptions], Reading]
+Read = Callable[[Path, ReadOptions], FileReading]
 
 # The files of a format, relative to the folder that `--out` names.
-Write = Callable[[Sequence[Measured]], Sequence[OutFile]]
+Write = Callable[[Sequence[MeasuredWorkload]], Sequence[OutFile]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Format:
 
 
 def _whole(read: Callable[[Path, ReadOptions], list[Finding]]) -> Read:
-    return lambda path, options: Reading(tuple(read(path, options)))
+    return lambda path, options: FileReading(tuple(read(path, options)))
 
 
 READERS: Mapping[str, Read] = {
@@ -57,10 +57,10 @@ def package_reader(kind: str) -> Read | None:
     if plugin is None or read is None:
         return None
 
-    def reading(path: Path, options: ReadOptions) -> Reading:
+    def reading(path: Path, options: ReadOptions) -> FileReading:
         found = plugin.call(read, path, options)
-        if not isinstance(found, Reading):
-            raise plugin.unfit(f"it read {type(found).__name__!r}, not a Reading")
+        if not isinstance(found, FileReading):
+            raise plugin.unfit(f"it read {type(found).__name__!r}, not a FileReading")
         return found
 
     return reading
@@ -73,7 +73,7 @@ def package_writer(kind: str) -> Write | None:
     if plugin is None or write is None:
         return None
 
-    def writing(measured: Sequence[Measured]) -> list[OutFile]:
+    def writing(measured: Sequence[MeasuredWorkload]) -> list[OutFile]:
         files = list(plugin.call(write, measured))
         if not all(isinstance(file, OutFile) for file in files):
             raise plugin.unfit("it gave files that are not OutFiles")

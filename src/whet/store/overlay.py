@@ -41,6 +41,11 @@ class OverlayStore(Store):
         self._under = under
 
     @property
+    def layers(self) -> tuple[Store, StoreReader]:
+        """One's own, and what lies under it."""
+        return self._own, self._under
+
+    @property
     def location(self) -> str:
         return self._own.location
 

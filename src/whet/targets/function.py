@@ -18,11 +18,11 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 
@@ -53,14 +53,14 @@ class FunctionTarget:
     file: str = ""
     prepare: Callable[..., Any] | None = None
     place: str = ""
-    timer: MakeTimer = CpuTimer
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
     build_mode = "fork"
 
     @property
-    def method(self) -> Method:
-        return Method(self.timer().name)
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
@@ -81,10 +81,10 @@ class FunctionTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
-            return LocalBench(self, self.timer())
+            return LocalBench(self, self.make_timer())
         return RemoteBench(
             lambda: self,
-            self.timer,
+            self.make_timer,
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
@@ -114,6 +114,10 @@ class FunctionTarget:
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)
 
+    def keywords(self, config: Config) -> dict[str, Any]:
+        """What a call with this config is given by name."""
+        return {**self.kwargs, **config}
+
 
 class LoadedFunction:
     """The callable with one config bound to it."""
@@ -121,7 +125,7 @@ class LoadedFunction:
     def __init__(self, target: FunctionTarget, config: Config) -> None:
         self._target = target
         self._config = config
-        self._keywords = {**target.kwargs, **config}
+        self._keywords = target.keywords(config)
         self._returned: list[Any] = []
         self.facts: Mapping[str, Any] = {}
         self.compares = target.reference is not None or target.check is not None
@@ -201,7 +205,7 @@ def function(
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
         raise UsageError("give the constraints to the Space, or a dict and the constraints here")
-    _check_keywords(fn, whole, dict(kwargs or {}))
+    check_keywords(fn, whole, dict(kwargs or {}))
     exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
     ranges = Buckets.of(buckets, exact)
     return FunctionTarget(
@@ -220,11 +224,12 @@ def function(
         mode=None if mode is None else checked_mode(mode),
         file=sys._getframe(1).f_code.co_filename,
         prepare=prepare,
-        timer=timer_maker(timer),
+        make_timer=timer_maker(timer),
     )
 
 
-def _check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+def check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+    """Raises where `fn` cannot be given the parameters of the space besides what is fixed."""
     for name in space.names:
         if name in fixed:
             raise UsageError(f"parameter '{name}' is both tuned and given in kwargs; drop one")

@@ -17,7 +17,15 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.interop import Finding, Format, FormatError, Measured, Reading, ReadOptions, keep
+from whet.interop import (
+    FileReading,
+    Finding,
+    Format,
+    FormatError,
+    MeasuredWorkload,
+    ReadOptions,
+    keep,
+)
 from whet.store.memory import MemoryStore
 from whet.testing.samples import a_trial, a_workload
 
@@ -72,7 +80,7 @@ class FormatContract:
         for m in (self.key["M"], OTHER_M):
             workload = a_workload(key={**self.key, "M": m})
             best = a_trial(workload, self.config)
-            measured.append(Measured(workload, best, [best]))
+            measured.append(MeasuredWorkload(workload, best, [best]))
         paths = []
         for file in write(measured):
             assert not file.path.is_absolute()
@@ -87,7 +95,7 @@ class FormatContract:
         read = self.make_format().read
         assert read is not None
         readings = [read(path, options or ReadOptions()) for path in paths]
-        assert all(isinstance(reading, Reading) for reading in readings)
+        assert all(isinstance(reading, FileReading) for reading in readings)
         return [found for reading in readings for found in reading.findings]
 
     def _refused(self, path: Path) -> None:

@@ -15,7 +15,7 @@ MODULE = """
 from pathlib import PurePosixPath
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.interop import Finding, Format, FormatError, OutFile, Reading, Tried
+from whet.interop import Finding, Format, FormatError, OutFile, FileReading, Tried
 
 def read(path, options):
     if not path.exists():
@@ -24,7 +24,7 @@ def read(path, options):
     tried = (Tried(config),)
     kernel, device = options.kernel or "mm", options.device or "H200"
     found = Finding(kernel, device, FrozenMap({"M": 1}), "plain", tried, best=config)
-    return Reading((found,), ("read with care",))
+    return FileReading((found,), ("read with care",))
 
 def write(measured):
     return [
@@ -81,7 +81,7 @@ def test_it_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
         ("import plain nothing", "there is no file nothing"),
         (
             "import odd mm.txt",
-            "cannot use the format 'odd' of package some-parts: it read 'int', not a Reading",
+            "cannot use the format 'odd' of package some-parts: it read 'int', not a FileReading",
         ),
         (
             "export odd mm",

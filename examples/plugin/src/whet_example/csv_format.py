@@ -14,12 +14,12 @@ from whet.core.errors import SpaceError
 from whet.core.frozen import FrozenMap
 from whet.core.timing import Summary
 from whet.interop import (
+    FileReading,
     Finding,
     Format,
     FormatError,
-    Measured,
+    MeasuredWorkload,
     OutFile,
-    Reading,
     ReadOptions,
     Tried,
 )
@@ -30,7 +30,7 @@ from whet.interop.reading import written_at
 KEY, CONFIG = "key.", "config."
 
 
-def write(measured: Sequence[Measured]) -> list[OutFile]:
+def write(measured: Sequence[MeasuredWorkload]) -> list[OutFile]:
     """One file for each kernel, one row for each config that was timed: `device`, `key.M`,
     `config.BM`, `median_ns`. Whatever is not a number is JSON."""
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -43,7 +43,7 @@ def write(measured: Sequence[Measured]) -> list[OutFile]:
     return [OutFile(PurePosixPath(f"{kernel}.csv"), _table(of)) for kernel, of in rows.items()]
 
 
-def read(path: Path, options: ReadOptions) -> Reading:
+def read(path: Path, options: ReadOptions) -> FileReading:
     """The kernel is the file's name, unless it is given."""
     tried: dict[tuple[str, FrozenMap[Any]], list[Tried]] = {}
     for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path))), 2):
@@ -58,7 +58,7 @@ def read(path: Path, options: ReadOptions) -> Reading:
     if not tried:
         raise FormatError(f"{path} has no rows")
     kernel, created = options.kernel or path.stem, written_at(path)
-    return Reading(
+    return FileReading(
         tuple(
             Finding(kernel, device, key, "csv", tuple(of), best=quickest(of), created=created)
             for (device, key), of in tried.items()

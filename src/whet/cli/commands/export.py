@@ -176,14 +176,14 @@ def python(
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import count_text
     from whet.interop.files import OutFile
-    from whet.interop.measured import Measured
+    from whet.interop.measured import MeasuredWorkload
     from whet.interop.python_source import python_source
 
     if style not in ("auto", "table", "tree"):
         raise UsageError(f"--style '{style}' is not known; valid: auto, table, tree")
     with open_known(store) as opened:
         measured = [
-            Measured(workload, best, opened.trials(workload.id))
+            MeasuredWorkload(workload, best, opened.trials(workload.id))
             for workload, best in selected(opened, name, device, where).picks
         ]
     kernels = sorted({one.workload.kernel for one in measured})

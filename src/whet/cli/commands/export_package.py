@@ -52,11 +52,11 @@ def format_command(kind: str, write: Write) -> Any:
         store: StoreOption = None,
     ) -> None:
         from whet.cli.arguments.reading import open_known
-        from whet.interop import Measured
+        from whet.interop import MeasuredWorkload
 
         with open_known(store) as opened:
             measured = [
-                Measured(workload, best, opened.trials(workload.id))
+                MeasuredWorkload(workload, best, opened.trials(workload.id))
                 for workload, best in selected(opened, name, device, where).picks
             ]
         write_all(write(measured), Path(out), force)

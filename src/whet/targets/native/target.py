@@ -21,15 +21,15 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.timers import MakeTimer, timer_maker
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
 from whet.targets.native.compile import (
-    Source,
+    CSource,
     compile_shared,
     compiler_version,
     shim,
@@ -64,14 +64,14 @@ class NativeTarget:
     mode: Mode | None = None
     file: str = ""
     place: str = ""
-    timer: MakeTimer = CpuTimer
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
     build_mode = "spawn"
 
     @property
-    def method(self) -> Method:
-        return Method(self.timer().name)
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class NativeTarget:
         loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
             _Constant(loader),
-            self.timer,
+            self.make_timer,
             mode="spawn",
             memory_bytes=limits.memory_bytes,
         )
@@ -175,9 +175,9 @@ class NativeTarget:
         return (*self.options, *macros, *flags)
 
     @cached_property
-    def _source(self) -> Source:
+    def _source(self) -> CSource:
         signature = [c_type(name, value) for name, value in self.args.items()]
-        return Source(
+        return CSource(
             text=self.text,
             shim=shim(self.function, signature),
             folder=self.folder,
@@ -262,7 +262,7 @@ def native(
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
         file=file,
-        timer=timer_maker(timer),
+        make_timer=timer_maker(timer),
     )
 
 
