@@ -133,7 +133,7 @@ def test_a_mistake_in_typing_is_one_line_and_code_2(
     ("flag", "value", "remedy"),
     [
         ("--budget", "soon", "30s"),
-        ("--seed", "x", "a whole number from 0 up"),
+        ("--seed", "x", "a whole number, 0 or more"),
         ("--jobs", "0", "a whole number from 1 to 100,000"),
     ],
 )
