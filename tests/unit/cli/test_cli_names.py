@@ -108,7 +108,8 @@ def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     for name in ("two/k.py:f", "two/k.py:t", "two/k.py", "/x/two/k.py:f"):
         assert f"id       {TWO.id}" in whet("best", name, "--store", two).out
     assert (
-        "no kernel or workload 'three/k.py:f'" in whet("best", "three/k.py:f", "--store", two).err
+        "no results for kernel or workload 'three/k.py:f'"
+        in whet("best", "three/k.py:f", "--store", two).err
     )
 
 
@@ -176,9 +177,9 @@ def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     assert ", 7 configs\n" in said("trials", "counted.py:a")
     heading = said("cost", "counted.py:a").splitlines()[2]
     tried, known = (int(part.split()[0]) for part in heading.partition(": ")[2].split(", ")[:2])
-    assert (tried + known, "known before" in heading) == (7, True)
+    assert (tried + known, "already known" in heading) == (7, True)
     assert " of 6 that were measured; 7 were tried" in said("export", "python", "g")
-    assert f"{tried + 7} trials of 7 configs, {known} known before" in said("cost", "g")
+    assert f"{tried + 7} trials of 7 configs, {known} already known" in said("cost", "g")
 
 
 CAPTURED = """

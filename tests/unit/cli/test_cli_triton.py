@@ -118,7 +118,7 @@ def test_a_file_without_a_list_of_keys_is_refused_by_its_name(text: str) -> None
 
 
 def test_a_missing_file_of_keys_is_named() -> None:
-    with pytest.raises(UsageError, match=r"keys\.json cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read the keys in keys\.json: No such file"):
         read_keys([], "keys.json")
 
 
@@ -239,7 +239,7 @@ def test_inputs_that_need_no_key_get_none(whet: Whet) -> None:
         (TUNED, ["dtype=float16"], "the key dtype=float16 lacks n for kernel 'copy'"),
         (TUNED.replace("=inputs", "=lambda n: 1 / 0"), ["n=1"], "ZeroDivisionError"),
         (TUNED.replace("inputs=", "rep=9, inputs="), ["n=1"], "leave out do_bench, warmup and rep"),
-        (TUNED, ["n"], "--key 'n' cannot be read"),
+        (TUNED, ["n"], "--key 'n' is not valid"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:warmup, rep:DeprecationWarning")
@@ -429,9 +429,9 @@ def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.py",), "there is no script nowhere.py"),
-        (("-m", "nowhere_at_all"), "there is no module nowhere_at_all"),
-        ((".",), "is a folder"),
+        (("nowhere.py",), "no such script: nowhere.py"),
+        (("-m", "nowhere_at_all"), "no such module: nowhere_at_all"),
+        ((".",), "is a directory"),
         ((), "missing argument 'SCRIPT.py'"),
         (("--jobs", "0", "nowhere.py"), "jobs = '0' (flag --jobs)"),
         (("--stor", "s.db", "nowhere.py"), "did you mean --store?"),
@@ -449,7 +449,7 @@ def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
 
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "whet: there is no module json.nowhere"
+    assert done.stderr.splitlines()[-1] == "whet: no such module: json.nowhere"
     assert "Traceback" not in done.stderr
 
 

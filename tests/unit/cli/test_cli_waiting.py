@@ -98,13 +98,13 @@ def test_a_summary_says_that_the_budget_was_spent_waiting() -> None:
     text = "\n".join(lines)
     assert "not finished: this is the best known so far" in lines
     assert "budget spent waiting for pid 4711" in text
-    assert "none, since another process was tuning this; 7 known so far" in text
+    assert "none: another process was tuning this; 7 already known" in text
     assert any(line.startswith("  waiting for others") and "98.0%" in line for line in lines)
 
 
 def test_a_summary_of_an_answer_that_was_waited_for_shows_the_wait() -> None:
     text = "\n".join(summary(waited({"queue": 9.0, "idle": 1.0}, source="stored"), "/data/s.db"))
-    assert "the store had the answer" in text
+    assert "answered from the store" in text
     assert "waiting for others        9.00 s   90.0%" in text
 
 

@@ -29,24 +29,26 @@ Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4
 def import_results(
     kind: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose.", show_default=False)],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What to read.", show_default=False)
+        list[str], typer.Argument(metavar="FILE", help="Files to read.", show_default=False)
     ],
     kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="What to call the kernel.")
+        str | None, typer.Option("--kernel", metavar="NAME", help="Name for the kernel.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Where it was measured.")
+        str | None, typer.Option("--device", metavar="NAME", help="The device it was measured on.")
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option("--names", metavar="A,B,…", help="The parts of Triton's keys, in order."),
+        typer.Option(
+            "--names", metavar="A,B,…", help="Names for the parts of Triton's keys, in order."
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Read other tuners' results.
+    """Import results from other tuners.
 
-    They are kept as foreign: shown and exported as any other, and never compared with what whet
-    measures. Nothing is kept where one of the files cannot be read.
+    They are marked as foreign: shown and exported like any other, but never compared with whet's
+    own measurements. If one file cannot be read, nothing is imported.
     """
     from whet.cli.terminal.output import count_text
     from whet.interop import ReadOptions, keep
@@ -54,10 +56,10 @@ def import_results(
 
     readers = _readers()
     if kind not in readers:
-        raise UsageError(f"no format '{kind}' is known{did_you_mean(kind, readers)}")
+        raise UsageError(f"unknown format '{kind}'{did_you_mean(kind, readers)}")
     parts = tuple(name.strip() for name in names.split(",")) if names else ()
     if len(set(parts)) != len(parts) or not all(parts):
-        raise UsageError(f"--names '{names}' cannot be read; write each name once: M,N,K")
+        raise UsageError(f"--names '{names}' is not valid; give each name once, such as M,N,K")
     options = ReadOptions(kernel, device, parts)
     readings = {file: readers[kind](Path(file), options) for file in files}
     with open_store(resolved(store=store).settings.store) as opened:
@@ -66,7 +68,7 @@ def import_results(
             print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")
             for note in reading.notes:
                 print(f"whet: note: {note}", file=sys.stderr)
-        print(f"kept in {opened.location}")
+        print(f"saved in {opened.location}")
 
 
 def _readers() -> Mapping[str, Read]:
