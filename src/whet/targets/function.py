@@ -149,7 +149,7 @@ class LoadedFunction:
             if isinstance(answer, str) and answer:
                 return Verdict(False, answer)
             if answer is False:
-                return Verdict(False, "the check function said no")
+                return Verdict(False, "the check function returned False")
         return Verdict(True, "")
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ def function(
         raise UsageError(f"prepare= needs a callable, not {type(prepare).__name__}")
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
+        raise UsageError("give the constraints either to the Space or here with a dict, not both")
     _check_keywords(fn, whole, dict(kwargs or {}))
     exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
     ranges = Buckets.of(buckets, exact)
@@ -219,7 +219,7 @@ def function(
 def _check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
     for name in space.names:
         if name in fixed:
-            raise UsageError(f"parameter '{name}' is both tuned and given in kwargs; drop one")
+            raise UsageError(f"parameter '{name}' is tuned and also given in kwargs; remove one")
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

@@ -159,7 +159,8 @@ def test_an_unexpected_error_is_one_line_and_its_own_code(
 
     assert ran.code == 70
     assert ran.err == (
-        "whet: RuntimeError: the unthinkable (this is a bug; run with WHET_DEBUG=1 for the traceback)\n"
+        "whet: RuntimeError: the unthinkable "
+        "(this is a bug; run with WHET_DEBUG=1 for the traceback)\n"
     )
 
 

@@ -262,9 +262,12 @@ def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     [
         (("kernel.py:square", "--keys=n=1"), "--arch is required"),
         (("kernel.py:square", "--arch=h10", "--keys=n=1"), "did you mean h100 (sm_90)?"),
-        (("kernel.py:square", "--arch=sm_90"), "a key is needed"),
-        (("kernel.py:square", "--arch=sm_90", "--keys=m=1"), "know no 'm'"),
-        (("kernel.py:unmade", "--arch=sm_90", "--keys=n=1"), "does not say how its arguments"),
+        (("kernel.py:square", "--arch=sm_90"), "a key is required"),
+        (("kernel.py:square", "--arch=sm_90", "--keys=m=1"), "takes no 'm'"),
+        (
+            ("kernel.py:unmade", "--arch=sm_90", "--keys=n=1"),
+            "does not say how to create its arguments",
+        ),
         (("kernel.py:square", "--arch=sm_90", "--keys=n=1", "--configs=all"), "--configs all"),
         (
             ("kernel.py:square", "--arch=sm_90", "--keys=none.json"),

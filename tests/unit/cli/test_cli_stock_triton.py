@@ -154,7 +154,9 @@ def test_inputs_of_a_wrong_shape_are_shown_beside_the_right_one(whet: Whet) -> N
     ran = whet("tune", "lib.py:copy", "--key", "n=64", "--inputs", "mine.py:wrong", "-q")
 
     assert ran.code == 2
-    assert "mine.py: the inputs of kernel 'copy' returned (FakeTensor, int), but" in ran.err
+    assert (
+        "mine.py: the inputs function of kernel 'copy' returned (FakeTensor, int), but" in ran.err
+    )
     assert "\n      return grid, (x_ptr, y_ptr, n)" in ran.err
 
 
@@ -222,8 +224,8 @@ def test_a_file_that_asks_for_a_gpu_is_run_once_for_each_up_to_the_first_launch(
         ("gfx942", ["mi300x"], 64),
     ]
     assert (
-        "there is no h100 (sm_90) here to launch a kernel on; continuing, since 'copy' was already defined"
-        in ran.err
+        "this machine has no h100 (sm_90) to launch a kernel on; continuing, since 'copy' was "
+        "already defined" in ran.err
     )
 
 

@@ -96,9 +96,9 @@ class _Offline:
         key, unknown = input_key(kernel.tuner.whet_inputs, miss.arguments)
         if unknown:
             raise UsageError(
-                f"the inputs function of kernel '{kernel.name}' needs {', '.join(unknown)}, which the "
-                "recorded call does not provide; make them arguments of the kernel, or give "
-                "them defaults"
+                f"the inputs function of kernel '{kernel.name}' needs {', '.join(unknown)}, "
+                "which the recorded call does not provide; make them arguments of the kernel, or "
+                "give them defaults"
             )
         store = self.settings.store
         done, interrupted = tune_keys(

@@ -98,8 +98,8 @@ class NativeTarget:
         values = answer if isinstance(answer, tuple | list) else (answer,)
         if len(values) != len(self.outputs):
             raise UsageError(
-                f"the reference of {self.name} gives {len(values)} values "
-                f"for {len(self.outputs)} outputs; name the outputs in the same order"
+                f"the reference of {self.name} returns {len(values)} values for "
+                f"{len(self.outputs)} outputs; name the outputs in the same order"
             )
         return dict(zip(self.outputs, values, strict=True))
 
@@ -107,8 +107,7 @@ class NativeTarget:
         version = compiler_version(self.compiler)
         if version is None:
             raise UsageError(
-                f"there is no C compiler '{self.compiler}' on this machine; "
-                "install one or pass compiler="
+                f"C compiler '{self.compiler}' not found; install one or pass compiler="
             )
         folder = Path(self.folder) if self.folder else None
         source = NativeSource(
@@ -228,12 +227,14 @@ def native(
     text, folder = _read(source, caller)
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
+        raise UsageError("give the constraints either to the Space or here with a dict, not both")
     for flag in flags:
         if flag not in whole.names:
-            raise UsageError(f"flags names '{flag}', no parameter{did_you_mean(flag, whole.names)}")
+            raise UsageError(
+                f"flags names '{flag}', which is not a parameter{did_you_mean(flag, whole.names)}"
+            )
     if reference is not None and not outputs:
-        raise UsageError("a reference needs outputs=, the names of the arrays it is compared with")
+        raise UsageError("a reference needs outputs=, the names of the arrays to compare")
     if not callable(args):
         check_names(text, _identifier(function), list(args))
     return NativeTarget(
@@ -264,13 +265,13 @@ def _read(source: str | Path, caller: Path) -> tuple[str, str | None]:
     path = caller / source
     if not path.is_file():
         near = [p.name for p in path.parent.glob("*.c")] if path.parent.is_dir() else []
-        raise UsageError(f"there is no C file {path}{did_you_mean(path.name, near)}")
+        raise UsageError(f"no such C file: {path}{did_you_mean(path.name, near)}")
     return path.read_text(), str(path.parent.resolve())
 
 
 def _identifier(function: str) -> str:
     if not function.isidentifier():
-        raise UsageError(f"'{function}' is not the name of a C function")
+        raise UsageError(f"'{function}' is not a valid C function name")
     return function
 
 

@@ -99,16 +99,16 @@ def _refuse_wrong(
 ) -> None:
     """Where it is written, and not at the first call."""
     if hasattr(configs, "arg_names"):
-        raise UsageError("@whet.autotune takes arguments: write (configs=[…], key=[…]) after it")
+        raise UsageError("@whet.autotune needs arguments; use @whet.autotune(configs=[…], key=[…])")
     if configs and space is not None:
-        raise UsageError("configs= and space= are two ways to say the same; give one of them")
+        raise UsageError("give either configs= or space=, not both")
     for config in configs if isinstance(configs, list | tuple) else ():
         if isinstance(config, Mapping):
-            raise UsageError(f"{config!r} is not a config; write triton.Config({config!r})")
+            raise UsageError(f"{config!r} is not a config; use triton.Config({config!r})")
     if search is not None:
         check_search(search)
     if not isinstance(budget, str | Budget | None):
-        raise UsageError(f"budget is {budget!r}; write it as text, such as '30s'")
+        raise UsageError(f"budget is {budget!r}; give a string, such as '30s'")
     Budget.parse(budget)
     if check not in (None, "agree") and not callable(check):
         raise UsageError(f'check is {check!r}; give "agree" or a reference function')

@@ -48,7 +48,7 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
         known = path is not None and (writing or path.exists())
         kept = _taken(path.absolute(), writing) if path is not None and known else None
     except WhetError as error:
-        say_once(f"whet does not remember: {error}")
+        say_once(f"results will not be saved: {error}")
         path, kept = None, None
     if kept is None:
         with MemoryStore() if path is None else open_for(mode, path) as store:
@@ -70,7 +70,7 @@ def _over_bundle(store: Store, settings: Settings) -> Store:
     try:
         return over_bundle(store, settings.bundle)
     except WhetError as error:
-        say_once(f"whet uses no bundle: {error}")
+        say_once(f"the bundle will not be used: {error}")
         return store
 
 

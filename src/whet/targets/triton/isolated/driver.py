@@ -67,7 +67,7 @@ def copy(to: int, source: int, size: int) -> None:
 
 def _check(code: int, name: str) -> None:
     if code:
-        raise Refused(f"{name} gave error {code}")
+        raise Refused(f"{name} failed with error {code}")
 
 
 @cache
