@@ -46,7 +46,7 @@ def check_the_end(first: dict[str, Any]) -> None:
     assert first["said"].count("\n") == 1
     assert "store.db" in first["said"]
     assert "--store" in first["said"]
-    assert "the next run goes on from there" in first["said"]
+    assert "the next run continues from them" in first["said"]
     assert first["result"]["outcome"] == "interrupted"
     assert first["result"]["best"]["median_ns"] > 0
     assert first["check"] == "ok"

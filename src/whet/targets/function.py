@@ -174,18 +174,18 @@ def function(
     buckets: Mapping[str, Any] | None = None,
     prepare: Callable[..., Any] | None = None,
 ) -> FunctionTarget:
-    """Makes a callable tunable: every parameter of the space is passed to it by keyword.
+    """Makes a callable tunable: each parameter of the space is passed to it by keyword.
 
-    `reference` is compared with what `fn` returns; `check(result, config)` returns False, or says
-    what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
-    What `fn` captures from around it, a closure's variable or a module's global, is part of the
-    source, and another value makes it another source, unless `key` has it by the same name.
-    `buckets` are by name of the key: "pow2", a list of upper bounds or a function. `mode` holds for
-    this target whatever the context and the settings say.
+    `reference` is compared with the return value of `fn`; `check(result, config)` returns False or
+    a message if the result is wrong. `key` names the problem (default: the shapes and dtypes of the
+    arguments). Closure variables and globals that `fn` captures are part of the source: a different
+    value is a different source, unless `key` has an entry of the same name. `buckets` map values of
+    the key to one workload: "pow2", a list of upper bounds or a function. `mode` overrides the
+    context and the settings for this target.
 
-    What the first call of a config does besides (compile, fill a cache) is neither timed nor cut by
-    what other configs need: it may take `first_call_limit`. `prepare(*args, **kwargs, **config)` is
-    called in its place, where one is given.
+    Extra work in the first call of a config (compiling, filling a cache) is not timed; its limit is
+    `first_call_limit`. If given, `prepare(*args, **kwargs, **config)` is called instead of that
+    first call.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")

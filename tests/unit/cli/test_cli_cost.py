@@ -150,7 +150,7 @@ def test_what_was_imported_cost_nothing_here(whet: Whet, store: Store) -> None:
     tuned(store, triton(1, fingerprint="", toolchain={"timer": "vllm"}), later_s=100.0)
     ran = whet("cost", "matmul", "--store", "s.db")
     assert f"run {ours.id}" in ran.out
-    assert "left out" not in ran.out
+    assert "not included" not in ran.out
 
 
 def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None:
@@ -244,7 +244,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 0
     assert ", still running, or killed: 1 config tried\n" in ran.out
-    assert "wall time: unknown, the run did not live to write it down" in ran.out
+    assert "wall time: unknown, the run ended before it was recorded" in ran.out
     assert rows(ran.out, "building 1.00 s")
     assert rows(ran.out, "unknown: no run was timed to its end")
 

@@ -123,7 +123,7 @@ def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str)
 def test_an_export_takes_one_of_them_and_names_the_other(whet: Whet, two: str) -> None:
     ran = whet("export", "python", "f", "--store", two)
     assert ran.code == 0
-    assert "left out 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
+    assert "not exported: 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
 
 
 def test_a_file_that_is_there_means_only_itself(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_p
     assert [line.split()[2] for line in whet("best", "run", "--store", "c.db").out.splitlines()[1:]]
     ran = whet("export", "python", "run", "--store", "c.db")
     assert (
-        "left out 1 key (M=256 N=8), from the same code with another M captured "
+        "not exported: 1 key (M=256 N=8), from the same code with a different M captured "
         "(in the file: M=512): put M in key= and tune them again"
     ) in ran.err
 

@@ -108,7 +108,7 @@ def test_strategies_are_added_to_the_frontiers(whet: Whet) -> None:
         (("--flops", "2*Q"), "--flops '2*Q' is not valid"),
         (("--search", "gird"), "did you mean 'grid'?"),
         (("--workload", "M=64", "--all-workloads"), "not both"),
-        (("--out", "no/where"), "cannot be written"),
+        (("--out", "no/where"), "cannot write"),
     ],
 )
 def test_a_wrong_option_is_one_clear_line(

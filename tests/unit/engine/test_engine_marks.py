@@ -180,7 +180,7 @@ class TestAfterACrash:
         result = tune(target, store=store)
         assert [limits.isolate for limits in target.asked] == [True]
         assert result.config == config(50)
-        assert any("measured in another one" in note for note in result.notes)
+        assert any("in a separate process" in note for note in result.notes)
         assert store.marks(result.run.workload.id) == []
 
     def test_whoever_ran_alone_is_not_blamed_where_another_process_can_tell(self) -> None:

@@ -81,7 +81,7 @@ class TestPatience:
         assert watched.after(200.0) == []
 
     def test_a_search_that_does_not_answer_is_noticed_too(self) -> None:
-        assert "choosing what to try" in Watched().after(301.0)[0]
+        assert "still choosing" in Watched().after(301.0)[0]
 
     def test_without_patience_nothing_is_ever_said(self) -> None:
         assert Watched(None).after(1e9) == []

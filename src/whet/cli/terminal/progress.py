@@ -56,7 +56,7 @@ class PlainProgress:
         tally = self._tally
         match event:
             case happened.Waiting():
-                most = f"{event.holder}; waiting, at most {seconds_text(event.most_s)}"
+                most = f"{event.holder}; waiting up to {seconds_text(event.most_s)}"
                 self._say(*wrap(most, PAGE - _MARGIN, indent=2))
             case happened.Waited():
                 self._say(f"waited {seconds_text(event.ended - event.started)}")

@@ -87,7 +87,7 @@ def _remarks(one: Verification) -> list[str]:
     texts = []
     if one.verdict in ("slower", "undecided") and one.ratio is not None:
         low, high = times_text(one.ratio.low), times_text(one.ratio.high)
-        texts.append(f"[{one.pick.config}] takes {low} to {high} of its stored time")
+        texts.append(f"[{one.pick.config}] takes {low} to {high} its stored time")
     elif one.verdict != "ok":
         texts.append(f"[{one.pick.config}]")
     if one.beats_first is False:

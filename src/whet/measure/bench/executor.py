@@ -382,7 +382,7 @@ def _may_still_compile(first_call_s: float, warm: Warm) -> bool:
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:
     """For those whose turn came after a failure that spoilt the process."""
-    text = f"not run, since another config had spoilt the process: {spoilt.message}"
+    text = f"not run, because another config had crashed the process: {spoilt.message}"
     return ConfigFailure(spoilt.status, text, spoilt.limit, spoils=True)
 
 

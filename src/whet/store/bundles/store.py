@@ -191,7 +191,7 @@ class BundleStore(Store):
         found: dict[str, Lines] = {}
         for workload_id, lines in divided(data):
             if workload_id in found:
-                raise ValueError(f"workload {workload_id} is there twice")
+                raise ValueError(f"workload {workload_id} appears twice")
             found[workload_id] = lines
         self._entries[name] = found
         self._entry_bytes += len(data)
@@ -231,7 +231,7 @@ class BundleStore(Store):
 
     def _refuse_writing(self) -> NoReturn:
         raise StoreError(
-            f"bundle {self.location} is read-only; take it into a store with 'whet unpack'"
+            f"bundle {self.location} is read-only; add it to a store with 'whet unpack'"
         )
 
 

@@ -213,14 +213,14 @@ def native(
 ) -> NativeTarget:
     """Makes a C function tunable.
 
-    `source` is a C file, looked for beside the calling file, or a C text. Every parameter becomes
-    a macro (`-DBM=64`) except those named in `flags`, whose values are handed to the compiler as
-    they are. `args` are the function's arguments in order, by the names they have in the C source,
-    or a function that makes them: arrays are pointers, a Python int is an `int`, a float a
-    `double`, NumPy scalars what they are. The arrays named in `outputs` are compared with
-    `reference`: values, or a function of the arguments that returns them. `key` names the problem,
-    and claims a `#define` or a `-D` option of the same name and value, which else make another
-    source of it. `mode` holds whatever the context and the settings say.
+    `source` is a C file, relative to the calling file, or C code. Every parameter becomes a macro
+    (`-DBM=64`), except those named in `flags`, whose values are passed to the compiler as they are.
+    `args` are the arguments of the function in order, named as in the C source, or a function that
+    creates them: arrays are passed as pointers, a Python int as `int`, a float as `double`, and
+    NumPy scalars as their own type. The arrays named in `outputs` are compared with `reference`,
+    which is values or a function of the arguments that returns them. `key` names the problem; an
+    entry with the name and value of a `#define` or `-D` option makes that part of the key instead
+    of the source. `mode` overrides the context and the settings.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent

@@ -467,10 +467,10 @@ def test_the_compiler_finds_every_size_of_a_known_bucket(driver):
     [
         ({"m": "pow2"}, "names 'm', not in key"),
         ({"n": "pow3"}, "did you mean 'pow2'"),
-        ({"n": [4, 2]}, "do not rise"),
+        ({"n": [4, 2]}, "not in ascending order"),
         ({"n": []}, "a list of upper bounds"),
         ({"n": 7}, "a list of upper bounds"),
-        ("pow2", "write a dict"),
+        ("pow2", "give a dict"),
     ],
 )
 def test_bad_buckets_are_refused_when_the_kernel_is_decorated(buckets, text):
