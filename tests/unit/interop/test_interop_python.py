@@ -39,7 +39,7 @@ GOLDEN = '''\
 #   for:        a.dtype=torch.float16
 #   configs:    2 of 2 that were measured
 #   score:      100.00% of the best known, geometric mean over the keys; worst 100.0%; \
-100.00% is possible with these configs
+at most 100.00% is possible with these configs
 
 import math
 

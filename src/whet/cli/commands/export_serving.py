@@ -78,7 +78,9 @@ ParamOption = Annotated[
 ]
 DtypeOption = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="NAME", help="As the engine spells it: fp8_w8a8, int8_w8a16."),
+    typer.Option(
+        "--dtype", metavar="NAME", help="Data type as the engine spells it: fp8_w8a8, int8_w8a16."
+    ),
 ]
 BlockShapeOption = Annotated[
     str | None,

@@ -27,7 +27,9 @@ Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4
 
 
 def import_results(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="The format; see below.", show_default=False)
+    ],
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Files to read.", show_default=False)
     ],

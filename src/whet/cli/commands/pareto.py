@@ -58,7 +58,7 @@ def pareto(
         int, typer.Option("--runs", metavar="N", min=4, help="Tuning runs per draw.")
     ] = 30,
     compile_factor: Annotated[
-        int, typer.Option("--compile-factor", metavar="N", min=1, help="Parallel compilations.")
+        int, typer.Option("--compile-factor", metavar="N", min=1, help="Number of parallel builds.")
     ] = 16,
     flops: Annotated[
         str | None,

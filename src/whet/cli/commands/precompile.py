@@ -57,7 +57,8 @@ def precompile(
             "--keys",
             "--key",
             metavar="M=64,N=32",
-            help="Arguments for inputs=, or a JSON file with a list of keys (repeatable).",
+            help="A key to compile for, passed to inputs=, or a JSON file with a list of keys "
+            "(repeatable).",
         ),
     ] = None,
     inputs: InputsOption = None,
@@ -80,7 +81,7 @@ def precompile(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compile a Triton kernel for GPUs without having one.
+    """Compile a Triton kernel for GPUs, without needing one.
 
     Shows the resources each config uses on each GPU. With --out, the binaries are written to a
     directory; a process with WHET_BINARIES set to it loads them instead of compiling. Both sides

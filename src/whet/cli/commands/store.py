@@ -182,7 +182,7 @@ def merge(
 ) -> None:
     """Add results from other stores.
 
-    Results keep their device and are never used for another one. If two stores picked different
+    Results are only ever used for the device they were measured on. If two stores picked different
     configs for one workload, the pick changes only if both stores measured both configs and agree
     on which is faster. Otherwise this store's pick stays and is marked as contested; the next
     tuning run measures both side by side and decides.

@@ -62,7 +62,7 @@ def tune(
         typer.Option(
             "--key",
             metavar="M=64,N=32",
-            help="Arguments for a Triton kernel's inputs= (repeatable).",
+            help="A key to tune, passed to the Triton kernel's inputs= (repeatable).",
         ),
     ] = None,
     keys: Annotated[

@@ -66,8 +66,8 @@ def verify(
         typer.Option(
             "--key",
             metavar="M=64,N=32",
-            help="Arguments for a Triton kernel's inputs= (default: every stored key of this "
-            "device).",
+            help="A key to verify, passed to the kernel's inputs= (default: every stored key of "
+            "this device).",
         ),
     ] = None,
     keys: Annotated[
