@@ -122,7 +122,7 @@ def test_from_python_the_error_has_the_result_so_far_with_what_could_not_be_stor
 
     target = whet.function(work, {"n": [10, 20, 30, 40, 50, 60, 70, 80]}, isolate=False)
     store = Leaking()
-    with pytest.raises(whet.StoreLostError, match=r"on a full disk.*goes on from there") as caught:
+    with pytest.raises(whet.StoreLostError, match=r"on a full disk.*continues from them") as caught:
         whet.tune(target, store=store, jobs=1)
     result = caught.value.result
     assert result is not None

@@ -199,7 +199,7 @@ def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_p
     assert "captured" not in whet("tune", "factory.py:m1", "--store", "c.db").out
     ran = whet("tune", "factory.py:m2", "--store", "c.db")
     for text in (ran.out, ran.err):
-        assert "captured M=512 (was 256)" in " ".join(text.split())
+        assert "captures M=512 (was 256)" in " ".join(text.split())
     assert [line.split()[2] for line in whet("best", "run", "--store", "c.db").out.splitlines()[1:]]
     ran = whet("export", "python", "run", "--store", "c.db")
     assert (

@@ -72,7 +72,7 @@ class TestNearest:
         choice = inherited(Sized({"M": 1024}), knowing(512), fit=True)
         assert choice is not None
         assert (choice.source, choice.config) == ("nearest", Config(BM=64, stages=1))
-        assert "M=512, 1.0 doublings away" in choice.reason
+        assert "the best at M=512, the nearest of 1 tuned key (1.0 doublings away)" in choice.reason
 
     def test_near_is_by_ratio_not_by_difference(self) -> None:
         choice = inherited(Sized({"M": 1024}), knowing(128, 4096))
@@ -112,7 +112,7 @@ class TestNearest:
         loose, strict = (inherited(Sized({"M": 600}), one) for one in (store, knowing(512)))
         assert loose is not None
         assert strict is not None
-        assert "another device" in loose.reason
+        assert "a different device" in loose.reason
         assert loose.confidence < strict.confidence
 
     def test_the_same_circumstances_come_first(self) -> None:
@@ -134,7 +134,7 @@ class TestModel:
         choice = inherited(Sized({"M": 10**7}), knowing(*SIZES), fit=True)
         assert choice is not None
         assert choice.source == "nearest"
-        assert "not sure" in choice.reason
+        assert "not confident" in choice.reason
 
     def test_without_leave_to_fit_the_nearest_is_used_and_it_says_so(self) -> None:
         choice = inherited(Sized({"M": 1024}), knowing(*SIZES))

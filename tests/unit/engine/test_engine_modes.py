@@ -256,7 +256,7 @@ def test_a_functions_key_holds_the_bucket() -> None:
 
 
 def test_a_bucket_must_be_of_the_key() -> None:
-    with pytest.raises(UsageError, match="names 'm', not in key; valid: n"):
+    with pytest.raises(UsageError, match="names 'm', which is not in key; valid: n"):
         target(buckets={"m": "pow2"})
 
 

@@ -202,7 +202,7 @@ class TestRemote:
         [
             ("segfault", "killed by SIGSEGV (segmentation fault)"),
             ("divide", "killed by SIGFPE (floating point exception)"),
-            ("leave", "exited its process with code 7"),
+            ("leave", "its process ended with exit code 7"),
         ],
     )
     def test_a_crash_is_a_run_error_that_names_the_cause(

@@ -60,7 +60,7 @@ def from_death(
     if signal_number is None and exitcode is None:
         text = "its process sent an invalid answer"
     elif signal_number is None:
-        text = f"exited its process with code {exitcode}"
+        text = f"its process ended with exit code {exitcode}"
     else:
         text = f"killed by {_signal_text(signal_number)}"
     return ConfigFailure(Status.RUN_ERROR, _with_tail(text, tail))
