@@ -229,7 +229,7 @@ def test_the_chance_of_random_search_is_shown_beside_the_formula(whet: Whet, man
     said = " ".join(ran.out.split())
     assert ran.widest <= 80
     assert "78.5 % at 30" in said
-    assert "95 % takes 59." in said
+    assert "A 95 % chance takes 59." in said
     tried = json.loads(whet(*arguments, "--json").out)["tables"][0]["tried_top"]
     assert set(tried) == {"10", "30", "59"}
     assert tried["59"] == 1.0  # of twelve configs all

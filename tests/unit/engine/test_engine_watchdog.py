@@ -65,7 +65,7 @@ class TestPatience:
             assert watched.after(330.0) == []
             (line,) = watched.after(1.0)
         assert "no progress for 331 s: measuring [t=7] since" in line
-        assert line.endswith("which may take 30 s; kill it")
+        assert line.endswith("with a limit of 30 s; kill it")
 
     def test_it_is_said_once(self) -> None:
         watched = Watched()

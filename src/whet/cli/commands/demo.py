@@ -157,7 +157,7 @@ class CProduct:
     unit = 1e9
     rival = "NumPy"
     rival_remark = "one thread"
-    checked_against = "NumPy's"
+    checked_against = "NumPy"
 
     def __init__(self, n: int) -> None:
         from whet.cli.arguments.locate import load_module
@@ -203,7 +203,7 @@ class TritonProduct:
     unit = 1e12
     rival = "torch"
     rival_remark = "torch.matmul, the vendor's library"
-    checked_against = "torch's"
+    checked_against = "torch"
 
     def __init__(self, n: int) -> None:
         from whet.cli.arguments.locate import load_module

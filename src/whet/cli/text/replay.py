@@ -63,7 +63,7 @@ def chance_lines(
         f"The chance that one of n random configs is among the fastest {top} is 1 − "
         f"{1 - share:g}^n: "
     )
-    said += f"{calculated}. 95 % takes {draws_for(share)}."
+    said += f"{calculated}. A 95 % chance takes {draws_for(share)}."
     if any(one.search == "random" for one in found):
         said += " Random search starts with the author's first config."
     return [*lines, "", *wrap(said, width)]
