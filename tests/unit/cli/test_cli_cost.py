@@ -246,7 +246,7 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     assert ", still running, or killed: 1 config tried\n" in ran.out
     assert "wall time: unknown, the run ended before it was recorded" in ran.out
     assert rows(ran.out, "building 1.00 s")
-    assert rows(ran.out, "unknown: no run was timed to its end")
+    assert rows(ran.out, "unknown: no run was timed to completion")
 
 
 def test_several_keys_are_told_in_a_table_and_summed(whet: Whet, store: Store) -> None:

@@ -83,7 +83,7 @@ def test_the_command_that_require_names_fills_the_gap(whet: Whet) -> None:
     with package.mode("require"):
         with pytest.raises(package.NotTunedError) as told:
             call(program(), 8, "float16")
-        command = str(told.value).partition("fill it with: whet ")[2].split()
+        command = str(told.value).partition("tune it with: whet ")[2].split()
         assert whet(*command, "-q").code == 0
         assert call(program(), 8, "float16") == 32
 

@@ -65,7 +65,7 @@ def test_compiled_kernels_alone_can_be_packed(whet: Whet) -> None:
     ("arguments", "message"),
     [
         (("--kernel", "matmull"), "did you mean 'matmul'?"),
-        (("--binaries", "nowhere"), "nowhere cannot be read"),
+        (("--binaries", "nowhere"), "cannot read the directory of binaries nowhere"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2(
