@@ -31,7 +31,7 @@ class Repacked(MemoryStore):
 
     def _packed(self) -> Store:
         plain = MemoryStore()
-        plain._shelves = self._shelves
+        plain._histories = self._histories
         write_bundle(self._path, plain)
         bundle = open_bundle(self._path).store
         return OverlayStore(MemoryStore(), bundle) if self._overlaid else bundle

@@ -85,7 +85,7 @@ def test_no_duration_is_negative_or_years_long_when_the_clock_jumps_during_a_run
     seconds += [span.seconds for span in timeline.spans]
     seconds += [span.start_s for span in timeline.spans]
     assert all(0.0 <= one <= spent for one in seconds)
-    assert result.run.wall_s == pytest.approx(sum(result.run.cost.wall.values()))
+    assert max(span.end_s for span in timeline.spans) <= result.run.wall_s
 
 
 def test_the_trial_appended_last_is_the_latest_whatever_its_clock_said(store: Store) -> None:

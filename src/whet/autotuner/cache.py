@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import threading
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 from whet.autotuner.errors import ArgumentError
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
+from whet.core.files import write_whole
 
 Key: TypeAlias = tuple[str, Value, str]
 
@@ -152,12 +152,4 @@ def _write(path: Path, key: Key, config: Mapping[str, Value]) -> None:
         "device": device,
         "config": config,
     }
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with draft.open("x", encoding="utf-8") as file:
-            json.dump(entry, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(entry, indent=2).encode())

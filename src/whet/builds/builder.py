@@ -16,7 +16,7 @@ from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit, LimitKind
 from whet.core.status import Status
-from whet.workers import Kind, Mode, Outcome, Pool, Task, WorkerNotStarted, open_pool
+from whet.workers import Kind, Mode, Pool, Task, TaskOutcome, WorkerNotStarted, open_pool
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Builder:
         }
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
-    def _results(self, outcomes: list[Outcome], retry: Pool | None = None) -> list[BuildResult]:
+    def _results(self, outcomes: list[TaskOutcome], retry: Pool | None = None) -> list[BuildResult]:
         """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
         What no config can help raises `HostFailure`, now or, where others are built, when these
         have been handed out: no process to be had, or no space."""
@@ -219,7 +219,7 @@ class Builder:
             self._refusal = refusal
         return results
 
-    def _result(self, order: _Order, outcome: Outcome) -> BuildResult:
+    def _result(self, order: _Order, outcome: TaskOutcome) -> BuildResult:
         blank = BuildResult(
             config=order.config,
             status=Status.BUILD_ERROR,
@@ -242,7 +242,7 @@ class Builder:
             return self._out_of_memory(blank, outcome)
         return replace(blank, error=outcome.error)
 
-    def _timed_out(self, blank: BuildResult, order: _Order, outcome: Outcome) -> BuildResult:
+    def _timed_out(self, blank: BuildResult, order: _Order, outcome: TaskOutcome) -> BuildResult:
         """The limit that was set is what a later run must raise, however early this one cut."""
         allowed = outcome.limit_s
         was_set = self._limit_s if order.limit_s is None else order.limit_s
@@ -255,7 +255,7 @@ class Builder:
             limit=None if value is None else Limit("build_s", value),
         )
 
-    def _out_of_memory(self, blank: BuildResult, outcome: Outcome) -> BuildResult:
+    def _out_of_memory(self, blank: BuildResult, outcome: TaskOutcome) -> BuildResult:
         allowed = self._memory_bytes
         if allowed is None:
             return replace(
@@ -271,12 +271,12 @@ class Builder:
         )
 
 
-def _killed(outcome: Outcome) -> bool:
+def _killed(outcome: TaskOutcome) -> bool:
     """SIGKILL comes from outside, and need not be the build's doing: it deserves another try."""
     return outcome.kind is Kind.DIED and outcome.signal == signal.SIGKILL
 
 
-def _would_repeat(outcome: Outcome) -> bool:
+def _would_repeat(outcome: TaskOutcome) -> bool:
     """False for what may go well another time: it ran out of memory, or was killed for it."""
     return not (isinstance(outcome.exception, MemoryError) or _killed(outcome))
 

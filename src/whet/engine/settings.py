@@ -85,7 +85,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Source:
+class SettingSource:
     """Where a value came from: `--budget`, `WHET_BUDGET`, or the file's path."""
 
     kind: SourceKind
@@ -100,7 +100,7 @@ class ResolvedSettings:
     """`sources` has one entry for every name in `SETTINGS`. `notes` are for a person to read."""
 
     settings: Settings
-    sources: FrozenMap[Source]
+    sources: FrozenMap[SettingSource]
     notes: tuple[str, ...] = ()
 
 
@@ -240,20 +240,22 @@ def resolve_settings(
     A flag that is None and a variable that is empty were not given. The file is `file`, else what
     `WHET_CONFIG` names, else `whet/config.toml` in the user's configuration folder if it is there.
     """
-    given: dict[str, tuple[Any, Source]] = {}
+    given: dict[str, tuple[Any, SettingSource]] = {}
     notes: list[str] = []
     for found in (_from_file(environ, file), _from_environment(environ), _from_flags(flags or {})):
         given.update(_renamed(found, notes))
     values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
-    sources = {name: given[name][1] if name in given else Source("default") for name in _TABLE}
+    sources = {
+        name: given[name][1] if name in given else SettingSource("default") for name in _TABLE
+    }
     return ResolvedSettings(Settings(**values), FrozenMap(sources), (*notes, *_notes(environ)))
 
 
 def _renamed(
-    found: Mapping[str, tuple[Any, Source]], notes: list[str]
-) -> dict[str, tuple[Any, Source]]:
+    found: Mapping[str, tuple[Any, SettingSource]], notes: list[str]
+) -> dict[str, tuple[Any, SettingSource]]:
     """What was found under the names of today, which win over old ones in the same place."""
     current = {name: entry for name, entry in found.items() if name in _TABLE}
     for old, new in _RENAMED.items():
@@ -268,7 +270,7 @@ def _renamed(
     return current
 
 
-def _parsed(name: str, value: Any, source: Source) -> Any:
+def _parsed(name: str, value: Any, source: SettingSource) -> Any:
     setting = _TABLE[name]
     try:
         return setting.parse(value)
@@ -278,12 +280,12 @@ def _parsed(name: str, value: Any, source: Source) -> Any:
         ) from None
 
 
-def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, Source]]:
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, SettingSource]]:
     for name in flags:
         if name not in _TABLE and name not in _RENAMED:
             raise SettingsError(f"'{name}' is not a setting{did_you_mean(name, _TABLE)}")
     return {
-        name: (value, Source("flag", "--" + name.replace("_", "-")))
+        name: (value, SettingSource("flag", "--" + name.replace("_", "-")))
         for name, value in flags.items()
         if value is not None
     }
@@ -293,9 +295,9 @@ def _variable(name: str) -> str:
     return f"WHET_{name.upper()}"
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, Source]]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, SettingSource]]:
     return {
-        name: (environ[_variable(name)], Source("environment", _variable(name)))
+        name: (environ[_variable(name)], SettingSource("environment", _variable(name)))
         for name in (*_TABLE, *_RENAMED)
         if environ.get(_variable(name))
     }
@@ -323,7 +325,9 @@ def _default_file(environ: Mapping[str, str]) -> Path:
     return Path(folder) / "whet" / "config.toml"
 
 
-def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple[Any, Source]]:
+def _from_file(
+    environ: Mapping[str, str], file: Path | None
+) -> dict[str, tuple[Any, SettingSource]]:
     named = environ.get("WHET_CONFIG")
     path = file or (Path(named).expanduser() if named else _default_file(environ))
     try:
@@ -336,7 +340,7 @@ def _from_file(environ: Mapping[str, str], file: Path | None) -> dict[str, tuple
         raise SettingsError(f"cannot read settings file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
-    source = Source("file", str(path))
+    source = SettingSource("file", str(path))
     for name in table:
         if name not in _TABLE and name not in _RENAMED:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")

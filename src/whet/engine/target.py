@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from whet.builds import Job
     from whet.core.config import Config, Value
+    from whet.core.mode import Mode
     from whet.core.space import Space
     from whet.core.timing import Method
     from whet.core.workload import Workload
@@ -49,6 +50,9 @@ class Target(Protocol):
     - `twin` is equal for configs that run the very same thing, so that one is measured for all;
       None where that cannot be told.
     - `features` describes a config to models, so that no other room knows what a tile is.
+
+    What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
+    `Placeable`.
     """
 
     @property
@@ -77,3 +81,45 @@ class Target(Protocol):
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None: ...
 
     def features(self, config: Config) -> Mapping[str, float]: ...
+
+
+@runtime_checkable
+class OwnMode(Protocol):
+    """A target whose author said with `mode=` whether it may be tuned."""
+
+    @property
+    def mode(self) -> Mode | None: ...
+
+
+@runtime_checkable
+class QuickSpace(Protocol):
+    """A target whose space takes long to list, and that can answer two questions without it."""
+
+    def first(self) -> Config | None:
+        """What `space.first` would be."""
+
+    def offers(self, config: Config) -> bool:
+        """Whether the config is in the space."""
+
+
+@runtime_checkable
+class FromFile(Protocol):
+    """A target that knows the file it was made in."""
+
+    @property
+    def file(self) -> str: ...
+
+
+@runtime_checkable
+class Claiming(Protocol):
+    """A target whose key has values under names that its source captures as well."""
+
+    @property
+    def claims(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class Placeable(Protocol):
+    """A target that can be told where it was found, as `FILE.py:NAME`."""
+
+    def placed(self, place: str) -> Target: ...

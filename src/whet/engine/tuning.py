@@ -85,8 +85,9 @@ def tune(
             f"{type(target).__name__} cannot be tuned; use whet.function(…) or whet.native(…)"
         )
     settings = settings or resolve_settings().settings
-    allowed = current_mode(own_mode(target), settings) if mode is None else checked_mode(mode)
+    allowed = current_mode(own_mode(target), settings) if mode is None else mode
     if allowed != "tune":
+        allowed = checked_mode(allowed)
         where = settings.store if store is None else store
         return _without_tuning(target, where, allowed, settings.bundle)
     settings = replace(

@@ -8,15 +8,15 @@ keeps apart from whet's own timings. `registry.py` lists the readers.
 
 from whet.interop.findings import Finding, Tried, keep
 from whet.interop.reading import ReadOptions
-from whet.interop.registry import READERS, Read, Reading
+from whet.interop.registry import READERS, FileReading, Read
 from whet.interop.selecting import Selection, select
 
 __all__ = [
     "READERS",
+    "FileReading",
     "Finding",
     "Read",
     "ReadOptions",
-    "Reading",
     "Selection",
     "Tried",
     "keep",

@@ -45,7 +45,7 @@ def read_object(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_unrepeated)
-    except _Repeated as error:
+    except _RepeatedName as error:
         raise FormatError(f"{path} has the key '{error}' twice") from None
     except (ValueError, RecursionError):
         raise FormatError(f"{path} is not valid JSON, or is truncated") from None
@@ -80,7 +80,7 @@ def _unwritable(target: Path, error: Exception) -> UsageError:
     return UsageError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}")
 
 
-class _Repeated(Exception):
+class _RepeatedName(Exception):
     pass
 
 
@@ -88,6 +88,6 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, value in pairs:
         if name in data:
-            raise _Repeated(name[:60])
+            raise _RepeatedName(name[:60])
         data[name] = value
     return data

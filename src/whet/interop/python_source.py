@@ -46,7 +46,7 @@ def _nearest(table, sizes):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredWorkload:
     """A workload, its best, and the latest trial of each of its configs."""
 
     workload: Workload
@@ -78,7 +78,7 @@ class _Names:
 
 
 def python_source(
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredWorkload],
     *,
     max_configs: int | None = None,
     max_leaves: int = 32,
@@ -119,7 +119,7 @@ def python_source(
     return source + _pick(function, sizes, arguments[len(sizes) :], decision), decision
 
 
-def _names(measured: Sequence[Measured]) -> _Names:
+def _names(measured: Sequence[MeasuredWorkload]) -> _Names:
     keys = [one.workload.key for one in measured]
     for key in keys:
         if set(key) != set(keys[0]):
@@ -146,7 +146,7 @@ def _part(workload: Workload, name: str) -> Any:
     return workload.key.get(name, workload.device.name)
 
 
-def _header(measured: Sequence[Measured], names: _Names, decision: Decision) -> list[str]:
+def _header(measured: Sequence[MeasuredWorkload], names: _Names, decision: Decision) -> list[str]:
     workloads = [one.workload for one in measured]
     toolchain = (
         f"{'timed by' if name == TIMER else name} {version}"
@@ -184,7 +184,9 @@ def _score(decision: Decision) -> str:
     )
 
 
-def _constants(measured: Sequence[Measured], names: _Names, decision: Decision) -> list[str]:
+def _constants(
+    measured: Sequence[MeasuredWorkload], names: _Names, decision: Decision
+) -> list[str]:
     devices = tuple(dict.fromkeys(one.workload.device.name for one in measured))
     values = {
         "KERNEL": measured[0].workload.kernel,

@@ -12,7 +12,7 @@ from whet.interop.reading import ReadOptions
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileReading:
     """What a file says, and what a person should know of it."""
 
     findings: tuple[Finding, ...]
@@ -20,11 +20,11 @@ class Reading:
 
 
 # Takes one path, and raises a `FormatError` that names it for anything that is not of the format.
-Read = Callable[[Path, ReadOptions], Reading]
+Read = Callable[[Path, ReadOptions], FileReading]
 
 
 def _whole(read: Callable[[Path, ReadOptions], list[Finding]]) -> Read:
-    return lambda path, options: Reading(tuple(read(path, options)))
+    return lambda path, options: FileReading(tuple(read(path, options)))
 
 
 READERS: Mapping[str, Read] = {

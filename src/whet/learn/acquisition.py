@@ -1,4 +1,4 @@
-"""How much a config promises, given what is believed of it."""
+"""How much a config promises, given its mean and standard deviation."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _coder(
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class FeatureColumn:
     """The sum, over some parameters, of a number for each of its values."""
 
     name: str
@@ -162,7 +162,7 @@ class Features:
         return np.array(rows).reshape(len(codes), len(names))
 
 
-def _stacked(columns: Sequence[Column], codes: Codes) -> npt.NDArray[np.float64]:
+def _stacked(columns: Sequence[FeatureColumn], codes: Codes) -> npt.NDArray[np.float64]:
     return np.hstack(
         [np.empty((len(codes), 0)), *(column.of(codes)[:, None] for column in columns)]
     )
@@ -177,20 +177,20 @@ def _range(
     return values.min(axis=0), values.max(axis=0)
 
 
-def _plain(book: Codebook) -> list[Column]:
+def _plain(book: Codebook) -> list[FeatureColumn]:
     columns = []
     for at, parameter in enumerate(book.parameters):
         rows = np.array([parameter.encode(value) for value in parameter.values])
         missing = np.zeros((1, rows.shape[1]))
         for k, name in enumerate(parameter.columns):
-            columns.append(Column(name, ((at, np.vstack([rows, missing])[:, k]),)))
+            columns.append(FeatureColumn(name, ((at, np.vstack([rows, missing])[:, k]),)))
         if book.optional[at]:
             present = np.append(np.ones(len(rows)), 0.0)
-            columns.append(Column(f"{parameter.name}?", ((at, present),)))
+            columns.append(FeatureColumn(f"{parameter.name}?", ((at, present),)))
     return columns
 
 
-def _twos(book: Codebook) -> list[Column]:
+def _twos(book: Codebook) -> list[FeatureColumn]:
     """Alignment: 48 and 64 are close, and yet 64 is the rounder one."""
     columns = []
     for at, numbers in _sizes(book).items():
@@ -199,20 +199,20 @@ def _twos(book: Codebook) -> list[Column]:
         twos = [float((int(number) & -int(number)).bit_length() - 1) for number in numbers]
         if 1 < len(set(twos)) < len(set(numbers)):
             name = f"{book.parameters[at].name} twos"
-            columns.append(Column(name, ((at, np.array([*twos, 0.0])),)))
+            columns.append(FeatureColumn(name, ((at, np.array([*twos, 0.0])),)))
     return columns
 
 
-def _products(book: Codebook) -> list[Column]:
+def _products(book: Codebook) -> list[FeatureColumn]:
     logs = {at: np.array([*np.log2(numbers), 0.0]) for at, numbers in _sizes(book).items()}
     names = {at: book.parameters[at].name for at in logs}
     columns = [
-        Column(f"{names[one]}·{names[other]}", ((one, logs[one]), (other, logs[other])))
+        FeatureColumn(f"{names[one]}·{names[other]}", ((one, logs[one]), (other, logs[other])))
         for one, other in itertools.combinations(logs, 2)
         if related(names[one], names[other])
     ]
     if len(logs) > 1:
-        columns.append(Column("product", tuple(logs.items())))
+        columns.append(FeatureColumn("product", tuple(logs.items())))
     return columns
 
 

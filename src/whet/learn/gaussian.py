@@ -1,7 +1,7 @@
 """A Gaussian process over a pool of points, kept up to date one observation at a time.
 
 Everything is numpy. What is observed enters before its value is known, since only the mean
-depends on values: a point that is still being measured already lowers the doubt around it.
+depends on values: a point that is still being measured already lowers the variance around it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _ROOT5 = 5**0.5
 _STEPS = 25
 _SHORTEST, _LONGEST = np.log(0.05), np.log(20.0)
 _LEAST_NOISE, _MOST_NOISE = np.log(1e-5), np.log(0.5)
-_USUAL_NOISE, _NOISE_SPREAD = np.log(1e-3), 1.5
-# What length scales are before anything is known; points lie in the unit cube.
-_USUAL_LENGTH, _LENGTH_SPREAD = np.log(1.2), 0.6
+_PRIOR_NOISE, _PRIOR_NOISE_DEVIATION = np.log(1e-3), 1.5
+# The prior of the log length scales; points lie in the unit cube.
+_PRIOR_LENGTH_SCALE, _PRIOR_LENGTH_SCALE_DEVIATION = np.log(1.2), 0.6
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
-    """How far an observation reaches along each column, and the noise as a share of the signal."""
+class Hyperparameters:
+    """A length scale for each column, and the variance of the noise as a share of the signal's."""
 
-    lengths: Floats
+    length_scales: Floats
     noise: float = 1e-3
 
     @classmethod
-    def usual(cls, columns: int) -> Scales:
-        return cls(np.full(columns, np.exp(_USUAL_LENGTH)))
+    def default(cls, columns: int) -> Hyperparameters:
+        return cls(np.full(columns, np.exp(_PRIOR_LENGTH_SCALE)))
 
 
 def matern(squared: Singles) -> Singles:
@@ -44,40 +44,47 @@ def matern(squared: Singles) -> Singles:
     return np.asarray((1 + r + r * r / 3) * np.exp(-r), dtype=np.float32)
 
 
-def fitted(points: Points, values: Floats, start: Scales, steps: int = _STEPS) -> Scales:
-    """The most likely scales given standardised values, with the usual ones as a prior.
+def fit_hyperparameters(
+    points: Points, values: Floats, start: Hyperparameters, steps: int = _STEPS
+) -> Hyperparameters:
+    """The maximum a posteriori given standardised values.
 
     Sign-based steps on the gradient; the signal's variance is the best one for each candidate.
     """
     columns = points.shape[1]
     between = (points[:, None, :].astype(np.float64) - points[None, :, :]) ** 2
-    squares = np.ascontiguousarray(np.moveaxis(between, 2, 0))
-    usual = np.append(np.full(columns, _USUAL_LENGTH), _USUAL_NOISE)
-    spread = np.append(np.full(columns, _LENGTH_SPREAD), _NOISE_SPREAD)
-    theta = np.append(np.log(start.lengths), np.log(start.noise))
-    step, before = np.full(columns + 1, 0.3), np.zeros(columns + 1)
+    squared_differences = np.ascontiguousarray(np.moveaxis(between, 2, 0))
+    prior_mean = np.append(np.full(columns, _PRIOR_LENGTH_SCALE), _PRIOR_NOISE)
+    prior_deviation = np.append(
+        np.full(columns, _PRIOR_LENGTH_SCALE_DEVIATION), _PRIOR_NOISE_DEVIATION
+    )
+    theta = np.append(np.log(start.length_scales), np.log(start.noise))
+    step, last_gradient = np.full(columns + 1, 0.3), np.zeros(columns + 1)
     best, best_theta = np.inf, theta
     for _ in range(steps):
-        loss, slope = _loss(theta, squares, values)
-        loss += 0.5 * float((((theta - usual) / spread) ** 2).sum())
-        slope += (theta - usual) / spread**2
+        loss, gradient = _negative_log_likelihood(theta, squared_differences, values)
+        loss += 0.5 * float((((theta - prior_mean) / prior_deviation) ** 2).sum())
+        gradient += (theta - prior_mean) / prior_deviation**2
         if loss < best:
             best, best_theta = loss, theta
-        if np.abs(slope).max() < 0.05:
+        if np.abs(gradient).max() < 0.05:
             break
-        turned = slope * before
-        step = np.clip(np.where(turned > 0, 1.2, np.where(turned < 0, 0.5, 1.0)) * step, 1e-3, 0.7)
-        theta, before = theta - np.sign(slope) * step, slope
+        agreement = gradient * last_gradient
+        factor = np.where(agreement > 0, 1.2, np.where(agreement < 0, 0.5, 1.0))
+        step = np.clip(factor * step, 1e-3, 0.7)
+        theta, last_gradient = theta - np.sign(gradient) * step, gradient
         theta[:-1] = np.clip(theta[:-1], _SHORTEST, _LONGEST)
         theta[-1] = np.clip(theta[-1], _LEAST_NOISE, _MOST_NOISE)
-    return Scales(np.exp(best_theta[:-1]), float(np.exp(best_theta[-1])))
+    return Hyperparameters(np.exp(best_theta[:-1]), float(np.exp(best_theta[-1])))
 
 
-def _loss(theta: Floats, squares: Floats, values: Floats) -> tuple[float, Floats]:
-    """Minus the log likelihood and its slope in the logs of the lengths and of the noise."""
+def _negative_log_likelihood(
+    theta: Floats, squared_differences: Floats, values: Floats
+) -> tuple[float, Floats]:
+    """And its gradient in the logs of the length scales and of the noise."""
     n = len(values)
     weights, noise = np.exp(-2 * theta[:-1]), np.exp(theta[-1])
-    r = np.sqrt(np.maximum(np.tensordot(weights, squares, 1), 1e-12)) * _ROOT5
+    r = np.sqrt(np.maximum(np.tensordot(weights, squared_differences, 1), 1e-12)) * _ROOT5
     decay = np.exp(-r)
     covariance = (1 + r + r * r / 3) * decay
     covariance[np.diag_indices(n)] += noise
@@ -86,43 +93,45 @@ def _loss(theta: Floats, squares: Floats, values: Floats) -> tuple[float, Floats
     except np.linalg.LinAlgError:
         return np.inf, np.zeros_like(theta)
     inverse = np.linalg.inv(covariance)
-    weighed = inverse @ values
-    variance = (float(values @ weighed) + 1) / (n + 1)
-    loss = 0.5 * (n + 1) * np.log(variance) + float(np.log(np.diag(factor)).sum())
-    pull = inverse - np.outer(weighed, weighed) / variance
-    by_length = np.tensordot(squares, pull * (5 / 6) * (1 + r) * decay, 2) * weights
-    return loss, np.append(by_length, 0.5 * np.trace(pull) * noise)
+    alpha = inverse @ values
+    signal_variance = (float(values @ alpha) + 1) / (n + 1)
+    loss = 0.5 * (n + 1) * np.log(signal_variance) + float(np.log(np.diag(factor)).sum())
+    weight = inverse - np.outer(alpha, alpha) / signal_variance
+    by_length = np.tensordot(squared_differences, weight * (5 / 6) * (1 + r) * decay, 2) * weights
+    return loss, np.append(by_length, 0.5 * np.trace(weight) * noise)
 
 
-class Field:
-    """The belief about every point of a pool, given which of them were observed.
+class Posterior:
+    """The posterior at every point of a pool, given which of them were observed.
 
-    `rows` are the observed ones, in order; `posterior` takes their values in that order.
+    `rows` are the observed ones, in order; `predict` takes their values in that order.
     """
 
     def __init__(self, points: Points) -> None:
         self._points = points
         self.rows: list[int] = []
-        self.reset(Scales.usual(points.shape[1]), [])
+        self.reset(Hyperparameters.default(points.shape[1]), [])
 
-    def reset(self, scales: Scales, rows: Sequence[int]) -> None:
-        """Starts again with other scales or other observations."""
-        self.scales = scales
-        self._scaled = self._points / scales.lengths.astype(np.float32)
+    def reset(self, hyperparameters: Hyperparameters, rows: Sequence[int]) -> None:
+        """Starts again with other hyperparameters or other observations."""
+        self.hyperparameters = hyperparameters
+        self._scaled = self._points / hyperparameters.length_scales.astype(np.float32)
         self._norms = np.einsum("ij,ij->i", self._scaled, self._scaled)
         self.rows = list(rows)
-        n, room = len(rows), max(32, len(rows) + len(rows) // 2)
-        self._halves = np.empty((room, len(self._points)), np.float32)
-        self._whiten = np.zeros((room, room))
-        self._doubt = np.ones(len(self._points), np.float32)
+        n, capacity = len(rows), max(32, len(rows) + len(rows) // 2)
+        # Of the observed with all points, whitened.
+        self._cross_covariance = np.empty((capacity, len(self._points)), np.float32)
+        self._inverse_cholesky = np.zeros((capacity, capacity))
+        self._variance = np.ones(len(self._points), np.float32)
         if n:
             kernel = self._kernel(rows)
             covariance = kernel[:, rows].astype(np.float64)
-            covariance[np.diag_indices(n)] = 1 + scales.noise
-            whiten = np.linalg.inv(np.linalg.cholesky(covariance))
-            self._whiten[:n, :n] = whiten
-            self._halves[:n] = whiten.astype(np.float32) @ kernel
-            self._doubt -= np.einsum("ij,ij->j", self._halves[:n], self._halves[:n])
+            covariance[np.diag_indices(n)] = 1 + hyperparameters.noise
+            inverse_cholesky = np.linalg.inv(np.linalg.cholesky(covariance))
+            self._inverse_cholesky[:n, :n] = inverse_cholesky
+            self._cross_covariance[:n] = inverse_cholesky.astype(np.float32) @ kernel
+            whitened = self._cross_covariance[:n]
+            self._variance -= np.einsum("ij,ij->j", whitened, whitened)
 
     def __len__(self) -> int:
         """How many points the pool has."""
@@ -130,47 +139,48 @@ class Field:
 
     def add(self, row: int) -> None:
         n = len(self.rows)
-        if n == len(self._halves):
+        if n == len(self._cross_covariance):
             self._grow()
-        known = self._halves[:n, row].astype(np.float64)
-        rest = np.sqrt(max(1 + self.scales.noise - float(known @ known), 1e-6))
-        half = self._kernel([row])[0] - known.astype(np.float32) @ self._halves[:n]
-        half /= np.float32(rest)
-        self._halves[n] = half
-        self._whiten[n, :n] = -(known @ self._whiten[:n, :n]) / rest
-        self._whiten[n, n] = 1 / rest
-        self._doubt -= half * half
+        known = self._cross_covariance[:n, row].astype(np.float64)
+        deviation = np.sqrt(max(1 + self.hyperparameters.noise - float(known @ known), 1e-6))
+        column = self._kernel([row])[0] - known.astype(np.float32) @ self._cross_covariance[:n]
+        column /= np.float32(deviation)
+        self._cross_covariance[n] = column
+        self._inverse_cholesky[n, :n] = -(known @ self._inverse_cholesky[:n, :n]) / deviation
+        self._inverse_cholesky[n, n] = 1 / deviation
+        self._variance -= column * column
         self.rows.append(row)
 
     def extend(self, points: Points) -> None:
         """Adds points to the pool, after those it has."""
         n, start = len(self.rows), len(self._points)
         self._points = np.vstack([self._points, points])
-        scaled = points / self.scales.lengths.astype(np.float32)
+        scaled = points / self.hyperparameters.length_scales.astype(np.float32)
         self._scaled = np.vstack([self._scaled, scaled])
         self._norms = np.append(self._norms, np.einsum("ij,ij->i", scaled, scaled))
         kernel = self._kernel(self.rows, slice(start, None))
-        halves = self._whiten[:n, :n].astype(np.float32) @ kernel
-        room = np.empty((len(self._halves), len(points)), np.float32)
-        room[:n] = halves
-        self._halves = np.hstack([self._halves, room])
-        doubt = 1 - np.einsum("ij,ij->j", halves, halves)
-        self._doubt = np.append(self._doubt, doubt.astype(np.float32))
+        cross_covariance = self._inverse_cholesky[:n, :n].astype(np.float32) @ kernel
+        added = np.empty((len(self._cross_covariance), len(points)), np.float32)
+        added[:n] = cross_covariance
+        self._cross_covariance = np.hstack([self._cross_covariance, added])
+        variance = 1 - np.einsum("ij,ij->j", cross_covariance, cross_covariance)
+        self._variance = np.append(self._variance, variance.astype(np.float32))
 
-    def posterior(self, values: Floats) -> tuple[Singles, Singles]:
+    def predict(self, values: Floats) -> tuple[Singles, Singles]:
         """Mean and standard deviation at every point of the pool, in the units of `values`."""
         n = len(self.rows)
         shift, scale = float(values.mean()), float(values.std()) or 1.0
-        white = self._whiten[:n, :n] @ ((values - shift) / scale)
-        variance = (float(white @ white) + 1) / (n + 1)
-        mean = np.float32(shift) + (scale * white).astype(np.float32) @ self._halves[:n]
-        deviation = np.sqrt(np.maximum(self._doubt, 1e-9)) * np.float32(scale * variance**0.5)
-        return np.asarray(mean), np.asarray(deviation)
+        whitened = self._inverse_cholesky[:n, :n] @ ((values - shift) / scale)
+        signal_variance = (float(whitened @ whitened) + 1) / (n + 1)
+        explained = (scale * whitened).astype(np.float32) @ self._cross_covariance[:n]
+        signal_deviation = np.float32(scale * signal_variance**0.5)
+        deviation = np.sqrt(np.maximum(self._variance, 1e-9)) * signal_deviation
+        return np.asarray(np.float32(shift) + explained), np.asarray(deviation)
 
     def whitened(self, columns: Floats) -> Floats:
         """Columns over the observed rows, turned so that their errors are independent."""
         n = len(self.rows)
-        result: Floats = self._whiten[:n, :n] @ columns
+        result: Floats = self._inverse_cholesky[:n, :n] @ columns
         return result
 
     def _kernel(self, rows: Sequence[int], part: slice = slice(None)) -> Singles:
@@ -179,9 +189,9 @@ class Field:
         return matern(squared + self._norms[part][None])
 
     def _grow(self) -> None:
-        n = len(self._halves)
-        halves = np.empty((2 * n, self._halves.shape[1]), np.float32)
-        halves[:n] = self._halves
-        whiten = np.zeros((2 * n, 2 * n))
-        whiten[:n, :n] = self._whiten
-        self._halves, self._whiten = halves, whiten
+        n = len(self._cross_covariance)
+        cross_covariance = np.empty((2 * n, self._cross_covariance.shape[1]), np.float32)
+        cross_covariance[:n] = self._cross_covariance
+        inverse_cholesky = np.zeros((2 * n, 2 * n))
+        inverse_cholesky[:n, :n] = self._inverse_cholesky
+        self._cross_covariance, self._inverse_cholesky = cross_covariance, inverse_cholesky

@@ -36,7 +36,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Pick:
+class ModelPick:
     config: Config
     confidence: float
 
@@ -49,13 +49,13 @@ def nearest_first(key: Key, tuned: Sequence[Tuned]) -> list[tuple[float, Tuned]]
 
 def model_picks(
     model: CostModel, key: Key, configs: Sequence[Config], away: float
-) -> Iterator[Pick]:
+) -> Iterator[ModelPick]:
     """The configs by what the model expects of them, the best first; `away` is how far the nearest
     key is that was tuned. Configs it does not know are left out."""
     mean, deviation = model.predict(key, configs)
     for at in np.argsort(mean, kind="stable"):
         if not math.isnan(mean[at]):
-            yield Pick(configs[at], _chance(float(mean[at]), float(deviation[at]), away))
+            yield ModelPick(configs[at], _chance(float(mean[at]), float(deviation[at]), away))
 
 
 def nearest_confidence(away: float) -> float:

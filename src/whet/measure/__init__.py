@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         Answer,
         Bench,
         Built,
-        Hopeless,
         Loaded,
         Loader,
         Sampled,
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from whet.measure.gpu.timer import CudaTimer
     from whet.measure.racing.duel import Duel, DuelOutcome
     from whet.measure.racing.policy import DuelPolicy, RacePolicy
-    from whet.measure.racing.race import Exit, Race, Request, Standing
+    from whet.measure.racing.race import Exit, Race, RaceStanding, SampleRequest
     from whet.measure.stopping import Precision
-    from whet.measure.timer import Reading, Runnable, Timer, Warm
+    from whet.measure.timer import Hopeless, Reading, Runnable, Timer, Warm
 
 _HOMES = {
     "Answer": "whet.measure.bench.protocol",
@@ -43,7 +42,7 @@ _HOMES = {
     "DuelOutcome": "whet.measure.racing.duel",
     "DuelPolicy": "whet.measure.racing.policy",
     "Exit": "whet.measure.racing.race",
-    "Hopeless": "whet.measure.bench.protocol",
+    "Hopeless": "whet.measure.timer",
     "Loaded": "whet.measure.bench.protocol",
     "Loader": "whet.measure.bench.protocol",
     "LocalBench": "whet.measure.bench.local",
@@ -52,10 +51,10 @@ _HOMES = {
     "RacePolicy": "whet.measure.racing.policy",
     "Reading": "whet.measure.timer",
     "RemoteBench": "whet.measure.bench.remote",
-    "Request": "whet.measure.racing.race",
+    "SampleRequest": "whet.measure.racing.race",
     "Runnable": "whet.measure.timer",
     "Sampled": "whet.measure.bench.protocol",
-    "Standing": "whet.measure.racing.race",
+    "RaceStanding": "whet.measure.racing.race",
     "Timer": "whet.measure.timer",
     "Verdict": "whet.measure.bench.gate",
     "Visit": "whet.measure.bench.protocol",
@@ -82,12 +81,12 @@ __all__ = [
     "Precision",
     "Race",
     "RacePolicy",
+    "RaceStanding",
     "Reading",
     "RemoteBench",
-    "Request",
     "Runnable",
+    "SampleRequest",
     "Sampled",
-    "Standing",
     "Timer",
     "Verdict",
     "Visit",

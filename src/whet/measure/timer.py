@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from whet.core.timing import L2, Quality, Timing
+
+if TYPE_CHECKING:
+    from whet.measure.gpu.room import DeviceRoom
 
 
 class Runnable(Protocol):
@@ -16,18 +19,28 @@ class Runnable(Protocol):
         """Runs it `n` times back to back, and returns when the last has ended."""
 
 
-def run_once(run: Runnable) -> None:
-    """One execution with what belongs around it.
+@runtime_checkable
+class Hooked(Protocol):
+    """A runnable with hooks and restores that every single execution needs and no timing includes;
+    None where there is nothing to run."""
 
-    A runnable may have `before()` and `after()`: hooks and restores that every single execution
-    needs and no timing includes.
-    """
-    before, after = getattr(run, "before", None), getattr(run, "after", None)
-    if before is not None:
-        before()
+    @property
+    def before(self) -> Callable[[], object] | None: ...
+
+    @property
+    def after(self) -> Callable[[], object] | None: ...
+
+
+def run_once(run: Runnable) -> None:
+    """One execution with what belongs around it."""
+    if not isinstance(run, Hooked):
+        run.repeat(1)
+        return
+    if run.before is not None:
+        run.before()
     run.repeat(1)
-    if after is not None:
-        after()
+    if run.after is not None:
+        run.after()
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,22 @@ class Warm:
     seconds: float
     busy: float | None = None
     kernel_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hopeless:
+    """When a warm-up alone says that a config has lost: so many times the best, and some more."""
+
+    best_ns: float
+    times: float
+    slack_ns: float
+
+    def includes(self, ns: float) -> bool:
+        return ns > self.times * self.best_ns + self.slack_ns
+
+    def after(self, ns: float) -> Hopeless:
+        """The same once a config of `ns` is known."""
+        return self if ns >= self.best_ns else replace(self, best_ns=ns)
 
 
 @dataclass(frozen=True)
@@ -96,7 +125,8 @@ class Timer(Protocol):
     A sample the timer cannot vouch for is thrown away and taken again, a bounded number of times;
     what then still cannot be vouched for is marked in the reading's `quality`.
 
-    What else a timer may have: `GroupTimer`, `DeviceTimer`, `CacheState`, `Priming`.
+    What else a timer may offer, each by itself: `GroupTimer`, `L2Timer`, `FlushingTimer`,
+    `PrimedTimer`, `DeviceTimer`.
     """
 
     @property
@@ -111,10 +141,43 @@ class Timer(Protocol):
 
 
 @runtime_checkable
-class GroupTimer(Timer, Protocol):
+class GroupTimer(Protocol):
     """One that is quicker with several kernels at once than with one after another."""
 
     def warm_all(self, runs: Sequence[Runnable]) -> list[Warm]: ...
 
     def turn(self, runs: Sequence[Runnable], warms: Sequence[Warm]) -> list[Reading]:
         """One sample of each, in this order."""
+
+
+@runtime_checkable
+class L2Timer(Protocol):
+    """One that knows the state of the L2 in which kernels are timed."""
+
+    @property
+    def l2(self) -> L2: ...
+
+
+@runtime_checkable
+class FlushingTimer(Protocol):
+    """One that needs device memory to clear the L2."""
+
+    def prepare(self, room: DeviceRoom) -> None:
+        """Takes it now, or does without from now on."""
+
+
+@runtime_checkable
+class PrimedTimer(Protocol):
+    """One that says below which length a kernel has to run once after another one has run, before
+    it is timed."""
+
+    @property
+    def primed_below_ns(self) -> float: ...
+
+
+@runtime_checkable
+class DeviceTimer(Protocol):
+    """One that holds something on a device."""
+
+    def release(self) -> None:
+        """Gives it back; the next measurement takes it again."""

@@ -11,16 +11,16 @@ from whet.replay.files import shipped, write_table
 from whet.replay.reading import read_kernel_tuner, read_t4, read_table
 from whet.replay.recording import table_from_stores
 from whet.replay.simulation import Course, replay_space, simulate
-from whet.replay.table import Build, Optimum, Origin, Outcome, Table, TableWorkload
+from whet.replay.table import Build, Optimum, Table, TableOrigin, TableOutcome, TableWorkload
 
 __all__ = [
     "Build",
     "Course",
     "Optimum",
-    "Origin",
-    "Outcome",
     "Table",
     "TableError",
+    "TableOrigin",
+    "TableOutcome",
     "TableWorkload",
     "read_kernel_tuner",
     "read_t4",

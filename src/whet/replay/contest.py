@@ -17,7 +17,7 @@ RANDOM_TIMES = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
+class StrategyComparison:
     baselines: tuple[Baseline, ...]
     found: tuple[Replayed, ...]
     standings: Mapping[Axis, Standing]
@@ -36,7 +36,7 @@ def contest(
     seed: int = 0,
     jobs: int = 1,
     done: Callable[[int, int], None] | None = None,
-) -> Contest:
+) -> StrategyComparison:
     """No tuning goes on beyond what is scored."""
     baselines = tuple(Baseline(case, evals) for case in cases)
     often = {"random": RANDOM_TIMES * repeats} if repeats > 1 else {}
@@ -55,4 +55,4 @@ def contest(
         axis: Standing.of([score(mine, baselines, axis) for mine in by_search.values()])
         for axis in AXES
     }
-    return Contest(baselines, found, standings)
+    return StrategyComparison(baselines, found, standings)

@@ -15,7 +15,7 @@ from whet.core.timing import L2, Quality
 from whet.core.workload import Device
 from whet.replay.declared import Declared
 from whet.replay.encoding import FORMAT, UNKNOWN, UNTRIED, VERSION
-from whet.replay.table import TICKS_PER_S, Build, Origin, Table, TableWorkload, first_line
+from whet.replay.table import TICKS_PER_S, Build, Table, TableOrigin, TableWorkload, first_line
 from whet.replay.visits import LONGEST_NS, Integers, Visits
 
 
@@ -73,10 +73,10 @@ def _refuse_strangers(configs: Sequence[Config], declared: Declared) -> None:
             raise ValueError(f"config {config} is not in its space: {reason}")
 
 
-def _origin(data: Mapping[str, Any]) -> Origin:
+def _origin(data: Mapping[str, Any]) -> TableOrigin:
     if data["l2"] not in get_args(L2):
         raise ValueError(f"the state of the L2 cache is {data['l2']!r}")
-    return Origin(**{name: _text(value) for name, value in data.items()})  # type: ignore[arg-type]
+    return TableOrigin(**{name: _text(value) for name, value in data.items()})  # type: ignore[arg-type]
 
 
 def _configs(data: Mapping[str, Any], count: int) -> tuple[Config, ...]:

@@ -28,7 +28,7 @@ _GZIP_HEADER = _GZIP + b"\x08\x00\x00\x00\x00\x00\x02\xff"
 
 
 @dataclass(frozen=True)
-class Unpacked:
+class FileContent:
     """What a file holds. `whole` is False for a gzip that ends too soon."""
 
     path: Path
@@ -74,7 +74,7 @@ def table_bytes(table: Table) -> bytes:
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
-def unpack(path: Path) -> Unpacked:
+def unpack(path: Path) -> FileContent:
     """A file's bytes, unzipped where they are zipped; as far as they go where they are damaged."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
@@ -85,7 +85,7 @@ def unpack(path: Path) -> Unpacked:
     except OSError as error:
         raise TableError(f"cannot read {path}: {error.strerror or error}") from None
     if not packed.startswith(_GZIP):
-        return Unpacked(path, packed, whole=True)
+        return FileContent(path, packed, whole=True)
     parts: list[bytes] = []
     size = 0
     while packed.startswith(_GZIP):
@@ -93,7 +93,7 @@ def unpack(path: Path) -> Unpacked:
         try:
             part = inflate.decompress(packed, LARGEST_BYTES - size + 1)
         except zlib.error:
-            return Unpacked(path, b"".join(parts) + _salvaged(packed), whole=False)
+            return FileContent(path, b"".join(parts) + _salvaged(packed), whole=False)
         parts.append(part)
         size += len(part)
         if size > LARGEST_BYTES:
@@ -101,16 +101,16 @@ def unpack(path: Path) -> Unpacked:
                 f"{path} decompresses to more than {LARGEST_BYTES >> 20} MiB, the limit for tables"
             )
         if not inflate.eof:
-            return Unpacked(path, b"".join(parts), whole=False)
+            return FileContent(path, b"".join(parts), whole=False)
         packed = inflate.unused_data
-    return Unpacked(path, b"".join(parts), whole=not packed.strip(b"\0"))
+    return FileContent(path, b"".join(parts), whole=not packed.strip(b"\0"))
 
 
-def is_ours(file: Unpacked) -> bool:
+def is_ours(file: FileContent) -> bool:
     return f'"{FORMAT}"'.encode() in file.data[:100]
 
 
-def parse_table(file: Unpacked) -> Table:
+def parse_table(file: FileContent) -> Table:
     """Only whole files: a table is measured once and read often, so that half of one misleads."""
     if not file.whole:
         raise TableError(f"{file.path} is damaged or truncated; copy or record it again")

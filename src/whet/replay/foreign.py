@@ -18,8 +18,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.workload import Device
 from whet.replay.decoding import TableError
-from whet.replay.files import Unpacked
-from whet.replay.table import TICKS_PER_S, Build, Origin, Table, TableWorkload, first_line
+from whet.replay.files import FileContent
+from whet.replay.table import TICKS_PER_S, Build, Table, TableOrigin, TableWorkload, first_line
 from whet.replay.visits import LONGEST_NS, Visits
 
 NS_PER_MS = 1_000_000
@@ -113,7 +113,7 @@ class Rows:
             configs=tuple(self.configs),
             builds=tuple(self._builds),
             workloads=(workload,),
-            origin=Origin(date=self.date, source=source),
+            origin=TableOrigin(date=self.date, source=source),
         )
 
     def _ticks(self, amount: Any) -> int:
@@ -128,7 +128,7 @@ def read_config(values: Mapping[str, Any], names: Iterable[str]) -> Config:
         raise Unusable from None
 
 
-def named_by_file(file: Unpacked) -> tuple[str, str]:
+def named_by_file(file: FileContent) -> tuple[str, str]:
     """`convolution-RTX_3090.t4.json.gz` is of the convolution, on an RTX 3090."""
     kernel, _, device = file.path.name.partition(".")[0].partition("-")
     return kernel, device.replace("_", " ") or "unknown"
@@ -147,7 +147,7 @@ def reading_notes(rows: Rows, whole: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def refuse_empty(rows: Rows, file: Unpacked, member: str) -> None:
+def refuse_empty(rows: Rows, file: FileContent, member: str) -> None:
     if not rows.configs:
         raise TableError(f"{file.path} has no complete result in '{member}'")
 

@@ -10,7 +10,7 @@ from whet.core.config import freeze_value
 from whet.core.errors import SpaceError
 from whet.core.status import Status
 from whet.replay.decoding import TableError
-from whet.replay.files import Unpacked
+from whet.replay.files import FileContent
 from whet.replay.foreign import (
     FAILED_TIME,
     Rows,
@@ -31,7 +31,7 @@ _STATUSES = {
 }
 
 
-def kernel_tuner_table(file: Unpacked) -> Table:
+def kernel_tuner_table(file: FileContent) -> Table:
     scanner = Scanner(file.data.decode(errors="replace"))
     header: dict[str, Any] = {}
     rows, whole = Rows(), file.whole
@@ -90,7 +90,7 @@ def _names_before_time(entry: Mapping[str, Any]) -> list[str]:
     return names[: names.index("time")]
 
 
-def _problem(size: Any, file: Unpacked) -> dict[str, Any]:
+def _problem(size: Any, file: FileContent) -> dict[str, Any]:
     try:
         return {} if size is None else {"problem_size": freeze_value(size)}
     except SpaceError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class TableSource:
     """One workload of a table, and what the table is called."""
 
     name: str
@@ -51,7 +51,7 @@ class Source:
             made.append(Trial(id, config, status, timing, facts=facts, id=config.id))
         return tuple(made)
 
-    def same_as(self, other: Source) -> bool:
+    def same_as(self, other: TableSource) -> bool:
         return (
             self.table.kernel == other.table.kernel
             and self.table.device.name == other.table.device.name
@@ -60,10 +60,10 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Case(Source):
+class Case(TableSource):
     """A workload to tune, with the others that may be learned from."""
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[TableSource, ...] = ()
 
     @cached_property
     def space(self) -> Space:
@@ -77,7 +77,7 @@ class Case(Source):
 
         return prior_from([source.trials for source in self.sources], self.space)
 
-    def with_sources(self, others: Iterable[Source]) -> Case:
+    def with_sources(self, others: Iterable[TableSource]) -> Case:
         """Those that tune the same parameters. The workload itself never is its own source."""
         fit = tuple(one for one in others if one.names == self.names and not one.same_as(self))
         return replace(self, sources=fit)

@@ -10,7 +10,7 @@ import numpy as np
 
 from whet.core.space import Space
 from whet.replay.frontier import Comparison, Frontier, compare
-from whet.replay.lab import Case, Experiment, Source, replay, takes_prior
+from whet.replay.lab import Case, Experiment, TableSource, replay, takes_prior
 from whet.replay.pareto import Cloud, Draws, Paper
 from whet.replay.racing import racing_clouds
 from whet.replay.repetition import Array, Ints
@@ -124,7 +124,7 @@ def _cases(
     cases: list[Case] = [WorkingCase("", table, workloads[at]) for at in spread]
     if not transfer:
         return cases
-    sources = [Source("", table, one) for one in table.workloads if one.optimum is not None]
+    sources = [TableSource("", table, one) for one in table.workloads if one.optimum is not None]
     return [case.with_sources(sources) for case in cases]
 
 

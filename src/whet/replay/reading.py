@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from whet.replay.decoding import TableError
-from whet.replay.files import Unpacked, is_ours, locate, parse_table, unpack
+from whet.replay.files import FileContent, is_ours, locate, parse_table, unpack
 from whet.replay.kernel_tuner import kernel_tuner_table
 from whet.replay.scanning import CutOff, Scanner
 from whet.replay.t4 import t4_table
@@ -33,7 +33,7 @@ def read_t4(path: str | os.PathLike[str]) -> Table:
     return t4_table(unpack(locate(Path(path))))
 
 
-def _foreign_table(file: Unpacked) -> Table:
+def _foreign_table(file: FileContent) -> Table:
     """Told apart by their contents: `cache` is Kernel Tuner's, `results` is T4's."""
     scanner = Scanner(file.data.decode(errors="replace"))
     try:

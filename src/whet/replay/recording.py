@@ -17,7 +17,7 @@ from whet.core.timing import Quality
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.replay.declared import Declared
-from whet.replay.table import Build, Origin, Outcome, Table, TableWorkload
+from whet.replay.table import Build, Table, TableOrigin, TableOutcome, TableWorkload
 from whet.store import Store
 
 _BEST_FIRST: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
@@ -173,20 +173,20 @@ def _build(history: Sequence[Trial]) -> Build:
     )
 
 
-def _outcome(visits: Sequence[Trial]) -> Outcome:
+def _outcome(visits: Sequence[Trial]) -> TableOutcome:
     """A config that was ever measured can be: whatever failed at another visit did not last."""
     if not visits:
-        return Outcome()
+        return TableOutcome()
     measured = [one for one in visits if one.status.measured and _samples(one)]
     if not measured:
         failed = next((one for one in visits if one.status.failed), None)
         if failed is None:
-            return Outcome(Status.RUN_ERROR, error="it was measured without samples")
-        return Outcome(failed.status, seconds=_seconds(failed), error=failed.error)
+            return TableOutcome(Status.RUN_ERROR, error="it was measured without samples")
+        return TableOutcome(failed.status, seconds=_seconds(failed), error=failed.error)
     quality = min((_quality(one) for one in measured), key=_BEST_FIRST.index)
     kept = [one for one in measured if _quality(one) == quality]
     statuses = {one.status for one in kept}
-    return Outcome(
+    return TableOutcome(
         status=Status.OK if Status.OK in statuses else Status.OUTRACED,
         visits=tuple(_samples(one) for one in kept),
         quality=quality,
@@ -212,7 +212,7 @@ def _seconds(trial: Trial) -> FrozenMap[float]:
     return FrozenMap({phase: work[phase] for phase in _PHASES if phase in work})
 
 
-def _origin(stores: Sequence[Store], records: Sequence[_Record]) -> Origin:
+def _origin(stores: Sequence[Store], records: Sequence[_Record]) -> TableOrigin:
     trials = [one for record in records for visits in record.visits.values() for one in visits]
     ways = sorted({(one.timing.timer, one.timing.l2) for one in trials if one.timing is not None})
     if len(ways) > 1:
@@ -222,7 +222,7 @@ def _origin(stores: Sequence[Store], records: Sequence[_Record]) -> Origin:
     newest = max(runs, key=lambda run: run.started, default=None)
     timer, l2 = ways[0] if ways else ("", "none")
     last = max(trial.created for trial in trials)
-    return Origin(
+    return TableOrigin(
         timer=timer,
         l2=l2,
         whet=newest.whet if newest is not None and newest.whet else __version__,

@@ -8,7 +8,7 @@ from typing import Any
 
 from whet.core.status import Status
 from whet.replay.decoding import TableError
-from whet.replay.files import Unpacked
+from whet.replay.files import FileContent
 from whet.replay.foreign import (
     NS_PER_MS,
     Rows,
@@ -38,7 +38,7 @@ _NS_PER_UNIT = {
 }
 
 
-def t4_table(file: Unpacked) -> Table:
+def t4_table(file: FileContent) -> Table:
     scanner = Scanner(file.data.decode(errors="replace"))
     rows, whole = Rows(), file.whole
     try:
@@ -88,7 +88,7 @@ def _measured_times(entry: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _unit(metadata: Any, rows: Rows, file: Unpacked) -> int:
+def _unit(metadata: Any, rows: Rows, file: FileContent) -> int:
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, dict) else None
     if not isinstance(unit, str) or unit not in _NS_PER_UNIT:
         raise TableError(

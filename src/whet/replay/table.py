@@ -41,7 +41,7 @@ def first_line(error: str) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class TableOrigin:
     """How a table came about. `date` is the day of the last measurement, as in "2026-01-31";
     `source` is whose format it was read from."""
 
@@ -83,7 +83,7 @@ class Optimum:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TableOutcome:
     """What became of one config on one workload; None is: never tried there.
 
     `first_ns` is how long its first launch took, and `seconds` what an evaluation spent by phase
@@ -125,7 +125,7 @@ class TableWorkload:
             raise ValueError("a measured config has no samples, or an unmeasured one has some")
 
     @classmethod
-    def of(cls, key: Mapping[str, Any], outcomes: Sequence[Outcome]) -> TableWorkload:
+    def of(cls, key: Mapping[str, Any], outcomes: Sequence[TableOutcome]) -> TableWorkload:
         """One outcome for each config of the table, in the table's order."""
         phases = sorted({phase for outcome in outcomes for phase in outcome.seconds})
         ticks = {
@@ -213,7 +213,7 @@ class Table:
     builds: tuple[Build, ...]
     workloads: tuple[TableWorkload, ...]
     toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
-    origin: Origin = field(default_factory=Origin)
+    origin: TableOrigin = field(default_factory=TableOrigin)
     declared: Declared | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
 

@@ -20,7 +20,7 @@ from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.learn.features import Features, Points
 from whet.learn.prior import Prior
-from whet.search.gp import Belief, GaussianProcess
+from whet.search.gp import GaussianProcess, Surrogate
 from whet.search.modelled import Floats
 from whet.search.strategy import RACED_WHOLE, Strategy
 from whet.search.unguided import Random
@@ -49,12 +49,12 @@ class TwoViews(GaussianProcess):
         self._afresh: list[int] | None = None
 
     @cached_property
-    def _beliefs(self) -> list[Belief]:
-        beliefs = [Belief(), Belief()]
+    def _surrogates(self) -> list[Surrogate]:
+        surrogates = [Surrogate(), Surrogate()]
         if self._sources is None:
-            return beliefs
+            return surrogates
         rules = [] if self._rules.silent else [RULES_BESIDE_PRIOR]
-        return [*beliefs, Belief(np.append(self._source_weights, rules))]
+        return [*surrogates, Surrogate(np.append(self._source_weights, rules))]
 
     @cached_property
     def _plain(self) -> Features:
@@ -73,7 +73,7 @@ class TwoViews(GaussianProcess):
     def _started(self, free: npt.NDArray[np.intp]) -> list[int]:
         if self._sources is None:
             return super()._started(free)
-        # Few sources agree by chance: their second best is no better than what a belief finds.
+        # Few sources agree by chance: their second best is no better than what a surrogate finds.
         return self._favourites(min(self.favoured, 1 + self._sources.shape[1]))
 
     def _choosers(self) -> list[int]:

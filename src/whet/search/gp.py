@@ -11,15 +11,15 @@ import numpy.typing as npt
 from whet.core.space import Space
 from whet.learn.acquisition import expected_improvement
 from whet.learn.features import Points
-from whet.learn.gaussian import Field, Scales, fitted
+from whet.learn.gaussian import Hyperparameters, Posterior, fit_hyperparameters
 from whet.learn.prior import Prior
 from whet.search.modelled import Floats, Modelled, Singles
 
-# Scales are fitted anew when there are so many times more outcomes.
+# Hyperparameters are fit anew when there are so many times more outcomes.
 REFIT = 1.4
-# Scales are fitted to at most so many outcomes, and the process keeps at most so many.
+# They are fit to at most so many outcomes, and the process keeps at most so many.
 FITTED, KEPT = 80, 400
-# How long the search for better scales goes on, the first times and after that.
+# The steps of a fit, the first times and after that.
 FIRST_STEPS, STEPS = 25, 12
 # Below this expected gain, in log time, every so often a neighbour of the best is looked at.
 LITTLE, POLISH_EVERY = 0.001, 4
@@ -27,8 +27,8 @@ LITTLE, POLISH_EVERY = 0.001, 4
 EASE = 0.8
 # The quantile of the measured times that a failure counts as.
 SLOW = 0.75
-# How sure one may be beforehand that a prior's differences are as large as it says.
-DOUBT = 0.5
+# The standard deviation of how large a prior's differences turn out, beside what it says.
+PRIOR_DEVIATION = 0.5
 
 
 def eased(slower: Floats) -> Floats:
@@ -37,7 +37,7 @@ def eased(slower: Floats) -> Floats:
     return EASE * (1 - np.exp(-slower / EASE))
 
 
-class Belief:
+class Surrogate:
     """One process over one set of features, with or without opinions as its mean.
 
     `weights` are how much each opinion counts beforehand.
@@ -46,7 +46,7 @@ class Belief:
     def __init__(self, weights: Floats | None = None) -> None:
         self._weights = weights
         self._opinions: Floats | None = None
-        self._field: Field | None = None
+        self._posterior: Posterior | None = None
         self._values: dict[int, float] = {}
         self._measured: dict[int, None] = {}
         self._failed: dict[int, None] = {}
@@ -63,30 +63,30 @@ class Belief:
         self._values.pop(row, None)
         self._failed[row] = None
 
-    def posterior(
+    def predict(
         self, points: Points, pending: dict[int, None], opinions: Floats | None = None
     ) -> tuple[Singles, Singles]:
-        """The belief about every point, `opinions` having a column of log times for each.
+        """Mean and standard deviation at every point. Each column of `opinions` is of log times.
 
-        What is pending counts as if it came out as believed.
+        What is pending counts as if it came out at its mean.
         """
         self._opinions = opinions
-        field = self._current(points)
-        held = set(field.rows)
+        posterior = self._current(points)
+        held = set(posterior.rows)
         for row in (*self._measured, *self._failed, *pending):
-            if row not in held and len(field.rows) < KEPT:
+            if row not in held and len(posterior.rows) < KEPT:
                 if row not in self._values and row not in self._failed:
-                    mean, _ = self._believed(field)
+                    mean, _ = self._predict(posterior)
                     self._values[row] = float(mean[row])
-                field.add(row)
-        return self._believed(field)
+                posterior.add(row)
+        return self._predict(posterior)
 
-    def _believed(self, field: Field) -> tuple[Singles, Singles]:
-        values = self._outcomes(field.rows)
-        rated = self._rated(field, values)
+    def _predict(self, posterior: Posterior) -> tuple[Singles, Singles]:
+        values = self._outcomes(posterior.rows)
+        rated = self._rated(posterior, values)
         if rated is None:
-            return field.posterior(values)
-        mean, deviation = field.posterior(values - rated[field.rows])
+            return posterior.predict(values)
+        mean, deviation = posterior.predict(values - rated[posterior.rows])
         return mean + rated.astype(np.float32), deviation
 
     def _outcomes(self, rows: Sequence[int]) -> Floats:
@@ -99,49 +99,51 @@ class Belief:
         settled = np.array([row in self._failed or row in self._measured for row in rows])
         return np.where(settled, best + eased(np.maximum(known - best, 0.0)), known)
 
-    def _rated(self, field: Field, values: Floats) -> Floats | None:
+    def _rated(self, posterior: Posterior, values: Floats) -> Floats | None:
         """What the opinions say of every point, each weighed by how far the outcomes bear it out:
         as much as was given to begin with."""
         if self._opinions is None:
             return None
         count = self._opinions.shape[1]
-        there = self._opinions[field.rows]
-        columns = field.whitened(np.column_stack([there, values, np.ones(len(values))]))
+        there = self._opinions[posterior.rows]
+        columns = posterior.whitened(np.column_stack([there, values, np.ones(len(values))]))
         flat = columns[:, -1] / max(float(np.linalg.norm(columns[:, -1])), 1e-12)
         columns = columns[:, :-1] - np.outer(flat, flat @ columns[:, :-1])
         told, known = columns[:, -1], columns[:, :-1]
         given = np.full(count, 1 / count) if self._weights is None else self._weights
         error = float(np.mean((told - known @ given) ** 2)) + 1e-6
-        trust = np.eye(count) * (error / (DOUBT / count**0.5) ** 2)
+        trust = np.eye(count) * (error / (PRIOR_DEVIATION / count**0.5) ** 2)
         weights = given + np.linalg.solve(known.T @ known + trust, known.T @ (told - known @ given))
         rated: Floats = self._opinions @ np.clip(weights, 0.0, 1.5)
         return rated
 
-    def _current(self, points: Points) -> Field:
-        field = self._field
-        if field is None:
-            field = self._field = Field(points)
-        if len(field) < len(points):
-            field.extend(points[len(field) :])
+    def _current(self, points: Points) -> Posterior:
+        posterior = self._posterior
+        if posterior is None:
+            posterior = self._posterior = Posterior(points)
+        if len(posterior) < len(points):
+            posterior.extend(points[len(posterior) :])
         if len(self._measured) >= max(2, self._fitted_at * REFIT):
             self._fitted_at = len(self._measured)
-            self._refit(field, points)
-        return field
+            self._refit(posterior, points)
+        return posterior
 
-    def _refit(self, field: Field, points: Points) -> None:
+    def _refit(self, posterior: Posterior, points: Points) -> None:
         rows = self._kept(FITTED)
         values = self._outcomes(rows)
         if self._opinions is not None:
-            field.reset(field.scales, rows)
-            rated = self._rated(field, values)
+            posterior.reset(posterior.hyperparameters, rows)
+            rated = self._rated(posterior, values)
             values = values if rated is None else values - rated[rows]
         spread = float(values.std())
-        scales: Scales = field.scales
+        hyperparameters: Hyperparameters = posterior.hyperparameters
         if spread > 1e-9:
             steps = FIRST_STEPS if self._fitted_at < 12 else STEPS
-            scales = fitted(points[rows], (values - values.mean()) / spread, scales, steps)
+            hyperparameters = fit_hyperparameters(
+                points[rows], (values - values.mean()) / spread, hyperparameters, steps
+            )
         self._values = {row: self._values[row] for row in self._measured}
-        field.reset(scales, self._kept(KEPT))
+        posterior.reset(hyperparameters, self._kept(KEPT))
 
     def _kept(self, n: int) -> list[int]:
         """All outcomes; of more than n, the best half and the latest."""
@@ -162,19 +164,19 @@ class GaussianProcess(Modelled):
         self._turn = 0
 
     @cached_property
-    def _beliefs(self) -> list[Belief]:
-        return [Belief(None if self._sources is None else self._source_weights)]
+    def _surrogates(self) -> list[Surrogate]:
+        return [Surrogate(None if self._sources is None else self._source_weights)]
 
     def _views(self) -> list[Points]:
-        """The features of each belief."""
+        """The features of each surrogate."""
         return [self._points]
 
     def _opinions(self) -> list[Floats | None]:
-        """What each belief is told beforehand."""
+        """The prior means of each."""
         return [self._prior_opinions]
 
     def _choosers(self) -> list[int]:
-        """The beliefs that choose next, together."""
+        """The surrogates that choose next, together."""
         return [0]
 
     @property
@@ -189,11 +191,11 @@ class GaussianProcess(Modelled):
         return eased(self._sources)
 
     def _learned(self, row: int) -> None:
-        for belief in self._beliefs:
+        for surrogate in self._surrogates:
             if row in self._outcomes.logs:
-                belief.observe(row, self._outcomes.logs[row])
+                surrogate.observe(row, self._outcomes.logs[row])
             else:
-                belief.fail(row)
+                surrogate.fail(row)
 
     def _choose(self, free: npt.NDArray[np.intp]) -> int:
         self._turn += 1
@@ -202,8 +204,8 @@ class GaussianProcess(Modelled):
         gain = self._succeeding().astype(np.float32)
         gains = []
         for which in self._choosers():
-            belief = self._beliefs[which]
-            mean, deviation = belief.posterior(views[which], self._pending, opinions[which])
+            surrogate = self._surrogates[which]
+            mean, deviation = surrogate.predict(views[which], self._pending, opinions[which])
             gains.append(expected_improvement(mean, deviation, self._outcomes.best))
         gain *= np.mean(gains, axis=0)
         row = self._most(gain, np.flatnonzero(self._candidates.free))

@@ -23,7 +23,7 @@ from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, merged_pick, take_missed
-from whet.store.picking import Decision, best_of, decide
+from whet.store.picking import MergeDecision, best_of, decide
 from whet.store.protocol import (
     GcReport,
     Match,
@@ -37,7 +37,7 @@ from whet.store.sweeping import Sweep, Weighed
 
 
 @dataclass(eq=False)
-class Shelf:
+class WorkloadHistory:
     """All there is about one workload. `trials` and `runs` are by their ids, `timelines`
     and `marks` by those of the runs, `latest` by config id, each in order of first appearance."""
 
@@ -49,7 +49,7 @@ class Shelf:
     runs: dict[str, Run] = field(default_factory=dict)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
-    decision: Decision | None = None
+    decision: MergeDecision | None = None
 
     def touch(self, moment: float) -> None:
         self.active = moment if self.active is None else max(self.active, moment)
@@ -117,7 +117,7 @@ class MemoryStore(Store):
     def __init__(self, *, read_only: bool = False) -> None:
         self._read_only = read_only
         self._closed = False
-        self._shelves: dict[str, Shelf] = {}
+        self._histories: dict[str, WorkloadHistory] = {}
         self._missed: dict[str, Miss] = {}
 
     @property
@@ -130,85 +130,85 @@ class MemoryStore(Store):
 
     def put_workload(self, workload: Workload) -> None:
         with self._writing():
-            self._shelf(workload)
+            self._history(workload)
 
     def append(self, trials: Iterable[Trial]) -> int:
         batch = list(trials)
         with self._writing():
             for trial in batch:
-                if trial.workload_id not in self._shelves:
+                if trial.workload_id not in self._histories:
                     raise unknown_workload(trial.workload_id, self.location)
             added = 0
             for trial in batch:
-                shelf = self._shelves[trial.workload_id]
-                if shelf.add(trial):
-                    shelf.latest[trial.config.id] = trial
+                history = self._histories[trial.workload_id]
+                if history.add(trial):
+                    history.latest[trial.config.id] = trial
                     added += 1
             for trial in batch:
-                shelf = self._shelves[trial.workload_id]
-                run = shelf.runs.get(trial.run_id)
+                history = self._histories[trial.workload_id]
+                run = history.runs.get(trial.run_id)
                 # What a run appends counts when the run has ended: that is soon, and once.
-                if shelf.decision and (run is None or run.outcome is not Outcome.RUNNING):
-                    shelf.decide()
+                if history.decision and (run is None or run.outcome is not Outcome.RUNNING):
+                    history.decide()
             return added
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            if shelf is None:
+            history = self._histories.get(workload_id)
+            if history is None:
                 return []
-            return list((shelf.trials if all else shelf.latest).values())
+            return list((history.trials if all else history.latest).values())
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            return None if shelf is None else shelf.latest.get(config_id)
+            history = self._histories.get(workload_id)
+            return None if history is None else history.latest.get(config_id)
 
     def best(self, workload_id: str) -> Trial | None:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            return None if shelf is None else shelf.best()
+            history = self._histories.get(workload_id)
+            return None if history is None else history.best()
 
     def pick(self, workload_id: str) -> Pick | None:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            return None if shelf is None else shelf.pick()
+            history = self._histories.get(workload_id)
+            return None if history is None else history.pick()
 
     def save_run(self, run: Run) -> None:
         with self._writing():
-            shelf = self._shelf(run.workload)
-            before = shelf.runs.get(run.id)
+            history = self._history(run.workload)
+            before = history.runs.get(run.id)
             if before is None:
-                run = placed(run, shelf.newest_runs())
+                run = placed(run, history.newest_runs())
             else:
                 run = replace(run, after=before.after, taken=before.taken)
-            shelf.runs[run.id] = run
-            shelf.decide()
-            shelf.touch(run.ended)
+            history.runs[run.id] = run
+            history.decide()
+            history.touch(run.ended)
             if run.outcome is Outcome.FINISHED and run.best is not None:
                 self._missed.pop(run.workload.id, None)
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            return [] if shelf is None else shelf.newest_runs()
+            history = self._histories.get(workload_id)
+            return [] if history is None else history.newest_runs()
 
     def run(self, run_id: str) -> Run | None:
         with self._reading():
-            shelf = self._shelf_of(run_id)
-            return None if shelf is None else shelf.runs[run_id]
+            history = self._history_of(run_id)
+            return None if history is None else history.runs[run_id]
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
         with self._writing():
-            shelf = self._shelf_of(run_id)
-            if shelf is None:
+            history = self._history_of(run_id)
+            if history is None:
                 raise unknown_run(run_id, self.location)
-            shelf.timelines[run_id] = timeline
+            history.timelines[run_id] = timeline
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading():
-            shelf = self._shelf_of(run_id)
-            return None if shelf is None else shelf.timelines.get(run_id)
+            history = self._history_of(run_id)
+            return None if history is None else history.timelines.get(run_id)
 
     def miss(self, miss: Miss) -> bool:
         with self._writing():
@@ -224,33 +224,35 @@ class MemoryStore(Store):
 
     def mark(self, mark: Mark) -> None:
         with self._writing():
-            if mark.workload_id not in self._shelves:
+            if mark.workload_id not in self._histories:
                 raise unknown_workload(mark.workload_id, self.location)
-            self._shelves[mark.workload_id].marks[mark.run_id] = mark
+            self._histories[mark.workload_id].marks[mark.run_id] = mark
 
     def unmark(self, run_id: str) -> None:
         with self._writing():
-            for shelf in self._shelves.values():
-                shelf.marks.pop(run_id, None)
+            for history in self._histories.values():
+                history.marks.pop(run_id, None)
 
     def marks(self, workload_id: str) -> list[Mark]:
         with self._reading():
-            shelf = self._shelves.get(workload_id)
-            return [] if shelf is None else list(shelf.marks.values())
+            history = self._histories.get(workload_id)
+            return [] if history is None else list(history.marks.values())
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         with self._reading():
-            found = [s for s in self._shelves.values() if kernel in (None, s.workload.kernel)]
-            found.sort(key=Shelf.last_active, reverse=True)
-            return [shelf.summary() for shelf in found]
+            found = [s for s in self._histories.values() if kernel in (None, s.workload.kernel)]
+            found.sort(key=WorkloadHistory.last_active, reverse=True)
+            return [history.summary() for history in found]
 
     def match(self, workload: Workload) -> Match | None:
         with self._reading():
-            same = self._shelves.get(workload.id)
+            same = self._histories.get(workload.id)
             if same is not None:
                 return Match("strict", same.workload)
-            shelves = self._shelves.values()
-            known = [s.workload for s in shelves if s.workload.kernel == workload.kernel and s.ok()]
+            histories = self._histories.values()
+            known = [
+                s.workload for s in histories if s.workload.kernel == workload.kernel and s.ok()
+            ]
             return nearest(workload, known)
 
     def gc(
@@ -265,22 +267,22 @@ class MemoryStore(Store):
     ) -> GcReport:
         sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
         with self._reading() if dry_run else self._writing():
-            known = [shelf.weighed() for shelf in self._shelves.values()]
+            known = [history.weighed() for history in self._histories.values()]
             size = sum(one.bytes for one in known)
             going = sweep.choose(known, size)
-            whole = [self._shelves[one.id] for one in going.workloads]
-            trials = [trial for shelf in whole for trial in shelf.trials.values()]
+            whole = [self._histories[one.id] for one in going.workloads]
+            trials = [trial for history in whole for trial in history.trials.values()]
             if going.superseded:
                 kept = {one.id for one in going.confined} - {one.id for one in going.workloads}
-                shelves = [shelf for id, shelf in self._shelves.items() if id in kept]
-                trials += [trial for shelf in shelves for trial in shelf.superseded()]
+                histories = [history for id, history in self._histories.items() if id in kept]
+                trials += [trial for history in histories for trial in history.superseded()]
             if not dry_run:
                 self._remove(trials, whole)
                 self._remove_missed(sweep)
             freed = sum(map(_bytes, trials))
             return GcReport(
                 trials=len(trials),
-                runs=sum(len(shelf.runs) for shelf in whole),
+                runs=sum(len(history.runs) for history in whole),
                 workloads=len(whole),
                 bytes_freed=freed,
                 bytes_left=int(size) - freed,
@@ -294,40 +296,42 @@ class MemoryStore(Store):
         picks: list[MergedPick] = []
         for part in contents(other):
             with self._writing():
-                workloads += part.workload.id not in self._shelves
-                shelf = self._shelf(part.workload)
-                before = shelf.pick()
-                trials += _take_trials(shelf, part)
-                runs += sum(run.id not in shelf.runs for run in part.runs)
+                workloads += part.workload.id not in self._histories
+                history = self._history(part.workload)
+                before = history.pick()
+                trials += _take_trials(history, part)
+                runs += sum(run.id not in history.runs for run in part.runs)
                 for run in part.runs:
-                    mine = shelf.runs.get(run.id)
+                    mine = history.runs.get(run.id)
                     if mine is None or mine.outcome is Outcome.RUNNING:
-                        shelf.runs[run.id] = run
-                        shelf.touch(run.ended)
-                shelf.timelines = {**part.timelines, **shelf.timelines}
-                shelf.decide()
-                picks += merged_pick(part.workload, before, shelf.pick())
+                        history.runs[run.id] = run
+                        history.touch(run.ended)
+                history.timelines = {**part.timelines, **history.timelines}
+                history.decide()
+                picks += merged_pick(part.workload, before, history.pick())
         take_missed(self, other)
         return MergeReport(trials, runs, workloads, tuple(picks))
 
     def close(self) -> None:
         self._closed = True
 
-    def _shelf(self, workload: Workload) -> Shelf:
-        shelf = self._shelves.setdefault(workload.id, Shelf(workload, added=time.time()))
-        if workload.origin and workload is not shelf.workload:
-            origin = workload.origin.over(shelf.workload.origin)
-            shelf.workload = replace(shelf.workload, origin=origin)
-        return shelf
+    def _history(self, workload: Workload) -> WorkloadHistory:
+        history = self._histories.setdefault(
+            workload.id, WorkloadHistory(workload, added=time.time())
+        )
+        if workload.origin and workload is not history.workload:
+            origin = workload.origin.over(history.workload.origin)
+            history.workload = replace(history.workload, origin=origin)
+        return history
 
-    def _shelf_of(self, run_id: str) -> Shelf | None:
-        return next((s for s in self._shelves.values() if run_id in s.runs), None)
+    def _history_of(self, run_id: str) -> WorkloadHistory | None:
+        return next((s for s in self._histories.values() if run_id in s.runs), None)
 
-    def _remove(self, trials: list[Trial], shelves: list[Shelf]) -> None:
+    def _remove(self, trials: list[Trial], histories: list[WorkloadHistory]) -> None:
         for trial in trials:
-            del self._shelves[trial.workload_id].trials[trial.id]
-        for shelf in shelves:
-            del self._shelves[shelf.workload.id]
+            del self._histories[trial.workload_id].trials[trial.id]
+        for history in histories:
+            del self._histories[history.workload.id]
 
     def _remove_missed(self, sweep: Sweep) -> None:
         for id, miss in list(self._missed.items()):
@@ -358,13 +362,13 @@ def _bytes(trial: Trial) -> int:
     return len(json.dumps(trial.to_json()))
 
 
-def _take_trials(shelf: Shelf, part: Contents) -> int:
-    before = dict(shelf.latest)
-    fresh = {trial.id: trial for trial in part.trials if shelf.add(trial)}
+def _take_trials(history: WorkloadHistory, part: Contents) -> int:
+    before = dict(history.latest)
+    fresh = {trial.id: trial for trial in part.trials if history.add(trial)}
     for trial in fresh.values():
-        shelf.latest.setdefault(trial.config.id, trial)
+        history.latest.setdefault(trial.config.id, trial)
     for trial in (fresh[id] for id in part.standing if id in fresh):
         mine = before.get(trial.config.id)
         if mine is None or mine.created < trial.created:
-            shelf.latest[trial.config.id] = trial
+            history.latest[trial.config.id] = trial
     return len(fresh)

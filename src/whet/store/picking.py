@@ -24,7 +24,7 @@ Order = Literal["first", "second", "neither"]
 
 
 @dataclass(frozen=True)
-class Decision:
+class MergeDecision:
     """The pick among those of several stores, and the ids of the trials that it rests on."""
 
     pick: Pick
@@ -39,7 +39,7 @@ def best_of(runs: Iterable[Run], latest: Mapping[str, Trial]) -> Trial | None:
 
 def decide(
     runs: Sequence[Run], trials: Sequence[Trial], divided: Sequence[frozenset[str]] | None = None
-) -> Decision | None:
+) -> MergeDecision | None:
     """What to make of the picks of several stores; None where all runs are of one, or nothing was
     chosen. `runs` are newest first, `trials` all there are, in the order they were appended."""
     divided = lineages(runs) if divided is None else divided
@@ -60,7 +60,7 @@ def decide(
     )
     first, *others = (claim.trial for claim in ranked)
     kept = frozenset(trial.id for trial in trials if trial.config.id in by_config)
-    return Decision(Pick(first, tuple(others)), kept)
+    return MergeDecision(Pick(first, tuple(others)), kept)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Fingerprints: the same text for the same code, whatever its comments and its place in a file."""
+"""Fingerprints: the same text for the same code, whatever its comments and its place in a file.
+And that place, for people to find it by."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import contextlib
 import hashlib
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from whet.core.frozen import FrozenMap
 from whet.core.workload import Origin
 
 _LONGEST_SHOWN = 60
+
+_MOST_DECORATORS = 8
 _LOCAL_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -196,3 +200,18 @@ def code_text(code: CodeType) -> str:
         for item in code.co_consts
     ]
     return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def place_of(file: str, thing: Any) -> str:
+    """`FILE.py:NAME` for the first module-level name in `file` that stands for the thing, or for
+    what is around it: decorators keep what they decorate as `fn`."""
+    for module in list(sys.modules.values()) if file else ():
+        # Not by getattr: asked for any name, a module that loads itself lazily may load.
+        names = getattr(module, "__dict__", {})
+        if names.get("__file__") == file:
+            for name, value in list(names.items()):
+                for _ in range(_MOST_DECORATORS):
+                    if value is thing:
+                        return f"{file}:{name}"
+                    value = getattr(value, "__dict__", {}).get("fn")
+    return ""

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from whet.builds import Job
 from whet.core.buckets import Buckets
@@ -18,10 +18,10 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.targets import fingerprint
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 
@@ -54,7 +54,7 @@ class FunctionTarget:
     place: str = ""
 
     shares_host = True
-    method = Method(CpuTimer.name)
+    method: ClassVar[Method | None] = Method(CpuTimer.name)
     build_mode = "fork"
 
     def workload(self) -> Workload:
@@ -109,6 +109,10 @@ class FunctionTarget:
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)
 
+    def keywords(self, config: Config) -> dict[str, Any]:
+        """What a call with this config is given by name."""
+        return {**self.kwargs, **config}
+
 
 class LoadedFunction:
     """The callable with one config bound to it."""
@@ -116,7 +120,7 @@ class LoadedFunction:
     def __init__(self, target: FunctionTarget, config: Config) -> None:
         self._target = target
         self._config = config
-        self._keywords = {**target.kwargs, **config}
+        self._keywords = target.keywords(config)
         self._returned: list[Any] = []
         self.facts: Mapping[str, Any] = {}
         self.compares = target.reference is not None or target.check is not None
@@ -194,7 +198,7 @@ def function(
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
         raise UsageError("give the constraints either to the Space or here with a dict, not both")
-    _check_keywords(fn, whole, dict(kwargs or {}))
+    check_keywords(fn, whole, dict(kwargs or {}))
     exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
     ranges = Buckets.of(buckets, exact)
     return FunctionTarget(
@@ -216,7 +220,8 @@ def function(
     )
 
 
-def _check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+def check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+    """Raises where `fn` cannot be given the parameters of the space besides what is fixed."""
     for name in space.names:
         if name in fixed:
             raise UsageError(f"parameter '{name}' is tuned and also given in kwargs; remove one")

@@ -73,13 +73,13 @@ class FakeTarget:
     def features(self, config: Config) -> Mapping[str, float]:
         return {}
 
-    def load(self, config: Config, artifact: Any) -> _Loaded:
+    def load(self, config: Config, artifact: Any) -> _LoadedFake:
         if self._building:
             assert artifact == config.id
-        return _Loaded(self, config)
+        return _LoadedFake(self, config)
 
 
-class _Loaded:
+class _LoadedFake:
     def __init__(self, target: FakeTarget, config: Config) -> None:
         self._target = target
         self._config = config

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from whet.workers.process import Mode, available_cores
     from whet.workers.session import Session
     from whet.workers.stages import stage
-    from whet.workers.task import Kind, Outcome, Task
+    from whet.workers.task import Kind, Task, TaskOutcome
 
 _HOMES = {
     "Kind": "whet.workers.task",
     "Mode": "whet.workers.process",
-    "Outcome": "whet.workers.task",
+    "TaskOutcome": "whet.workers.task",
     "Pool": "whet.workers.pool",
     "RemoteError": "whet.workers.answers",
     "Reply": "whet.workers.answers",
@@ -44,12 +44,12 @@ _HOMES = {
 __all__ = [
     "Kind",
     "Mode",
-    "Outcome",
     "Pool",
     "RemoteError",
     "Reply",
     "Session",
     "Task",
+    "TaskOutcome",
     "WorkerDied",
     "WorkerNotStarted",
     "WorkerTimeout",

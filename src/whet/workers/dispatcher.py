@@ -18,14 +18,14 @@ from whet.workers.answers import WorkerNotStarted
 from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker, available_cores
 from whet.workers.report import Garbled, Report, describe_exit, read_report, with_output
 from whet.workers.supervisor import Supervisor
-from whet.workers.task import Kind, Outcome, Task
+from whet.workers.task import Kind, Task, TaskOutcome
 
 _FAILED_STARTS = 3
 """So many workers in a row that never got ready, and the pool stops trying."""
 
 
 @dataclass(order=True, frozen=True)
-class Job:
+class QueuedTask:
     priority: int
     ticket: int
     task: Task = field(compare=False)
@@ -43,7 +43,7 @@ class _Seat:
     place: int
     since: float
     ready: bool
-    job: Job | None = None
+    job: QueuedTask | None = None
 
     @property
     def deadline(self) -> float | None:
@@ -60,7 +60,7 @@ class _Cancel:
 
 
 @dataclass(frozen=True)
-class _Limit:
+class _NewLimit:
     tickets: frozenset[int]
     limit_s: float | None
 
@@ -70,7 +70,7 @@ class _Reorder:
     priorities: Mapping[int, int]
 
 
-_Order = Job | _Cancel | _Limit | _Reorder
+_Order = QueuedTask | _Cancel | _NewLimit | _Reorder
 
 
 class Dispatcher:
@@ -82,7 +82,7 @@ class Dispatcher:
         self._mode = mode
         self._on_start = on_start
         self._news = threading.Condition()
-        self._finished: deque[Outcome] = deque()
+        self._finished: deque[TaskOutcome] = deque()
         self._pending = 0
         self._running: tuple[int, ...] = ()
         self._problem: BaseException | None = None
@@ -91,7 +91,7 @@ class Dispatcher:
         self._alarm, self._bell = descriptors.new_pipe()
         os.set_blocking(self._alarm, False)
         os.set_blocking(self._bell, False)
-        self._queue: list[Job] = []
+        self._queue: list[QueuedTask] = []
         self._seats: list[_Seat] = []
         self._failed_starts = 0
         self._start_error = ""
@@ -106,13 +106,13 @@ class Dispatcher:
     def running(self) -> tuple[int, ...]:
         return self._running
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: QueuedTask) -> None:
         self._check_open()
         with self._news:
             self._pending += 1
         self._order(job)
 
-    def refuse(self, outcome: Outcome) -> None:
+    def refuse(self, outcome: TaskOutcome) -> None:
         self._check_open()
         with self._news:
             self._pending += 1
@@ -122,12 +122,12 @@ class Dispatcher:
         self._order(_Cancel(ticket))
 
     def limit(self, tickets: frozenset[int], limit_s: float | None) -> None:
-        self._order(_Limit(tickets, limit_s))
+        self._order(_NewLimit(tickets, limit_s))
 
     def reorder(self, priorities: Mapping[int, int]) -> None:
         self._order(_Reorder(priorities))
 
-    def wait(self, timeout: float | None) -> list[Outcome]:
+    def wait(self, timeout: float | None) -> list[TaskOutcome]:
         with self._news:
             self._news.wait_for(
                 lambda: self._finished or self._problem or self._closing or not self._pending,
@@ -195,17 +195,17 @@ class Dispatcher:
         while self._orders:
             order = self._orders.popleft()
             match order:
-                case Job():
+                case QueuedTask():
                     heapq.heappush(self._queue, order)
                 case _Cancel():
                     self._cancel(order.ticket)
-                case _Limit():
+                case _NewLimit():
                     self._limit(order)
                 case _Reorder():
                     self._reorder(order.priorities)
 
-    def _limit(self, order: _Limit) -> None:
-        def limited(job: Job) -> Job:
+    def _limit(self, order: _NewLimit) -> None:
+        def limited(job: QueuedTask) -> QueuedTask:
             if job.ticket not in order.tickets:
                 return job
             return replace(job, task=replace(job.task, limit_s=order.limit_s))
@@ -222,7 +222,7 @@ class Dispatcher:
         heapq.heapify(self._queue)
 
     def _cancel(self, ticket: int | None) -> None:
-        def meant(job: Job | None) -> bool:
+        def meant(job: QueuedTask | None) -> bool:
             return job is not None and ticket in (None, job.ticket)
 
         now = time.monotonic()
@@ -233,7 +233,10 @@ class Dispatcher:
         self._dismiss(killed)
         self._deliver(
             [
-                *(Outcome(job.ticket, Kind.CANCELLED, started=now, ended=now) for job in dropped),
+                *(
+                    TaskOutcome(job.ticket, Kind.CANCELLED, started=now, ended=now)
+                    for job in dropped
+                ),
                 *(self._ended(seat, Kind.CANCELLED, "") for seat in killed),
             ]
         )
@@ -254,7 +257,7 @@ class Dispatcher:
             now = time.monotonic()
             lost, self._queue = self._queue, []
             self._deliver(
-                Outcome(job.ticket, Kind.NOT_STARTED, error=error, started=now, ended=now)
+                TaskOutcome(job.ticket, Kind.NOT_STARTED, error=error, started=now, ended=now)
                 for job in lost
             )
 
@@ -287,7 +290,7 @@ class Dispatcher:
                 seat.worker.channel.send(pickle.dumps(request, protocol=5))
                 self._announce(job)
 
-    def _fork(self, job: Job) -> bool:
+    def _fork(self, job: QueuedTask) -> bool:
         """False where there is no room for it now; then it waits for one that runs to end."""
         task = job.task
         since = time.monotonic()
@@ -301,7 +304,7 @@ class Dispatcher:
             heapq.heappush(self._queue, job)
             return False
         if worker is None:
-            ended = Outcome(
+            ended = TaskOutcome(
                 job.ticket,
                 Kind.NOT_STARTED,
                 error=self._start_error,
@@ -314,7 +317,7 @@ class Dispatcher:
         self._announce(job)
         return True
 
-    def _announce(self, job: Job) -> None:
+    def _announce(self, job: QueuedTask) -> None:
         self._running = tuple(seat.job.ticket for seat in self._by_start() if seat.job)
         if self._on_start is not None:
             self._on_start(job.ticket)
@@ -371,8 +374,8 @@ class Dispatcher:
         if seat in self._seats and seat.worker.exited():
             self._lose(seat)
 
-    def _finish(self, seat: _Seat, job: Job, report: Report) -> None:
-        outcome = Outcome(
+    def _finish(self, seat: _Seat, job: QueuedTask, report: Report) -> None:
+        outcome = TaskOutcome(
             ticket=job.ticket,
             kind=Kind.DONE if report.ok else Kind.RAISED,
             value=report.value,
@@ -422,11 +425,11 @@ class Dispatcher:
         process.retire(self._supervisor, [seat.worker for seat in seats], sweep)
         self._seats = [seat for seat in self._seats if seat not in seats]
 
-    def _ended(self, seat: _Seat, kind: Kind, error: str) -> Outcome:
+    def _ended(self, seat: _Seat, kind: Kind, error: str) -> TaskOutcome:
         assert seat.job is not None
         now = time.monotonic()
         code = seat.worker.returncode or 0
-        return Outcome(
+        return TaskOutcome(
             ticket=seat.job.ticket,
             kind=kind,
             error=error,
@@ -437,7 +440,7 @@ class Dispatcher:
             worker=seat.place,
         )
 
-    def _deliver(self, outcomes: Iterable[Outcome]) -> None:
+    def _deliver(self, outcomes: Iterable[TaskOutcome]) -> None:
         with self._news:
             self._finished.extend(outcomes)
             self._running = tuple(seat.job.ticket for seat in self._by_start() if seat.job)

@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from whet.core.errors import UsageError
-from whet.workers.dispatcher import Dispatcher, Job
+from whet.workers.dispatcher import Dispatcher, QueuedTask
 from whet.workers.process import Mode, available_cores, check_mode, pack
 from whet.workers.supervisor import close_at_exit, lease
-from whet.workers.task import Kind, Outcome, Task
+from whet.workers.task import Kind, Task, TaskOutcome
 
 
 class Pool:
@@ -44,16 +44,16 @@ class Pool:
             self._tickets += 1
             ticket = self._tickets
         if refusal is None:
-            self._dispatcher.submit(Job(priority, ticket, task, payload))
+            self._dispatcher.submit(QueuedTask(priority, ticket, task, payload))
         else:
             now = time.monotonic()
-            outcome = Outcome(
+            outcome = TaskOutcome(
                 ticket, Kind.RAISED, error=str(refusal), exception=refusal, started=now, ended=now
             )
             self._dispatcher.refuse(outcome)
         return ticket
 
-    def wait(self, timeout: float | None = None) -> list[Outcome]:
+    def wait(self, timeout: float | None = None) -> list[TaskOutcome]:
         """What has finished, as soon as that is anything.
 
         Empty when `timeout` seconds have passed, or at once when nothing is pending.

@@ -69,7 +69,7 @@ class _Limit:
 
 
 @dataclass
-class _Seat:
+class _SessionSeat:
     """The child of the moment. Only the supervisor's thread fills and clears it.
 
     `asked`: a request is out. Between calls that means the last one was interrupted, and an
@@ -115,7 +115,7 @@ class Session:
         self._set_up: FrozenMap[float] = FrozenMap()
         self._lock = threading.RLock()
         worthwhile = self._mode == "spawn" and preload
-        self._seat = _Seat(spares=Spares(preload) if worthwhile else None)
+        self._seat = _SessionSeat(spares=Spares(preload) if worthwhile else None)
         self._supervisor = lease()
         self._finalizer = weakref.finalize(self, _abandon, self._supervisor, self._seat)
         self._finalizer.atexit = False
@@ -308,7 +308,7 @@ class Session:
 
 
 def _starter(
-    supervisor: Supervisor, seat: _Seat, mode: Mode, factory: Callable[[], Any]
+    supervisor: Supervisor, seat: _SessionSeat, mode: Mode, factory: Callable[[], Any]
 ) -> Callable[[], None]:
     def start() -> None:
         if seat.closed or seat.worker is not None:
@@ -327,7 +327,7 @@ def _starter(
     return start
 
 
-def _restocking(supervisor: Supervisor, seat: _Seat) -> Callable[[], None]:
+def _restocking(supervisor: Supervisor, seat: _SessionSeat) -> Callable[[], None]:
     def restock() -> None:
         if seat.spares is not None and not seat.closed:
             seat.spares.restock(supervisor)
@@ -335,21 +335,21 @@ def _restocking(supervisor: Supervisor, seat: _Seat) -> Callable[[], None]:
     return restock
 
 
-def _empty(supervisor: Supervisor, seat: _Seat) -> None:
+def _empty(supervisor: Supervisor, seat: _SessionSeat) -> None:
     worker, seat.worker = seat.worker, None
     seat.asked = False
     if worker is not None:
         process.retire(supervisor, [worker])
 
 
-def _close(supervisor: Supervisor, seat: _Seat) -> None:
+def _close(supervisor: Supervisor, seat: _SessionSeat) -> None:
     seat.closed = True
     _empty(supervisor, seat)
     if seat.spares is not None:
         seat.spares.close(supervisor)
 
 
-def _abandon(supervisor: Supervisor, seat: _Seat) -> None:
+def _abandon(supervisor: Supervisor, seat: _SessionSeat) -> None:
     """Closes a session without waiting: the collector runs this anywhere."""
 
     def close() -> None:

@@ -22,7 +22,7 @@ from whet.workers import descriptors, reaper
 _REAPER_LIMIT_S = 10.0
 
 
-class Order:
+class StarterCall:
     """Something for the starter thread to do."""
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class Supervisor:
     def __init__(self) -> None:
         self.leases = 0
         self._owner = os.getpid()
-        self._orders: SimpleQueue[Order | None] = SimpleQueue()
+        self._orders: SimpleQueue[StarterCall | None] = SimpleQueue()
         self._wards: dict[str, tuple[str, int]] = {}
         self._line = threading.RLock()
         self._pipe: int | None = None
@@ -68,9 +68,9 @@ class Supervisor:
         if order.problem is not None:
             raise order.problem
 
-    def post(self, call: Callable[[], None]) -> Order:
+    def post(self, call: Callable[[], None]) -> StarterCall:
         """Leaves `call` to the starter thread, without waiting for it."""
-        order = Order(call)
+        order = StarterCall(call)
         self._orders.put(order)
         return order
 

@@ -41,7 +41,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """How one task went. Delivered once, after its processes are gone.
 
     `error` is a text for people and ends with what the task last printed. `exception` is what

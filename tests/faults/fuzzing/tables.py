@@ -21,7 +21,7 @@ from whet.interop import Finding
 from whet.interop.findings import keep
 from whet.interop.reading import ReadOptions
 from whet.interop.registry import READERS
-from whet.replay import Build, Origin, Outcome, Table, TableWorkload
+from whet.replay import Build, Table, TableOrigin, TableOutcome, TableWorkload
 from whet.replay.declared import Declared
 from whet.replay.encoding import table_json
 from whet.replay.findings import table_findings
@@ -54,16 +54,16 @@ def _a_table(declared: Declared | None) -> Table:
             TableWorkload.of(
                 {"M": 64, "dtype": "f16"},
                 [
-                    Outcome(Status.OK, ((1000, 1010, 990), (1500,)), first_ns=4000),
-                    Outcome(Status.OUTRACED, ((900,),), quality="contaminated"),
-                    Outcome(Status.OK, ((800, 805),), seconds=FrozenMap({"measure": 0.25})),
-                    Outcome(Status.RESOURCES, error="out of resource: shared memory"),
+                    TableOutcome(Status.OK, ((1000, 1010, 990), (1500,)), first_ns=4000),
+                    TableOutcome(Status.OUTRACED, ((900,),), quality="contaminated"),
+                    TableOutcome(Status.OK, ((800, 805),), seconds=FrozenMap({"measure": 0.25})),
+                    TableOutcome(Status.RESOURCES, error="out of resource: shared memory"),
                 ],
             ),
-            TableWorkload.of({"M": 128, "dtype": "f16"}, [Outcome(Status.RUN_ERROR)] * 4),
+            TableWorkload.of({"M": 128, "dtype": "f16"}, [TableOutcome(Status.RUN_ERROR)] * 4),
         ),
         toolchain=FrozenMap({"triton": "3.6.0"}),
-        origin=Origin(timer="cuda", l2="cold", whet="0.1.0", date="2026-01-31"),
+        origin=TableOrigin(timer="cuda", l2="cold", whet="0.1.0", date="2026-01-31"),
         declared=declared,
     )
 

@@ -47,7 +47,7 @@ def test_the_config_with_the_lowest_median_wins() -> None:
 
 
 @pytest.mark.parametrize(("warmup_runs", "benchmark_runs"), [(0, 1), (2, 5), (10, 100)])
-def test_each_config_is_called_exactly_as_often_as_asked(
+def test_each_config_is_called_at_least_as_often_as_asked(
     warmup_runs: int, benchmark_runs: int
 ) -> None:
     calls: Counter[int] = Counter()
@@ -56,7 +56,41 @@ def test_each_config_is_called_exactly_as_often_as_asked(
         calls[block] += 1
 
     TritonAutoTuner(kernel, {"block": [1, 2, 4]}, warmup_runs, benchmark_runs).tune()
-    assert calls == dict.fromkeys((1, 2, 4), warmup_runs + benchmark_runs)
+    assert set(calls) == {1, 2, 4}
+    assert min(calls.values()) >= warmup_runs + benchmark_runs
+
+
+def test_a_config_that_has_clearly_lost_gets_few_calls_unless_their_number_is_given() -> None:
+    calls: dict[int | None, int] = {}
+    for benchmark_runs in (None, 20):
+        kernel = Kernel()
+        space = {"wait_ms": [1, 60]}
+        assert TritonAutoTuner(kernel, space, benchmark_runs=benchmark_runs).tune().best_config == {
+            "wait_ms": 1
+        }
+        calls[benchmark_runs] = kernel.calls[60]
+    assert calls[None] < 10
+    assert calls[20] >= 20
+
+
+def test_without_numbers_every_config_is_still_run_and_reported() -> None:
+    kernel = Kernel(failing=(10,))
+    result = TritonAutoTuner(kernel, {"wait_ms": [20, 1, 10]}).tune()
+    assert result.best_config == {"wait_ms": 1}
+    outcomes = {config["wait_ms"]: type(outcome) for config, outcome in result.all_results}
+    assert outcomes == {20: KernelMetrics, 1: KernelMetrics, 10: str}
+
+
+def test_a_short_kernel_is_timed_by_many_calls_for_each_sample() -> None:
+    calls: Counter[int] = Counter()
+
+    def kernel(block: int) -> None:
+        calls[block] += 1
+
+    metrics = TritonAutoTuner(kernel, {"block": [1]}, 0, 3).tune().metrics
+    assert calls[1] > 100
+    assert metrics.min_ms is not None
+    assert 0 < metrics.min_ms <= metrics.latency_ms
 
 
 def test_the_kernel_is_given_the_arguments_and_the_config_as_keywords() -> None:
@@ -67,7 +101,7 @@ def test_the_kernel_is_given_the_arguments_and_the_config_as_keywords() -> None:
 
     marker = object()
     TritonAutoTuner(kernel, {"block": [1, 2], "warps": [4]}, 0, 1).tune(marker, scale=3)
-    assert seen == [(marker, 3, 1, 4), (marker, 3, 2, 4)]
+    assert list(dict.fromkeys(seen)) == [(marker, 3, 1, 4), (marker, 3, 2, 4)]
 
 
 def test_every_config_is_tried_in_order_and_reported_with_its_metrics() -> None:
@@ -109,9 +143,12 @@ def test_a_config_that_raises_only_while_it_is_timed_is_skipped_too() -> None:
         calls[block] += 1
         if block == 1 and calls[block] > 4:
             raise ValueError("worn out")
+        time.sleep(0.025)  # so long that the timer's warm-up is one call
 
-    result = TritonAutoTuner(kernel, {"block": [1, 2]}, 2, 10).tune()
+    result = TritonAutoTuner(kernel, {"block": [1, 2]}, 2, 5).tune()
     assert result.best_config == {"block": 2}
+    assert calls[1] == 5
+    assert "worn out" in str(result.all_results[0][1])
 
 
 def test_when_nothing_works_the_error_counts_the_failures_and_quotes_the_first() -> None:
@@ -160,7 +197,7 @@ def test_a_cached_config_is_measured_again_and_nothing_else_is_run() -> None:
     first = tuner.tune(problem_size=(8,), device="cpu")
     kernel.calls.clear()
     second = tuner.tune(problem_size=(8,), device="cpu")
-    assert kernel.calls == {1: 4}
+    assert set(kernel.calls) == {1}
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.best_config == first.best_config
     assert second.all_results == [(second.best_config, second.metrics)]
@@ -215,12 +252,21 @@ def test_a_value_that_json_cannot_hold_reaches_the_kernel_as_it_is(tmp_path: Pat
         result = tuner.tune(problem_size=(8,), device="cpu")
         assert result.best_config == {"cast": complex, "tile": [8, 16]}
     assert result.from_cache
-    assert given == [(complex, [8, 16])] * 2
+    assert all(values == (complex, [8, 16]) for values in given)
 
 
 def test_the_environment_does_not_cut_the_search_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_BUDGET", "1trials")
     assert len(_tuner(Kernel()).tune().all_results) == 3
+
+
+def test_the_environment_does_not_change_how_many_samples_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WHET_SAMPLES", "1")
+    kernel = Kernel()
+    _tuner(kernel, benchmark_runs=7).tune()
+    assert min(kernel.calls.values()) >= 7
 
 
 def test_tuning_leaves_nothing_in_the_users_store(

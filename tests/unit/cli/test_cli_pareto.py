@@ -15,7 +15,7 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.status import Status
 from whet.core.workload import Device
-from whet.replay import Build, Outcome, Table, TableWorkload, write_table
+from whet.replay import Build, Table, TableOutcome, TableWorkload, write_table
 
 Whet = Callable[..., Any]
 FILE = "gemm.whet.json.gz"
@@ -36,7 +36,7 @@ def _a_table(tmp_path: Path) -> None:
         workloads=tuple(
             TableWorkload.of(
                 key,
-                [Outcome(Status.OK, (tuple(ns * rng.normal(1, 0.01, 6)),)) for ns in row],
+                [TableOutcome(Status.OK, (tuple(ns * rng.normal(1, 0.01, 6)),)) for ns in row],
             )
             for key, row in zip(keys, times, strict=True)
         ),

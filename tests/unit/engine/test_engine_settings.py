@@ -9,7 +9,7 @@ import pytest
 
 from whet.core.budget import Budget
 from whet.core.errors import SettingsError
-from whet.engine.settings import SETTINGS, Settings, Source, resolve_settings
+from whet.engine.settings import SETTINGS, Settings, SettingSource, resolve_settings
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_defaults_are_used_and_said_to_be_defaults(home: dict[str, str]) -> None
         run_limit_s=30.0,
         memory_bytes=None,
     )
-    assert dict(resolved.sources) == dict.fromkeys(SETTINGS, Source("default"))
+    assert dict(resolved.sources) == dict.fromkeys(SETTINGS, SettingSource("default"))
     assert resolved.notes == ()
 
 
@@ -47,19 +47,25 @@ def test_each_source_overrides_the_ones_after_it(home: dict[str, str]) -> None:
     environ = home | {"WHET_SEED": "2", "WHET_JOBS": "2", "WHET_BUDGET": "2s"}
     resolved = resolve_settings({"seed": 3, "jobs": 3}, environ)
 
-    assert (resolved.settings.seed, resolved.sources["seed"]) == (3, Source("flag", "--seed"))
-    assert (resolved.settings.jobs, resolved.sources["jobs"]) == (3, Source("flag", "--jobs"))
+    assert (resolved.settings.seed, resolved.sources["seed"]) == (
+        3,
+        SettingSource("flag", "--seed"),
+    )
+    assert (resolved.settings.jobs, resolved.sources["jobs"]) == (
+        3,
+        SettingSource("flag", "--jobs"),
+    )
     assert resolved.settings.budget == Budget(seconds=2.0)
-    assert resolved.sources["budget"] == Source("environment", "WHET_BUDGET")
+    assert resolved.sources["budget"] == SettingSource("environment", "WHET_BUDGET")
     assert resolved.settings.search == "grid"
-    assert resolved.sources["search"] == Source("file", str(path))
-    assert resolved.sources["memory"] == Source("default")
+    assert resolved.sources["search"] == SettingSource("file", str(path))
+    assert resolved.sources["memory"] == SettingSource("default")
 
 
 def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str, str]) -> None:
     resolved = resolve_settings({"seed": None}, home | {"WHET_SEED": ""})
 
-    assert resolved.sources["seed"] == Source("default")
+    assert resolved.sources["seed"] == SettingSource("default")
 
 
 def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
@@ -230,7 +236,7 @@ def test_whet_config_names_another_file(home: dict[str, str], tmp_path: Path) ->
     resolved = resolve_settings(environ=home | {"WHET_CONFIG": str(other)})
 
     assert resolved.settings.seed == 2
-    assert resolved.sources["seed"] == Source("file", str(other))
+    assert resolved.sources["seed"] == SettingSource("file", str(other))
 
 
 def test_a_named_file_that_is_missing_is_an_error(home: dict[str, str], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from whet.core.workload import Device
 from whet.interop import READERS, ReadOptions, keep, select
 from whet.interop.decision import Decision, Known, Split, decide
 from whet.interop.files import FormatError
-from whet.interop.python_source import Measured, python_source
+from whet.interop.python_source import MeasuredWorkload, python_source
 from whet.replay import read_table
 from whet.store import MemoryStore, Store
 
@@ -87,9 +87,9 @@ def pick(M, N) -> dict:
 SMALL, LARGE = {"BM": 16, "num_warps": 4}, {"BM": 128, "num_warps": 8}
 
 
-def measured(store: Store, devices: Sequence[str] = ()) -> list[Measured]:
+def measured(store: Store, devices: Sequence[str] = ()) -> list[MeasuredWorkload]:
     picks = select(store.workloads(), devices=devices).picks
-    return [Measured(workload, best, store.trials(workload.id)) for workload, best in picks]
+    return [MeasuredWorkload(workload, best, store.trials(workload.id)) for workload, best in picks]
 
 
 def matmul_store(*sizes: int, **key: Any) -> MemoryStore:

@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import pytest
-from cuda_stream import MS, US, Cached, Event, Hooked, Kernel, Stream
 
 from whet.core.timing import Quality
 from whet.measure import CudaTimer, Reading, Runnable, Timer, Warm
@@ -22,6 +21,7 @@ from whet.measure.gpu.timer import (
     SLOW_NS,
     CudaWarm,
 )
+from whet.testing.fake_stream import MS, US, Cached, Event, Hooked, Kernel, Stream
 from whet.testing.timer_kit import ExactTimerContract
 
 # Ahead of the samples: the sleep, the event that tells when it ended, and a lead-in.

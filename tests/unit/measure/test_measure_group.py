@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuda_stream import US, Kernel, Stream
-
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import Answer, CudaTimer, Hopeless, Sampled, Verdict, Visit
+from whet.measure import Answer, CpuTimer, CudaTimer, Hopeless, Sampled, Verdict, Visit
 from whet.measure.bench.executor import Executor
+from whet.measure.timer import DeviceTimer, FlushingTimer, GroupTimer, L2Timer, PrimedTimer
+from whet.testing.fake_stream import US, Kernel, Stream
 
 
 class Loaded(Kernel):
@@ -132,3 +132,16 @@ def test_a_group_is_tightened_by_whoever_is_best_so_far() -> None:
     assert bar.includes(21.1)
     assert bar.after(5.0).includes(11.1)
     assert bar.after(12.0) == bar
+
+
+def test_the_gpu_timer_offers_all_that_a_timer_may_and_that_of_the_cpu_nothing() -> None:
+    timer = CudaTimer(Stream(), overhead_ns=0.0)
+    group: GroupTimer = timer
+    cached: L2Timer = timer
+    flushing: FlushingTimer = timer
+    primed: PrimedTimer = timer
+    held: DeviceTimer = timer
+    offered = (GroupTimer, L2Timer, FlushingTimer, PrimedTimer, DeviceTimer)
+    for one, kind in zip((group, cached, flushing, primed, held), offered, strict=True):
+        assert isinstance(one, kind)
+        assert not isinstance(CpuTimer(), kind)

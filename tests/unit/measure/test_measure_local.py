@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from cuda_stream import US, Kernel, Stream
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.measure import Built, CudaTimer, LocalBench, Verdict, Visit
+from whet.testing.fake_stream import US, Kernel, Stream
 
 STICKY = "CUDA error: an illegal memory access was encountered"
 
@@ -81,3 +83,28 @@ def test_nor_is_one_that_is_alone_answered_where_nothing_can_follow(first: bool)
     with pytest.raises(ConfigFailure, match="illegal memory access") as lost:
         bench.measure(Visit(built, 1, first=first))
     assert lost.value.spoils
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_failure_holds_on_to_nothing_that_was_loaded(first: bool) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    class Failing:
+        def load(self, config: Config, artifact: Any) -> Loaded:
+            kernel = Broken(Context())
+            held.append(weakref.ref(kernel))
+            return kernel
+
+    gc.disable()
+    try:
+        bench = LocalBench(Failing(), CudaTimer(Stream(), overhead_ns=0.0))
+        [failure] = bench.measure(Visit(((Config(at=0), None),), 1, first=first))
+        assert isinstance(failure, ConfigFailure)
+        assert [ref() for ref in held] == [None]
+    finally:
+        gc.enable()
+
+
+class Broken(Loaded):
+    def repeat(self, n: int) -> None:
+        raise RuntimeError("invalid argument")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.measure import Race, RacePolicy, Request
+from whet.measure import Race, RacePolicy, SampleRequest
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 
@@ -70,7 +70,7 @@ class TestFirstLooks:
         race = settled_race(first_samples=1)
         race.enter("new", 99)
         assert race.record("new", [290_000]) == ()
-        assert race.plan() == [Request("new", 1)]
+        assert race.plan() == [SampleRequest("new", 1)]
         race.record("new", [99_000])
         assert race.verdict("new") == "in"
 
@@ -100,7 +100,7 @@ class TestAnchor:
         race = settled_race()
         race.enter("new", 99)
         assert race.record("new", [120_000, 121_000]) == ()
-        assert race.plan() == [Request("best", 2)]
+        assert race.plan() == [SampleRequest("best", 2)]
         (gone,) = race.record("best", [100_000, 101_000])
         assert gone.id == "new"
 
@@ -110,7 +110,7 @@ class TestAnchor:
             assert race.plan(more=True) == []
             race.enter(f"new{k}", 99 + k)
             race.record(f"new{k}", [120_000, 121_000])
-        assert race.plan(more=True) == [Request("best", 2)]
+        assert race.plan(more=True) == [SampleRequest("best", 2)]
         gone = race.record("best", [100_000, 101_000])
         assert {one.id for one in gone} == {"new0", "new1", "new2"}
 
@@ -118,9 +118,9 @@ class TestAnchor:
         race = settled_race(second_visit=1.3)
         race.enter("unlucky", 99)
         race.record("unlucky", [120_000, 121_000])
-        assert race.plan() == [Request("best", 2)]
+        assert race.plan() == [SampleRequest("best", 2)]
         assert race.record("best", [100_000, 101_000]) == ()
-        assert race.plan() == [Request("unlucky", 2)]
+        assert race.plan() == [SampleRequest("unlucky", 2)]
         race.record("unlucky", [99_000, 99_500])
         race.plan()
         race.record("best", [100_000, 101_000])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from cuda_stream import US, Kernel, OutOfMemoryError, Stream
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, DeviceRoom, LocalBench, is_out_of_memory
 from whet.measure.bench.failures import from_exception
 from whet.measure.gpu.room import NoRoom
+from whet.testing.fake_stream import US, Kernel, OutOfMemoryError, Stream
 
 MIB = 1 << 20
 

@@ -12,11 +12,11 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Categorical, Ordered, Permutation, Space
 from whet.core.status import Status
 from whet.core.workload import Device, Limits
-from whet.replay import Build, Origin, Outcome, Table, TableWorkload
+from whet.replay import Build, Table, TableOrigin, TableOutcome, TableWorkload
 from whet.replay.declared import Declared
 
 DEVICE = Device("Test GPU", "nvidia", "sm_90", "550", Limits(shared_memory_bytes=232_448))
-ORIGIN = Origin(timer="cuda", l2="cold", whet="0.1.0", date="2026-01-31")
+ORIGIN = TableOrigin(timer="cuda", l2="cold", whet="0.1.0", date="2026-01-31")
 
 SPACES = [
     None,
@@ -41,19 +41,23 @@ def a_table(**changes: Any) -> Table:
             TableWorkload.of(
                 {"M": 64, "dtype": "f16"},
                 [
-                    Outcome(
+                    TableOutcome(
                         Status.OK,
                         ((1000, 1010, 990), (1500,)),
                         first_ns=4000,
                         seconds=FrozenMap({"measure": 0.25}),
                     ),
-                    Outcome(Status.OUTRACED, ((900,),), quality="contaminated"),
-                    Outcome(Status.RESOURCES, error="out of resource: shared memory"),
+                    TableOutcome(Status.OUTRACED, ((900,),), quality="contaminated"),
+                    TableOutcome(Status.RESOURCES, error="out of resource: shared memory"),
                 ],
             ),
             TableWorkload.of(
                 {"M": 128, "dtype": "f16"},
-                [Outcome(Status.RUN_ERROR, error="it fell over"), Outcome(), Outcome()],
+                [
+                    TableOutcome(Status.RUN_ERROR, error="it fell over"),
+                    TableOutcome(),
+                    TableOutcome(),
+                ],
             ),
         ),
         "toolchain": FrozenMap({"triton": "3.6.0"}),
@@ -85,7 +89,7 @@ def a_large_table(configs: int, workloads: int, visits: int, samples: int) -> Ta
         noise *= 1 + 0.2 * (rng.random(noise.shape) < 0.02)
         ticks = np.rint(base[:, None, None] * noise / 32) * 32
         outcomes = [
-            Outcome(
+            TableOutcome(
                 Status.OK,
                 tuple(map(tuple, taken.tolist())),
                 first_ns=float(taken[0, 0] * 1.5),
@@ -113,13 +117,13 @@ visits = st.lists(st.lists(samples, min_size=1, max_size=4).map(tuple), min_size
     tuple
 )
 failures = st.builds(
-    Outcome,
+    TableOutcome,
     st.sampled_from([None, *(status for status in Status if status.failed)]),
     seconds=seconds,
     error=texts,
 )
 measured = st.builds(
-    Outcome,
+    TableOutcome,
     st.sampled_from([Status.OK, Status.OUTRACED]),
     visits,
     quality=st.sampled_from(["clean", "contaminated", "host_bound"]),

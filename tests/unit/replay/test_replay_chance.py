@@ -7,7 +7,7 @@ from table_samples import a_large_table, a_table
 
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.replay import Build, Outcome, TableWorkload
+from whet.replay import Build, TableOutcome, TableWorkload
 from whet.replay.chance import chance, draws_for, fastest, share_of_repeats
 from whet.replay.lab import Experiment, cases_of, replay
 
@@ -19,8 +19,8 @@ def test_thirty_random_configs_are_not_enough_for_a_fastest_twentieth() -> None:
 
 
 def test_the_fastest_share_counts_configs_that_fail_and_has_none_of_them() -> None:
-    outcomes = [Outcome(Status.OK, ((ns,) * 3,)) for ns in (500, 100, 300)]
-    outcomes += [Outcome(Status.RUN_ERROR)] * 7
+    outcomes = [TableOutcome(Status.OK, ((ns,) * 3,)) for ns in (500, 100, 300)]
+    outcomes += [TableOutcome(Status.RUN_ERROR)] * 7
     table = a_table(
         configs=tuple(Config(B=at) for at in range(10)),
         builds=(Build(Status.OK, 1.0),) * 10,

@@ -14,7 +14,7 @@ from table_samples import a_large_table, a_table
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.replay import Build, Outcome, Table, TableWorkload
+from whet.replay import Build, Table, TableOutcome, TableWorkload
 from whet.replay.figure import Figure, Series, html_page, log_ticks, svg, ticks
 from whet.replay.frontier import Frontier, compare
 from whet.replay.pareto import Cloud, Draws, Paper
@@ -34,7 +34,7 @@ def timed(*visits: tuple[int, ...], build: float = 1.0) -> Table:
             TableWorkload.of(
                 {},
                 [
-                    Outcome(
+                    TableOutcome(
                         Status.OK,
                         (tuple(ms * MS for ms in one),),
                         seconds=FrozenMap({"warmup": 0.0}),

@@ -10,7 +10,7 @@ from table_samples import a_large_table, a_table
 
 from whet.core.config import Config
 from whet.core.status import Status
-from whet.replay import Build, Course, Outcome, Table, TableWorkload
+from whet.replay import Build, Course, Table, TableOutcome, TableWorkload
 from whet.replay.lab import Case, Experiment, Replayed, cases_of, replay
 from whet.replay.scores import Array, Axis, Baseline, score, score_curves
 
@@ -22,7 +22,7 @@ def ladder(count: int) -> Table:
     return a_table(
         configs=tuple(Config(B=at) for at in range(count)),
         builds=tuple(Build(Status.OK, 1.0) for _ in range(count)),
-        workloads=(TableWorkload.of({}, [Outcome(Status.OK, ((ns,) * 3,)) for ns in times]),),
+        workloads=(TableWorkload.of({}, [TableOutcome(Status.OK, ((ns,) * 3,)) for ns in times]),),
     )
 
 
@@ -34,9 +34,9 @@ def half_fail(count: int = 200, first_s: float = 1.0) -> Case:
     """Every second config fails, the others take from 100 ns to 10,000 times as much, the better
     ones late; all build in a second, but for the first."""
     outcomes = [
-        Outcome(Status.OK, ((round(1e6 * 1e-4 ** (at / (count - 2))),) * 3,))
+        TableOutcome(Status.OK, ((round(1e6 * 1e-4 ** (at / (count - 2))),) * 3,))
         if at % 2 == 0
-        else Outcome(Status.RUN_ERROR)
+        else TableOutcome(Status.RUN_ERROR)
         for at in range(count)
     ]
     table = a_table(
@@ -63,7 +63,7 @@ def test_random_search_draws_among_the_others_after_the_first_config() -> None:
     table = a_table(
         configs=tuple(Config(B=ns) for ns in slow),
         builds=(Build(Status.OK, 1.0),) * 4,
-        workloads=(TableWorkload.of({}, [Outcome(Status.OK, ((ns,) * 3,)) for ns in slow]),),
+        workloads=(TableWorkload.of({}, [TableOutcome(Status.OK, ((ns,) * 3,)) for ns in slow]),),
     )
     random = Baseline(cases_of("t", table)[0], 1000)
     # Nothing counts for more than the median, 101.5.
@@ -185,8 +185,8 @@ def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
 
 
 def test_what_was_timed_less_cleanly_than_the_optimum_is_nothing_to_start_from() -> None:
-    unclean = [Outcome(Status.OK, ((ns,) * 3,), quality="contaminated") for ns in (50, 60)]
-    outcomes = [*unclean, Outcome(Status.OK, ((200,) * 3,))]
+    unclean = [TableOutcome(Status.OK, ((ns,) * 3,), quality="contaminated") for ns in (50, 60)]
+    outcomes = [*unclean, TableOutcome(Status.OK, ((200,) * 3,))]
     builds = (Build(Status.OK, 1.0),) * 3
     table = a_table(builds=builds, workloads=(TableWorkload.of({}, outcomes),))
     assert Baseline(cases_of("t", table)[0], 10).start_ns == 200

@@ -14,7 +14,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Ordered, Space
 from whet.core.status import Status
 from whet.core.trial import Trial
-from whet.replay import Build, Outcome, Table, TableWorkload, replay_space, simulate
+from whet.replay import Build, Table, TableOutcome, TableWorkload, replay_space, simulate
 from whet.replay.declared import Declared
 from whet.replay.lab import Case, Experiment, cases_of, replay
 from whet.search import make_strategy
@@ -41,9 +41,9 @@ def three(**changes: object) -> Table:
     """100 ns, a failed build, 50 ns."""
     configs = (Config(B=1), Config(B=2), Config(B=4))
     outcomes = [
-        Outcome(Status.OK, ((100, 100, 100, 100),), seconds=FrozenMap({"warmup": 0.25})),
-        Outcome(Status.BUILD_ERROR, error="no"),
-        Outcome(Status.OK, ((50, 50, 50, 50),), first_ns=500_000_000),
+        TableOutcome(Status.OK, ((100, 100, 100, 100),), seconds=FrozenMap({"warmup": 0.25})),
+        TableOutcome(Status.BUILD_ERROR, error="no"),
+        TableOutcome(Status.OK, ((50, 50, 50, 50),), first_ns=500_000_000),
     ]
     fields = {
         "configs": configs,
@@ -63,8 +63,8 @@ def test_the_best_so_far_is_the_true_median_of_the_config_believed_best() -> Non
 
 def test_a_lucky_sample_is_believed_and_scored_by_the_true_median() -> None:
     outcomes = [
-        Outcome(Status.OK, ((80, 80, 80),)),
-        Outcome(Status.OK, ((70, 70, 70), (200, 200, 200), (200, 200, 200))),
+        TableOutcome(Status.OK, ((80, 80, 80),)),
+        TableOutcome(Status.OK, ((70, 70, 70), (200, 200, 200), (200, 200, 200))),
     ]
     table = a_table(
         configs=(Config(B=1), Config(B=2)),
@@ -120,7 +120,7 @@ def test_a_config_the_table_does_not_have_is_a_failed_evaluation() -> None:
 
 
 def test_the_strategy_is_told_samples_of_one_visit() -> None:
-    outcomes = [Outcome(Status.OK, ((10, 11, 12, 13), (20, 21, 22, 23)))]
+    outcomes = [TableOutcome(Status.OK, ((10, 11, 12, 13), (20, 21, 22, 23)))]
     table = a_table(
         configs=(Config(B=1),),
         builds=(Build(Status.OK),),

@@ -15,17 +15,17 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.space import Space
 from whet.core.status import Status
-from whet.replay import Build, Optimum, Outcome, TableWorkload
+from whet.replay import Build, Optimum, TableOutcome, TableWorkload
 from whet.replay.declared import Declared
 from whet.replay.visits import Visits
 
 
-def workload(*outcomes: Outcome) -> TableWorkload:
+def workload(*outcomes: TableOutcome) -> TableWorkload:
     return TableWorkload.of({"M": 64}, outcomes)
 
 
-def ok(*visits: tuple[float, ...], **more: Any) -> Outcome:
-    return Outcome(Status.OK, visits, **more)
+def ok(*visits: tuple[float, ...], **more: Any) -> TableOutcome:
+    return TableOutcome(Status.OK, visits, **more)
 
 
 @given(st.lists(st.lists(st.lists(st.integers(1, 10**12), min_size=1))))
@@ -40,28 +40,30 @@ def test_a_median_is_over_all_visits(configs: Sequence[Sequence[Sequence[int]]])
 
 
 def test_samples_taken_in_one_go_stay_together() -> None:
-    one = workload(ok((10, 11), (12,)), Outcome(), ok((13,)))
+    one = workload(ok((10, 11), (12,)), TableOutcome(), ok((13,)))
     assert [one.samples(at) for at in range(3)] == [((10, 11), (12,)), (), ((13,),)]
     assert [one.median_ns(at) for at in range(3)] == [11, None, 13]
 
 
 def test_the_optimum_is_the_first_of_the_lowest_medians() -> None:
-    one = workload(Outcome(Status.BUILD_ERROR), ok((30, 20)), ok((25,)), ok((40,)))
+    one = workload(TableOutcome(Status.BUILD_ERROR), ok((30, 20)), ok((25,)), ok((40,)))
     assert one.optimum == Optimum(1, 25)
 
 
 def test_an_unclean_time_is_no_optimum_beside_a_clean_one() -> None:
     unclean = ok((5,), quality="host_bound")
     assert workload(unclean, ok((30,))).optimum == Optimum(1, 30)
-    assert workload(unclean, Outcome()).optimum == Optimum(0, 5)
+    assert workload(unclean, TableOutcome()).optimum == Optimum(0, 5)
 
 
 def test_without_a_measured_config_there_is_no_optimum() -> None:
-    assert workload(Outcome(), Outcome(Status.RUN_TIMEOUT)).optimum is None
+    assert workload(TableOutcome(), TableOutcome(Status.RUN_TIMEOUT)).optimum is None
 
 
-@pytest.mark.parametrize("outcome", [Outcome(Status.OK), Outcome(Status.RUN_ERROR, ((5.0,),))])
-def test_a_config_has_samples_exactly_where_it_was_measured(outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome", [TableOutcome(Status.OK), TableOutcome(Status.RUN_ERROR, ((5.0,),))]
+)
+def test_a_config_has_samples_exactly_where_it_was_measured(outcome: TableOutcome) -> None:
     with pytest.raises(ValueError, match="has no samples, or an unmeasured one has some"):
         workload(outcome)
 

@@ -13,7 +13,7 @@ import pytest
 import worker_tasks as tasks
 
 from whet.core.errors import UsageError
-from whet.workers import Kind, Outcome, Task, open_pool
+from whet.workers import Kind, Task, TaskOutcome, open_pool
 
 both_modes = pytest.mark.parametrize("mode", ["spawn", "fork"])
 
@@ -32,7 +32,7 @@ def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
     count = 500 if mode == "spawn" else 60
     with open_pool(2, mode) as pool:
         tickets = [pool.submit(Task(tasks.add, (n, n))) for n in range(count)]
-        outcomes: list[Outcome] = []
+        outcomes: list[TaskOutcome] = []
         while pool.pending:
             outcomes += pool.wait(None)
     assert sorted(outcome.ticket for outcome in outcomes) == tickets
@@ -192,7 +192,7 @@ def test_cancelling_kills_what_runs_and_drops_what_waits(mode: str, tmp_path: Pa
         assert pool.running() == (running,)
         pool.cancel(waiting)
         pool.cancel(running)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, TaskOutcome] = {}
         while pool.pending:
             outcomes.update((outcome.ticket, outcome) for outcome in pool.wait(None))
     assert outcomes[running].kind is outcomes[waiting].kind is Kind.CANCELLED

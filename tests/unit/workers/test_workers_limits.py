@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import worker_tasks as tasks
 
-from whet.workers import Kind, Outcome, Pool, Task, open_pool
+from whet.workers import Kind, Pool, Task, TaskOutcome, open_pool
 
 
 @pytest.fixture(params=["spawn", "fork"])
@@ -17,8 +17,8 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
         yield opened
 
 
-def all_of(pool: Pool) -> dict[int, Outcome]:
-    outcomes: dict[int, Outcome] = {}
+def all_of(pool: Pool) -> dict[int, TaskOutcome]:
+    outcomes: dict[int, TaskOutcome] = {}
     while pool.pending:
         outcomes |= {outcome.ticket: outcome for outcome in pool.wait(None)}
     return outcomes

@@ -14,7 +14,7 @@ import worker_tasks as tasks
 from whet.core.errors import ConfigFailure
 from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.workers import Kind, Outcome, Pool, Task, open_pool
+from whet.workers import Kind, Pool, Task, TaskOutcome, open_pool
 
 
 @pytest.fixture(scope="module", params=["spawn", "fork"])
@@ -159,7 +159,7 @@ def test_a_worker_has_its_own_folder_session_and_no_input(pool: Pool) -> None:
 def test_cancelling_everything_leaves_a_pool_that_works(pool: Pool, tmp_path: Path) -> None:
     blocked = [pool.submit(Task(tasks.wait_for, (tmp_path / "never",))) for _ in range(5)]
     pool.cancel_all()
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskOutcome] = []
     while pool.pending:
         outcomes += pool.wait(None)
     assert sorted(outcome.ticket for outcome in outcomes) == blocked

@@ -19,15 +19,15 @@ from typing import Any
 from whet.core.errors import ConfigFailure
 from whet.core.limit import Limit
 from whet.core.status import Status
-from whet.workers import Outcome, Pool, Task, stage
+from whet.workers import Pool, Task, TaskOutcome, stage
 
 FOREVER = 600
 
 
-def run(pool: Pool, *tasks: Task) -> list[Outcome]:
+def run(pool: Pool, *tasks: Task) -> list[TaskOutcome]:
     """Outcomes in the order of the tasks."""
     tickets = [pool.submit(task) for task in tasks]
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, TaskOutcome] = {}
     while pool.pending:
         outcomes.update((outcome.ticket, outcome) for outcome in pool.wait(None))
     return [outcomes[ticket] for ticket in tickets]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.cli.arguments.packages import import_from_package, package_of
 from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
-from whet.engine.target import Target
+from whet.engine.target import Placeable, Target
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel
@@ -52,8 +52,7 @@ def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
     if not isinstance(found, Target):
         found.tuner.whet_place = place
         return found
-    placed: Callable[[str], Target] | None = getattr(found, "placed", None)
-    return found if placed is None else placed(place)
+    return found.placed(place) if isinstance(found, Placeable) else found
 
 
 def file_of(text: str) -> Path:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whet.core.space import Space
     from whet.learn.prior import Prior
     from whet.replay import Table
-    from whet.replay.lab import Case, Source
+    from whet.replay.lab import Case, TableSource
 
 TablesArgument = Annotated[
     list[str],
@@ -94,7 +94,7 @@ def read_tables(names: Iterable[str]) -> dict[str, Table]:
 def make_cases(
     names: Sequence[str], transfer: Sequence[str] | None, workloads: int | None
 ) -> list[Case]:
-    from whet.replay.lab import Source, cases_of
+    from whet.replay.lab import TableSource, cases_of
 
     tables = read_tables([*names, *(transfer or ())])
     cases = [
@@ -109,14 +109,14 @@ def make_cases(
     if not transfer:
         return cases
     others = [
-        Source(name, tables[name], workload)
+        TableSource(name, tables[name], workload)
         for name in dict.fromkeys(transfer)
         for workload in tables[name].workloads
     ]
     return [_with_sources(case, others) for case in cases]
 
 
-def _with_sources(case: Case, others: Sequence[Source]) -> Case:
+def _with_sources(case: Case, others: Sequence[TableSource]) -> Case:
     made = case.with_sources(others)
     if not made.sources:
         print(
@@ -130,10 +130,10 @@ def _with_sources(case: Case, others: Sequence[Source]) -> Case:
 def from_tables(names: Sequence[str]) -> Callable[[Space], Prior | None]:
     """What these tables say about a space that has their parameters."""
     from whet.learn.prior import prior_from
-    from whet.replay.lab import Source
+    from whet.replay.lab import TableSource
 
     sources = [
-        Source(name, table, workload)
+        TableSource(name, table, workload)
         for name, table in read_tables(names).items()
         for workload in table.workloads
     ]
@@ -179,17 +179,17 @@ def short_name(name: str) -> str:
     return name.rpartition("/")[2].partition(".")[0] or name
 
 
-def key_text(case: Source) -> str:
+def key_text(case: TableSource) -> str:
     return case.table.key_text(case.workload)
 
 
-def case_text(case: Source) -> str:
+def case_text(case: TableSource) -> str:
     """With its key only where the table has several."""
     name = short_name(case.name)
     return name if len(case.table.workloads) == 1 else f"{name} {key_text(case)}".rstrip()
 
 
-def case_labels(cases: Sequence[Source]) -> tuple[str, list[str]]:
+def case_labels(cases: Sequence[TableSource]) -> tuple[str, list[str]]:
     """What all have in common, and what tells each from the others: of one table `M=64`, of several
     `gemm-H200 M=64`."""
     names = list(dict.fromkeys(case.name for case in cases))
@@ -201,7 +201,7 @@ def case_labels(cases: Sequence[Source]) -> tuple[str, list[str]]:
     return name, [_told_apart(case, cases) for case in cases]
 
 
-def _told_apart(case: Source, cases: Sequence[Source]) -> str:
+def _told_apart(case: TableSource, cases: Sequence[TableSource]) -> str:
     key = case.workload.key
     varied = [n for n in key if len({repr(one.workload.key.get(n)) for one in cases}) > 1]
     return " ".join(f"{name}={key[name]}" for name in varied)

@@ -22,7 +22,7 @@ from whet.cli.arguments.tables import (
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.replay.contest import Contest
+    from whet.replay.contest import StrategyComparison
     from whet.replay.figure import Figure
     from whet.replay.scores import Axis, Score
 
@@ -95,7 +95,7 @@ def compare_searches(
         _write(out or "searches", data, figures)
 
 
-def _as_json(found: Contest, verdict: str) -> dict[str, Any]:
+def _as_json(found: StrategyComparison, verdict: str) -> dict[str, Any]:
     from whet.cli.text.compare_verdict import interval
 
     return {
@@ -131,7 +131,7 @@ def _as_json(found: Contest, verdict: str) -> dict[str, Any]:
     }
 
 
-def _lines(found: Contest, verdict: str, width: int) -> list[str]:
+def _lines(found: StrategyComparison, verdict: str, width: int) -> list[str]:
     from whet.cli.arguments.tables import case_labels
     from whet.cli.terminal.output import wrap
     from whet.cli.text.compare import comparison_lines

@@ -185,13 +185,13 @@ def python(
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import count_text
     from whet.interop.files import OutFile
-    from whet.interop.python_source import Measured, python_source
+    from whet.interop.python_source import MeasuredWorkload, python_source
 
     if style not in ("auto", "table", "tree"):
         raise UsageError(f"--style '{style}' is not valid; use auto, table or tree")
     with open_known(store) as opened:
         measured = [
-            Measured(workload, best, opened.trials(workload.id))
+            MeasuredWorkload(workload, best, opened.trials(workload.id))
             for workload, best in selected(opened, name, device, where).picks
         ]
     kernels = sorted({one.workload.kernel for one in measured})

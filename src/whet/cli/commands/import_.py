@@ -75,16 +75,16 @@ def import_results(
 
 def _readers() -> Mapping[str, Read]:
     """Tables of other tuners are read by the laboratory, which stands above `interop`."""
-    from whet.interop import READERS, Reading, ReadOptions
+    from whet.interop import READERS, FileReading, ReadOptions
     from whet.interop.reading import written_at
     from whet.replay import read_kernel_tuner, read_t4
     from whet.replay.findings import table_findings
 
     def reads(read: Callable[[Path], Table]) -> Read:
-        def reading(path: Path, options: ReadOptions) -> Reading:
+        def reading(path: Path, options: ReadOptions) -> FileReading:
             table = read(path)
             found = table_findings(table, options.kernel, options.device, written_at(path))
-            return Reading(tuple(found), table.notes)
+            return FileReading(tuple(found), table.notes)
 
         return reading
 

@@ -66,7 +66,7 @@ def _keys_from_file(path: Path) -> list[Key]:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class KeyOutcome:
     """One key and what its tuning found; without a result, `why` says why there is none. `lost`
     says why a result is not kept, or is only the best so far."""
 
@@ -100,7 +100,7 @@ def tune_keys(
     store: str | None,
     path: Path,
     quiet: bool,
-) -> tuple[list[Tuned], bool]:
+) -> tuple[list[KeyOutcome], bool]:
     """Tunes key after key with progress on stderr; what came of them, and whether Ctrl-C ended it.
 
     One key that cannot be tuned does not keep the others from it. `store` is the one that the
@@ -117,7 +117,7 @@ def tune_keys(
     tuner = kernel.tuner
     tuner.whet_search = flags.get("search") or tuner.whet_search
     tuner.whet_budget = flags.get("budget") or tuner.whet_budget
-    done: list[Tuned] = []
+    done: list[KeyOutcome] = []
     with flags_in_environment(flags), redirect_stdout(sys.stderr):
         with open_store(store):
             pass  # a kernel goes on without a store; who asks for tuning wants it kept
@@ -126,14 +126,14 @@ def tune_keys(
                 done.append(_tune_key(kernel, key, path, quiet))
             except Interrupted as interrupted:
                 if interrupted.result is not None:
-                    done.append(Tuned(key, interrupted.result))
+                    done.append(KeyOutcome(key, interrupted.result))
                 return done, True
             except KeyboardInterrupt:
                 return done, True
     return done, False
 
 
-def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
+def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> KeyOutcome:
     from whet.cli.arguments.locate import guarded
     from whet.cli.terminal.progress import progress
     from whet.engine import HostLostError
@@ -145,19 +145,19 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> Tuned:
     with progress(plain_config(kernel.tuner.configs[0]), quiet=quiet) as on_event:
         try:
             result = tune_call(kernel, grid, args, keywords, on_event)
-            return Tuned(key, result, lost=kernel.tuner.whet_lost)
+            return KeyOutcome(key, result, lost=kernel.tuner.whet_lost)
         except (TuningFailedError, NothingToTuneError) as error:
-            return Tuned(key, None, str(error))
+            return KeyOutcome(key, None, str(error))
         except HostLostError as error:
-            return Tuned(key, error.result, str(error), lost=error)
+            return KeyOutcome(key, error.result, str(error), lost=error)
 
 
-def as_json(kernel: Kernel, done: Sequence[Tuned]) -> dict[str, Any]:
+def as_json(kernel: Kernel, done: Sequence[KeyOutcome]) -> dict[str, Any]:
     found = [one.result.to_json() for one in done if one.result is not None]
     return {"v": 1, "kernel": kernel.name, "keys": found}
 
 
-def keys_table(done: Sequence[Tuned], width: int) -> list[str]:
+def keys_table(done: Sequence[KeyOutcome], width: int) -> list[str]:
     """One line a key, for more keys than a summary each would be read of."""
     from whet.cli.terminal.output import Column, ns_text, page, table, times_text, wrap
     from whet.targets.triton.offline.inputs import key_text
@@ -196,7 +196,7 @@ def _tried(result: Result) -> str:
     return tried if result.source == "tuned" else f"{tried} {result.source}"
 
 
-def raise_for_failures(done: Sequence[Tuned]) -> None:
+def raise_for_failures(done: Sequence[KeyOutcome]) -> None:
     """For keys without a result: one line that names the first of them, and exit code 1. For keys
     whose result could not be kept or is not the last word: why, likewise."""
     from whet.targets.triton.offline.inputs import key_text

@@ -76,7 +76,7 @@ def parse(text: str, names: Iterable[str]) -> tuple[Clause, ...]:
             f"constraint '{source[:60]}' cannot be parsed; is it a single line?"
         ) from None
     _refuse_depth(source, tree)
-    reader = _Reader(source, tuple(names))
+    reader = _TermReader(source, tuple(names))
     # Read first: only what is in the grammar is written down again.
     terms = [(reader.term(node), node) for node in _conjuncts(tree)]
     return tuple(Clause(ast.unparse(node), term) for term, node in terms)
@@ -134,7 +134,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 }
 
 
-class _Reader:
+class _TermReader:
     """Python's syntax tree to terms; whatever it does not know, it refuses."""
 
     def __init__(self, source: str, names: tuple[str, ...]) -> None:

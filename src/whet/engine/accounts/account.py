@@ -17,8 +17,8 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.accounts import savings
 from whet.engine.accounts.savings import (
-    Builds,
-    Cache,
+    BuildTimes,
+    CacheSavings,
     Cutting,
     Overlap,
     Racing,
@@ -193,7 +193,7 @@ class Account:
     work: FrozenMap[float]
     refusal: Refusal
     cutting: Cutting
-    cache: Cache
+    cache: CacheSavings
     racing: Racing | None = None
     overlap: Overlap | None = None
     stock: Stock | None = None
@@ -228,7 +228,7 @@ class Account:
 def account(tunings: Sequence[Tuning]) -> Account:
     """The account of one tuning, or of several keys of one kernel together."""
     tried = [trial for tuning in tunings for trial in tuning.tried]
-    builds = Builds(tried)
+    builds = BuildTimes(tried)
     wall = sum((Cost(wall=tuning.run.cost.wall) for tuning in tunings), Cost()).wall
     work = sum((tuning.work for tuning in tunings), Cost()).work
     racing, payback = savings.racing(tried), _payback(tunings)
@@ -253,7 +253,7 @@ def _unknown(**parts: object) -> FrozenMap[str]:
     return FrozenMap({name: _WHY_UNKNOWN[name] for name, part in parts.items() if not part})
 
 
-def _stock(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: Builds) -> Stock | None:
+def _stock(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: BuildTimes) -> Stock | None:
     with_triton = all("triton" in tuning.run.workload.toolchain for tuning in tunings)
     return savings.stock(tried, builds) if with_triton and tried else None
 
@@ -301,12 +301,12 @@ def _config_cost(trials: Sequence[Trial]) -> ConfigCost:
     )
 
 
-def _cache(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: Builds) -> Cache:
+def _cache(tunings: Sequence[Tuning], tried: Sequence[Trial], builds: BuildTimes) -> CacheSavings:
     known = [trial for tuning in tunings for trial in tuning.known]
     fits = all(tuning.known_fits for tuning in tunings)
     built, built_s = savings.already_built(tried, builds)
     known_s = sum((trial.cost.work_s for trial in known), start=0.0) if fits else None
-    return Cache(len(known), known_s, built, built_s)
+    return CacheSavings(len(known), known_s, built, built_s)
 
 
 def _payback(tunings: Sequence[Tuning]) -> Payback | None:

@@ -102,7 +102,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheSavings:
     """What was there already.
 
     `known` configs had their outcome in the store and had cost `known_s` then; None where some of
@@ -147,7 +147,7 @@ class Stock:
         }
 
 
-class Builds:
+class BuildTimes:
     """Tells the builds that went all the way from those that did not.
 
     The costly stage is the one that builds of working configs spent most on: a refusal without
@@ -206,7 +206,7 @@ def racing(trials: Iterable[Trial]) -> Racing | None:
     return Racing(configs, taken, full) if configs else None
 
 
-def refusal(trials: Iterable[Trial], builds: Builds) -> Refusal:
+def refusal(trials: Iterable[Trial], builds: BuildTimes) -> Refusal:
     refused = [trial for trial in trials if builds.is_early_refusal(trial)]
     spent_s = sum((spent(trial, "build") for trial in refused), start=0.0)
     return Refusal(len({trial.config.id for trial in refused}), spent_s, builds.typical_s)
@@ -224,7 +224,7 @@ def cutting(trials: Iterable[Trial]) -> Cutting:
     )
 
 
-def already_built(trials: Iterable[Trial], builds: Builds) -> tuple[int, float | None]:
+def already_built(trials: Iterable[Trial], builds: BuildTimes) -> tuple[int, float | None]:
     """How many were measured without a full build, and what that saved, if one was ever made."""
     if builds.typical_s is None:
         return 0, None
@@ -233,7 +233,7 @@ def already_built(trials: Iterable[Trial], builds: Builds) -> tuple[int, float |
     return len(found), sum(saved, start=0.0)
 
 
-def stock(trials: Iterable[Trial], builds: Builds) -> Stock:
+def stock(trials: Iterable[Trial], builds: BuildTimes) -> Stock:
     """A refused config counts as one build of the typical length, for stock finds out after
     building and then has the binary; what was cut counts as far as it got."""
     build_s, benchmark_s, benchmarks = 0.0, 0.0, 0

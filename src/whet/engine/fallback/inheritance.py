@@ -25,7 +25,7 @@ from whet.learn.costmodel import CostModel
 from whet.learn.inherit import (
     ENOUGH_KEYS,
     SURE,
-    Pick,
+    ModelPick,
     Tuned,
     model_picks,
     nearest_confidence,
@@ -79,7 +79,7 @@ class Inheritance:
     the nearest first. `doubt` says why there are no picks."""
 
     family: Family
-    picks: tuple[Pick, ...]
+    picks: tuple[ModelPick, ...]
     nearest: tuple[tuple[float, Tuned], ...]
     doubt: str = ""
 
@@ -231,7 +231,7 @@ def _inheritance(
     usable = tuple(pair for pair in ranked if _allowed(target, pair[1].best))
     models = models_beside(store) if models is None else models
     model, doubt = _model(target, store, family, models, fit)
-    picks: Iterator[Pick] = iter(())
+    picks: Iterator[ModelPick] = iter(())
     if model is not None:
         configs = _choices(target.space, [one.best for _, one in ranked])
         promising = model_picks(model, workload.key, configs, ranked[0][0])

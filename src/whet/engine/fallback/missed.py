@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -15,8 +14,6 @@ from whet.core.mode import Mode
 from whet.core.workload import Workload
 from whet.engine.target import Target
 from whet.store import Store, store_path
-
-_MOST_DECORATORS = 8
 
 
 @runtime_checkable
@@ -82,18 +79,3 @@ def tune_command(target: Target, workload: Workload, store: Store | None) -> str
     if store is not None and store.location not in (":memory:", str(store_path(environ={}))):
         words += ["--store", store.location]
     return shlex.join(words)
-
-
-def place_of(file: str, thing: Any) -> str:
-    """`FILE.py:NAME` for the first module-level name in `file` that stands for the thing, or for
-    what is around it: decorators keep what they decorate as `fn`."""
-    for module in list(sys.modules.values()) if file else ():
-        # Not by getattr: asked for any name, a module that loads itself lazily may load.
-        names = getattr(module, "__dict__", {})
-        if names.get("__file__") == file:
-            for name, value in list(names.items()):
-                for _ in range(_MOST_DECORATORS):
-                    if value is thing:
-                        return f"{file}:{name}"
-                    value = getattr(value, "__dict__", {}).get("fn")
-    return ""

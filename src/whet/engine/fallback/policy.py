@@ -20,7 +20,7 @@ from whet.engine.fallback.mode import current_mode
 from whet.engine.log import log_event, logger
 from whet.engine.recall.known import timed_like
 from whet.engine.settings import resolve_settings
-from whet.engine.target import Target
+from whet.engine.target import OwnMode, QuickSpace, Target
 from whet.store import Pick, Store, open_if_there, open_store
 
 
@@ -69,8 +69,7 @@ def choose(
 
 def own_mode(target: object) -> Mode | None:
     """What the author gave the kernel as `mode=`."""
-    mode: Mode | None = getattr(target, "mode", None)
-    return mode
+    return target.mode if isinstance(target, OwnMode) else None
 
 
 def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choice:
@@ -104,8 +103,7 @@ def contested_text(rivals: Sequence[Trial]) -> str:
 
 
 def first_choice(target: Target, reason: str) -> Choice:
-    own = getattr(target, "first", None)
-    first: Config | None = target.space.first if own is None else own()
+    first = target.first() if isinstance(target, QuickSpace) else target.space.first
     if first is None:
         raise TuningFailedError(f"the space of '{target.name}' has no valid config")
     return Choice(first, "first", 0.0, reason)
@@ -139,9 +137,7 @@ def exact_pick(target: Target, workload: Workload, store: Store) -> Pick | None:
 
 
 def _offers(target: Target, config: Config) -> bool:
-    """A target whose space takes long to list may have `offers` and `first` of its own."""
-    own = getattr(target, "offers", None)
-    return config in target.space if own is None else bool(own(config))
+    return target.offers(config) if isinstance(target, QuickSpace) else config in target.space
 
 
 def record_miss(

@@ -10,15 +10,15 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.workload import Workload, captured_differences
 from whet.engine.fallback.missed import Traceable
-from whet.engine.target import Target
-from whet.store import Store
+from whet.engine.target import Claiming, FromFile, Target
+from whet.store import OverlayStore, Store
 
 
 def located(target: Target) -> Workload:
     """The target's workload, with the place where it is defined."""
     workload = target.workload()
     where = target.defined_at() if isinstance(target, Traceable) else ""
-    file = str(getattr(target, "file", ""))
+    file = str(target.file) if isinstance(target, FromFile) else ""
     if not where and file and not file.startswith("<"):  # made in a function, or in a notebook
         where = f"{file}:{workload.kernel}"
     return replace(workload, origin=workload.origin.at(where))
@@ -26,7 +26,7 @@ def located(target: Target) -> Workload:
 
 def keep_place(store: Store, workload: Workload) -> None:
     """Lets the name that is used now lead to what is stored, too. A bundle keeps its own names."""
-    own: Store = getattr(store, "layers", (store,))[0]
+    own = store.layers[0] if isinstance(store, OverlayStore) else store
     known = own.match(workload)
     if own.read_only or known is None or known.kind != "strict":
         return
@@ -37,7 +37,7 @@ def keep_place(store: Store, workload: Workload) -> None:
 
 def apart_notes(store: Store, target: Target, workload: Workload) -> list[str]:
     """What keeps these results from others of the same kernel, in words and with a remedy."""
-    claims: Mapping[str, Any] = getattr(target, "claims", {})
+    claims = target.claims if isinstance(target, Claiming) else {}
     clashes = [
         f"key= has {name}={claims[name]!r}, but the code uses {name}={value}; make them match, "
         "or rename one of them"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from whet.builds import Builder, BuildResult, cut_for
+from whet.builds.cutting import ENOUGH
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
@@ -108,7 +109,7 @@ class Builds:
 
     def cut(self, may_win: Callable[[str], bool]) -> None:
         """Builds that take many times longer than those that led to something are given up."""
-        if self.builder.pending:
+        if self.builder.pending and len(self._seconds) >= ENOUGH:
             standing = [seconds for id, seconds in self._seconds.items() if may_win(id)]
             self.builder.cut(cut_for(standing, len(self._seconds), self.limit_s))
 

@@ -8,7 +8,7 @@ from whet.core.event import RaceAdvanced
 from whet.core.status import Status
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import Sampler
-from whet.measure import Exit, Request
+from whet.measure import Exit, SampleRequest
 
 # Configs sampled in one round trip; between two of these the budget is looked at.
 BATCH = 32
@@ -38,7 +38,7 @@ def lowest_median(sampler: Sampler) -> Candidate | None:
     return min(timed, key=_median_then_order, default=None)
 
 
-def _take(sampler: Sampler, requests: Sequence[Request]) -> None:
+def _take(sampler: Sampler, requests: Sequence[SampleRequest]) -> None:
     """Single samples of configs at hand go in one round trip; the rest one by one."""
     wanted = [(sampler.candidates[request.id], request.samples) for request in requests]
     together = [c for c, samples in wanted if samples == 1 and c.timing is not None]
@@ -59,7 +59,7 @@ def _finalists(sampler: Sampler) -> list[Candidate]:
     return sampler.standing()
 
 
-def _batched(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:
+def _batched(requests: Sequence[SampleRequest], size: int) -> Iterator[Sequence[SampleRequest]]:
     for start in range(0, len(requests), size):
         yield requests[start : start + size]
 

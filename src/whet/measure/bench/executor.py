@@ -18,14 +18,26 @@ from whet.measure.bench.leftovers import nothing_left_running, spinning_is_wante
 from whet.measure.bench.protocol import (
     Answer,
     FirstCall,
-    Hopeless,
     Loaded,
     Loader,
+    MayCompare,
+    Recovering,
     Sampled,
     Visit,
 )
 from whet.measure.cpu import CpuTimer
-from whet.measure.timer import GroupTimer, Reading, Timer, Warm, joined, run_once
+from whet.measure.timer import (
+    DeviceTimer,
+    GroupTimer,
+    Hopeless,
+    L2Timer,
+    PrimedTimer,
+    Reading,
+    Timer,
+    Warm,
+    joined,
+    run_once,
+)
 
 # A kernel shorter than this runs once untimed after another has run, since that one's data and
 # code are still in the caches; for a longer one it makes no difference.
@@ -94,7 +106,9 @@ class Executor:
         self._check_each = check_each
         self._capacity = capacity
         self._alone = alone
-        self._primed_below_ns: float = getattr(timer, "primed_below_ns", PRIMED_BELOW_NS)
+        self._primed_below_ns = PRIMED_BELOW_NS
+        if isinstance(timer, PrimedTimer):
+            self._primed_below_ns = timer.primed_below_ns
         self._group_timer = timer if isinstance(timer, GroupTimer) else None
         self._slots: dict[str, Loaded] = {}
         self._warm_ups: dict[str, Warm] = {}
@@ -117,10 +131,10 @@ class Executor:
         watched = nothing_left_running() if self._alone else contextlib.nullcontext()
         with watched, self._failing(config):
             loaded = self._checked(config, artifact, phases)
-            warm = self._warm(config, loaded, phases)
+            warm = self._warm(config.id, loaded, phases)
             if _may_still_compile(phases["first_call"], warm):
                 del self._warm_ups[config.id]
-                warm = self._warm(config, loaded, phases)
+                warm = self._warm(config.id, loaded, phases)
             lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
             if lost:
                 reading = self._as_it_warmed_up(warm)
@@ -138,7 +152,7 @@ class Executor:
             try:
                 one = self._first(config, artifact, visit.samples, hopeless)
             except ConfigFailure as failure:
-                answers.append(failure)
+                answers.append(_as_answer(failure))
                 if failure.spoils:
                     left = len(visit.built) - len(answers)
                     return (*answers, *[_not_run(failure)] * left)
@@ -159,7 +173,7 @@ class Executor:
                 with self._failing(config):
                     loaded[config.id] = self._checked(config, artifact, phases[config.id])
             except ConfigFailure as failure:
-                answers[config.id] = failure
+                answers[config.id] = _as_answer(failure)
                 if failure.spoils:
                     spoilt = failure
                     break
@@ -214,14 +228,15 @@ class Executor:
         loaded = self._load(config, artifact, phases)
         if self._check_each:
             # What only runs once, with nothing to compare, is part of warming up.
-            with phases.phase("check" if getattr(loaded, "compares", True) else "warmup"):
+            only_runs = isinstance(loaded, MayCompare) and not loaded.compares
+            with phases.phase("warmup" if only_runs else "check"):
                 verdict = loaded.check()
             if not verdict.ok:
                 raise ConfigFailure(Status.WRONG_RESULT, verdict.message)
         return loaded
 
     def _further(self, visit: Visit) -> tuple[Answer, ...]:
-        phases = {id: _Phases() for id in visit.ids}
+        phases = {config.id: _Phases() for config, _ in visit.built}
         try:
             taken = self._turn(visit, phases) or self._one_by_one(visit, phases)
         except ConfigFailure as spoilt:
@@ -258,19 +273,20 @@ class Executor:
         taken: _Taken = {}
         spoilt: ConfigFailure | None = None
         for config, artifact in visit.built:
-            before = taken.get(config.id, [])
+            id = config.id
+            before = taken.get(id, [])
             if isinstance(before, ConfigFailure):
                 continue
             if spoilt is not None:
-                taken[config.id] = _not_run(spoilt)
+                taken[id] = _not_run(spoilt)
                 continue
             try:
-                one = self._sample(config, artifact, visit.samples, phases[config.id])
+                one = self._sample(config, artifact, visit.samples, phases[id])
             except ConfigFailure as failure:
-                taken[config.id] = failure
+                taken[id] = _as_answer(failure)
                 spoilt = failure if failure.spoils else None
             else:
-                taken[config.id] = [*before, one]
+                taken[id] = [*before, one]
         return taken
 
     def _as_it_warmed_up(self, warm: Warm) -> Reading:
@@ -279,7 +295,7 @@ class Executor:
             samples=(warm.estimate_ns,),
             loops=warm.loops,
             timer=self._timer.name,
-            l2=getattr(self._timer, "l2", "none"),
+            l2=self._timer.l2 if isinstance(self._timer, L2Timer) else "none",
             quality="contaminated",
         )
 
@@ -297,18 +313,18 @@ class Executor:
     def close(self) -> None:
         for config_id in tuple(self._slots):
             self.forget(config_id)
-        release = getattr(self._timer, "release", None)
-        if release is not None:
-            release()
+        if isinstance(self._timer, DeviceTimer):
+            self._timer.release()
 
     def _sample(self, config: Config, artifact: Any, samples: int, phases: _Phases) -> Reading:
+        id = config.id
         with self._failing(config):
-            loaded = self._slots.pop(config.id, None)
+            loaded = self._slots.pop(id, None)
             if loaded is None:
                 loaded = self._load(config, artifact, phases)
-            self._slots[config.id] = loaded
-            fresh = config.id not in self._warm_ups
-            warm = self._warm(config, loaded, phases)
+            self._slots[id] = loaded
+            fresh = id not in self._warm_ups
+            warm = self._warm(id, loaded, phases)
             if not fresh and warm.estimate_ns < self._primed_below_ns:
                 with phases.phase("warmup"):
                     run_once(loaded)
@@ -330,13 +346,13 @@ class Executor:
             self.milestone(RUNNING)
         return loaded
 
-    def _warm(self, config: Config, loaded: Loaded, phases: _Phases) -> Warm:
+    def _warm(self, config_id: str, loaded: Loaded, phases: _Phases) -> Warm:
         """What a warm-up taught holds for a config, however often it is loaded again."""
-        if config.id not in self._warm_ups:
+        if config_id not in self._warm_ups:
             with phases.phase("warmup"):
-                warm = self._warm_ups[config.id] = self._timer.warm(loaded)
+                warm = self._warm_ups[config_id] = self._timer.warm(loaded)
             phases.add("warmup.kernel", warm.kernel_s)
-        return self._warm_ups[config.id]
+        return self._warm_ups[config_id]
 
     @contextlib.contextmanager
     def _failing(self, config: Config) -> Iterator[None]:
@@ -353,8 +369,8 @@ class Executor:
     def _failure(self, problem: BaseException) -> ConfigFailure:
         """What a kernel raised; a loader that can `recover` knows whether all is lost with it."""
         failure = from_exception(problem)
-        recover = getattr(self._loader, "recover", None)
-        if failure.spoils or recover is None or recover(problem):
+        loader = self._loader
+        if failure.spoils or not isinstance(loader, Recovering) or loader.recover(problem):
             return failure
         return ConfigFailure(failure.status, failure.message, failure.limit, spoils=True)
 
@@ -378,6 +394,12 @@ class MakeExecutor:
 def _may_still_compile(first_call_s: float, warm: Warm) -> bool:
     slow = warm.estimate_ns > LAZY_ABOVE_NS
     return slow and first_call_s * 1e9 > LAZY_BY * warm.estimate_ns
+
+
+def _as_answer(failure: ConfigFailure) -> ConfigFailure:
+    """Without the frames it was raised in, which would hold on to what they had loaded."""
+    failure.__traceback__ = failure.__cause__ = failure.__context__ = None
+    return failure
 
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:

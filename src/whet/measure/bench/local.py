@@ -11,7 +11,7 @@ from whet.core.errors import ConfigFailure
 from whet.measure.bench.executor import CAPACITY, Executor
 from whet.measure.bench.protocol import Answer, Loader, Visit
 from whet.measure.gpu.room import DeviceRoom
-from whet.measure.timer import Timer
+from whet.measure.timer import FlushingTimer, Timer
 
 
 class LocalBench:
@@ -35,9 +35,8 @@ class LocalBench:
     ) -> None:
         self._executor = Executor(loader, timer, check_each, capacity)
         self._alone = alone
-        prepare = getattr(timer, "prepare", None)
-        if prepare is not None and room is not None:
-            prepare(room)
+        if room is not None and isinstance(timer, FlushingTimer):
+            timer.prepare(room)
 
     def measure(self, visit: Visit) -> tuple[Answer, ...]:
         with self._alone():

@@ -10,7 +10,7 @@ from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.measure.bench.gate import Verdict
-from whet.measure.timer import Reading
+from whet.measure.timer import Hopeless, Reading
 
 # An artifact is whatever the target's build made and its loader takes. A bench never looks inside.
 Built = tuple[Config, Any]
@@ -19,8 +19,7 @@ Built = tuple[Config, Any]
 class Loaded(Protocol):
     """A config that can run: what a target gives for a built artifact.
 
-    One that has nothing to compare its results with may say so with `compares = False`: its
-    `check` then merely runs it once, which is booked as warming up.
+    It may be a `FirstCall`, `MayCompare`, or `Hooked` as any `Runnable`.
     """
 
     @property
@@ -45,30 +44,28 @@ class FirstCall(Protocol):
         """Called once after each loading, before anything else."""
 
 
-class Loader(Protocol):
-    """What a target gives to load its artifacts, in the process that measures.
+@runtime_checkable
+class MayCompare(Protocol):
+    """A loaded config that says whether it has anything to compare its results with. Where not,
+    its `check` merely runs it once, which is booked as warming up."""
 
-    A loader may have `recover(problem) -> bool`, which frees what a failure left behind and says
-    whether this process can still run anything.
-    """
+    @property
+    def compares(self) -> bool: ...
+
+
+class Loader(Protocol):
+    """What a target gives to load its artifacts, in the process that measures; it may be
+    `Recovering`."""
 
     def load(self, config: Config, artifact: Any) -> Loaded: ...
 
 
-@dataclass(frozen=True)
-class Hopeless:
-    """When a warm-up alone says that a config has lost: so many times the best, and some more."""
+@runtime_checkable
+class Recovering(Protocol):
+    """A loader that knows whether all is lost with a failure."""
 
-    best_ns: float
-    times: float
-    slack_ns: float
-
-    def includes(self, ns: float) -> bool:
-        return ns > self.times * self.best_ns + self.slack_ns
-
-    def after(self, ns: float) -> Hopeless:
-        """The same once a config of `ns` is known."""
-        return self if ns >= self.best_ns else replace(self, best_ns=ns)
+    def recover(self, problem: BaseException) -> bool:
+        """Frees what the failure left behind; whether this process can still run anything."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Health:
     others: tuple[int, ...] = ()
 
 
-class _Process(ctypes.Structure):
+class _GpuProcess(ctypes.Structure):
     _fields_ = (
         ("pid", ctypes.c_uint),
         ("memory", ctypes.c_ulonglong),
@@ -70,7 +70,7 @@ class Nvml:
 
     def _others(self) -> tuple[int, ...]:
         count = ctypes.c_uint(_MOST_PROCESSES)
-        listed = (_Process * _MOST_PROCESSES)()
+        listed = (_GpuProcess * _MOST_PROCESSES)()
         failed = self._library.nvmlDeviceGetComputeRunningProcesses_v3(
             self._handle, ctypes.byref(count), listed
         )

@@ -19,7 +19,15 @@ from whet.measure.gpu.conditions import Conditions
 from whet.measure.gpu.probe import event_pair_ns
 from whet.measure.gpu.room import DeviceRoom
 from whet.measure.gpu.torch_device import CudaApi, CudaEvent, TorchCuda
-from whet.measure.timer import Reading, Runnable, Warm
+from whet.measure.timer import (
+    DeviceTimer,
+    FlushingTimer,
+    GroupTimer,
+    Hooked,
+    Reading,
+    Runnable,
+    Warm,
+)
 
 MAX_RETRIES = 3
 
@@ -60,7 +68,7 @@ class CudaWarm(Warm):
     queues: bool = True
 
 
-class CudaTimer:
+class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
     """Time on the device between two events around each launch, read off a queue that was full.
 
     `repeat(1)` launches the kernel on the current stream and does not wait for it. The runnable
@@ -393,7 +401,7 @@ class _Execution:
     """One launch with what belongs around it."""
 
     def __init__(self, run: Runnable, launch: Callable[[int], object]) -> None:
-        hooks = [getattr(run, name, None) for name in ("before", "after")]
+        hooks = (run.before, run.after) if isinstance(run, Hooked) else (None, None)
         self.launch = launch
         self.before: Callable[[], object] = hooks[0] or _nothing
         self.after: Callable[[], object] = hooks[1] or _nothing

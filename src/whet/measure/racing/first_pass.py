@@ -16,7 +16,6 @@ from whet.measure.racing.policy import RacePolicy
 from whet.measure.racing.stats import (
     MEDIAN_GAP,
     Noise,
-    location_width,
     low_median,
     percent_text,
     time_text,
@@ -216,9 +215,8 @@ class FirstPass:
         return self._spread(entry.readings, entry.visits, noise) + entry.slack
 
     def _spread(self, readings: int, visits: int, visit_noise: float) -> float:
-        within = self._noise.sigma * location_width(readings)
         between = visit_noise / math.sqrt(visits)
-        return self._noise.quantile(self._policy.confidence) * math.hypot(within, between)
+        return self._noise.half_width(readings, between, self._policy.confidence)
 
     @property
     def _visit_noise(self) -> float:

@@ -16,7 +16,7 @@ Place = Literal["in", "out"]
 
 
 @dataclass(frozen=True)
-class Request:
+class SampleRequest:
     """Take `samples` more samples of `id`."""
 
     id: str
@@ -32,7 +32,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RaceStanding:
     """`ns` is the location of all samples so far, None before the first; `reason` is why out."""
 
     id: str
@@ -97,17 +97,17 @@ class Race:
         self._put_out(id, reason)
         return self._exits()
 
-    def plan(self, more: bool = False) -> list[Request]:
+    def plan(self, more: bool = False) -> list[SampleRequest]:
         """What to sample next, in this order; nothing when the race is over, or, with `more`
         configs still to come, when no verdict is held up."""
         if self._rounds is None:
             wanted = self._looks.wanted(self.policy.anchor_every if more else 1)
             if wanted is not None:
-                return [Request(*wanted)]
+                return [SampleRequest(*wanted)]
             if more or len(self._live) <= self.policy.finalists:
                 return []
             self._rounds = Rounds(self.live, self.policy)
-        return [Request(id, 1) for id in self._rounds.next_pass()]
+        return [SampleRequest(id, 1) for id in self._rounds.next_pass()]
 
     def verdict(self, id: str) -> Place:
         return "in" if id in self._live else "out"
@@ -149,7 +149,7 @@ class Race:
         ranked = sorted(self._live, key=lambda id: (self._centre(id), self._live[id].order))
         return tuple(ranked)
 
-    def standing(self) -> list[Standing]:
+    def standing(self) -> list[RaceStanding]:
         """Those in, best first; then those out, fastest first."""
         out = [
             (entrant.ns or math.inf, entrant.order, id)
@@ -158,9 +158,9 @@ class Race:
         ]
         return [self._standing(id) for id in (*self.live, *(id for *_, id in sorted(out)))]
 
-    def _standing(self, id: str) -> Standing:
+    def _standing(self, id: str) -> RaceStanding:
         entrant = self._entrants[id]
-        return Standing(id, self.verdict(id), entrant.ns, len(entrant.samples), entrant.reason)
+        return RaceStanding(id, self.verdict(id), entrant.ns, len(entrant.samples), entrant.reason)
 
     def _centre(self, id: str) -> float:
         centre = None if self._rounds is None else self._rounds.centre(id)

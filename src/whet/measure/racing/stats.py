@@ -122,6 +122,12 @@ class Noise:
         """Wider than the normal distribution's while few gaps are known."""
         return t_quantile(confidence, gap_degrees(len(self._gaps)))
 
+    def half_width(self, readings: int, shared: float, confidence: float) -> float:
+        """How far from its true place `low_median` of so many readings may be, where `shared` is
+        the noise that they have in common."""
+        own = self.sigma * location_width(readings)
+        return self.quantile(confidence) * math.hypot(own, shared)
+
 
 def interval(
     samples: Sequence[float], confidence: float, noise: float | None = None

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from whet.core.errors import BundleError
 from whet.core.frozen import FrozenMap
-from whet.store.bundles.shapes import BOOLEAN, COUNT, NAME, TEXT, Kind, MapOf, check
+from whet.store.bundles.shapes import BOOLEAN, COUNT, NAME, TEXT, MapOf, Scalar, check
 
 FORMAT = "whet-bundle"
 VERSION = 1
@@ -43,7 +43,7 @@ _NAMES = re.compile(
     rf"store(-[0-9a-f]{{1,{MOST_DIGITS}}})?\.jsonl|index-[0-9]{{1,5}}\.jsonl"
     rf"|models/[A-Za-z0-9_.~%-]{{1,4000}}\.json|binaries/{_KEY.pattern}/{_FILE.pattern}"
 )
-_HASH = Kind(
+_HASH = Scalar(
     "a SHA-256 hash",
     lambda value: isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None,
 )

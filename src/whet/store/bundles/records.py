@@ -33,7 +33,7 @@ from whet.store.bundles.shapes import (
     check,
     one_of,
 )
-from whet.store.memory import Shelf
+from whet.store.memory import WorkloadHistory
 from whet.store.protocol import WorkloadSummary
 from whet.store.rows import storable
 
@@ -118,9 +118,9 @@ class Group:
     standing: tuple[Trial, ...]
     runs: tuple[Run, ...]
 
-    def shelf(self) -> Shelf:
+    def history(self) -> WorkloadHistory:
         moments = [trial.created for trial in self.trials] + [run.ended for run in self.runs]
-        shelf = Shelf(
+        history = WorkloadHistory(
             workload=self.workload,
             added=0.0,
             active=max(moments, default=None),
@@ -128,8 +128,8 @@ class Group:
             latest={trial.config.id: trial for trial in self.standing},
             runs={run.id: run for run in self.runs},
         )
-        shelf.decide()
-        return shelf
+        history.decide()
+        return history
 
 
 def group_lines(group: Group) -> list[str]:

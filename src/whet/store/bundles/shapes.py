@@ -15,7 +15,7 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True)
-class Kind:
+class Scalar:
     """`words` end the sentence "… is not"."""
 
     words: str
@@ -39,10 +39,10 @@ class MapOf:
 def check(value: Any, shape: Any, name: str) -> None:
     """Raises ValueError where `value` has another shape.
 
-    A shape is a `Kind`, a `Maybe`, a `MapOf`, a list of the one shape that all items have, or a
+    A shape is a `Scalar`, a `Maybe`, a `MapOf`, a list of the one shape that all items have, or a
     dict of the names that must be there; others may be.
     """
-    if isinstance(shape, Kind):
+    if isinstance(shape, Scalar):
         if not shape.fits(value):
             raise ValueError(f"{name} is not {shape.words}")
     elif isinstance(shape, Maybe):
@@ -62,22 +62,22 @@ def check(value: Any, shape: Any, name: str) -> None:
             if key not in value:
                 raise ValueError(f"{name} has no '{key}'")
             # Told apart here, since it is by far the most frequent and needs no longer name.
-            if not isinstance(inner, Kind):
+            if not isinstance(inner, Scalar):
                 check(value[key], inner, f"{name}.{key}")
             elif not inner.fits(value[key]):
                 raise ValueError(f"{name}.{key} is not {inner.words}")
 
 
 def _check_items(values: Iterable[Any], shape: Any, name: str) -> None:
-    if not isinstance(shape, Kind):
+    if not isinstance(shape, Scalar):
         for item in values:
             check(item, shape, f"an item of {name}")
     elif not all(map(shape.fits, values)):
         raise ValueError(f"an item of {name} is not {shape.words}")
 
 
-def one_of(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", lambda value: value in choices)
+def one_of(*choices: str) -> Scalar:
+    return Scalar(f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
 def _is_text(value: Any) -> bool:
@@ -119,11 +119,11 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     return _is_text(value)
 
 
-TEXT = Kind("text", _is_text)
-NAME = Kind("a printable name", _is_name)
-NUMBER = Kind("a number", _is_number)
-SAMPLE = Kind("a number", _is_sample)
-INTEGER = Kind("a whole number", _is_integer)
-COUNT = Kind("a count", lambda value: _is_integer(value) and value >= 0)
-BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
-PLAIN = Kind("a plain value", _is_plain)
+TEXT = Scalar("text", _is_text)
+NAME = Scalar("a printable name", _is_name)
+NUMBER = Scalar("a number", _is_number)
+SAMPLE = Scalar("a number", _is_sample)
+INTEGER = Scalar("a whole number", _is_integer)
+COUNT = Scalar("a count", lambda value: _is_integer(value) and value >= 0)
+BOOLEAN = Scalar("true or false", lambda value: isinstance(value, bool))
+PLAIN = Scalar("a plain value", _is_plain)

@@ -18,7 +18,7 @@ from whet.store.bundles.format import bundle_error, index_entry, model_entry, st
 from whet.store.bundles.records import IndexLine, Lines, divided, indexed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.memory import Shelf
+from whet.store.memory import WorkloadHistory
 from whet.store.protocol import GcReport, Match, MergeReport, Pick, Store, WorkloadSummary
 
 # Unpacked entries that are kept for the next question.
@@ -34,7 +34,7 @@ class BundleStore(Store):
         self._closed = False
         self._entries: dict[str, dict[str, Lines]] = {}
         self._entry_bytes = 0
-        self._shelves: dict[str, Shelf | None] = {}
+        self._histories: dict[str, WorkloadHistory | None] = {}
         self._indexes: dict[str, list[IndexLine]] = {}
         self._run_homes: dict[str, str] | None = None
         kernels = archive.manifest.kernels
@@ -50,38 +50,38 @@ class BundleStore(Store):
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         with self._reading():
-            shelf = self._shelf(workload_id)
-            if shelf is None:
+            history = self._history(workload_id)
+            if history is None:
                 return []
-            return list((shelf.trials if all else shelf.latest).values())
+            return list((history.trials if all else history.latest).values())
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         with self._reading():
-            shelf = self._shelf(workload_id)
-            return None if shelf is None else shelf.latest.get(config_id)
+            history = self._history(workload_id)
+            return None if history is None else history.latest.get(config_id)
 
     def best(self, workload_id: str) -> Trial | None:
         with self._reading():
-            shelf = self._shelf(workload_id)
-            return None if shelf is None else shelf.best()
+            history = self._history(workload_id)
+            return None if history is None else history.best()
 
     def pick(self, workload_id: str) -> Pick | None:
         with self._reading():
-            shelf = self._shelf(workload_id)
-            return None if shelf is None else shelf.pick()
+            history = self._history(workload_id)
+            return None if history is None else history.pick()
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
-            shelf = self._shelf(workload_id)
-            return [] if shelf is None else shelf.newest_runs()
+            history = self._history(workload_id)
+            return [] if history is None else history.newest_runs()
 
     def run(self, run_id: str) -> Run | None:
         with self._reading():
             if self._run_homes is None:
                 self._run_homes = dict(self._all_runs())
             home = self._run_homes.get(run_id)
-            shelf = None if home is None else self._shelf(home)
-            return None if shelf is None else shelf.runs[run_id]
+            history = None if home is None else self._history(home)
+            return None if history is None else history.runs[run_id]
 
     def timeline(self, run_id: str) -> Timeline | None:
         with self._reading():
@@ -95,7 +95,7 @@ class BundleStore(Store):
 
     def match(self, workload: Workload) -> Match | None:
         with self._reading():
-            same = self._shelf(workload.id)
+            same = self._history(workload.id)
             if same is not None:
                 return Match("strict", same.workload)
             known = [line.workload for line in self._index(workload.kernel) if line.counts["ok"]]
@@ -164,7 +164,7 @@ class BundleStore(Store):
                 for workload_id, lines in self._lines(name).items():
                     if store_entry(workload_id, self._archive.manifest.digits) != name:
                         raise ValueError(f"workload {workload_id} is in the wrong entry")
-                    kept.append(_brief(lines.group().shelf().summary()))
+                    kept.append(_brief(lines.group().history().summary()))
             listed = [line.summary() for name in self._kernels for line in self._index(name)]
             if sorted(map(_brief, listed)) != sorted(kept):
                 raise ValueError("its index and its results contradict each other")
@@ -172,12 +172,12 @@ class BundleStore(Store):
     def close(self) -> None:
         self._closed = True
 
-    def _shelf(self, workload_id: str) -> Shelf | None:
-        if workload_id not in self._shelves:
+    def _history(self, workload_id: str) -> WorkloadHistory | None:
+        if workload_id not in self._histories:
             name = store_entry(workload_id, self._archive.manifest.digits)
             lines = self._lines(name).get(workload_id)
-            self._shelves[workload_id] = None if lines is None else lines.group().shelf()
-        return self._shelves[workload_id]
+            self._histories[workload_id] = None if lines is None else lines.group().history()
+        return self._histories[workload_id]
 
     def _lines(self, name: str) -> dict[str, Lines]:
         if name in self._entries:

@@ -22,7 +22,7 @@ ALLOCATORS = ("malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign")
 
 
 @dataclass(frozen=True)
-class Source:
+class CSource:
     """A C text, the shim to link it with, and where its local headers are looked for."""
 
     text: str
@@ -33,7 +33,7 @@ class Source:
     compiler: str = "cc"
 
 
-def compile_shared(source: Source, arguments: Sequence[str]) -> Built:
+def compile_shared(source: CSource, arguments: Sequence[str]) -> Built:
     """Compiles and links `source` with the compiler arguments of one config."""
     Path("kernel.c").write_text(source.text)
     include = [f"-I{path}" for path in (source.folder, *source.include) if path]

@@ -34,7 +34,7 @@ _NO_NAMES = _QUALIFIERS | {
 
 
 @dataclass(frozen=True)
-class Parameter:
+class CParameter:
     """`const float *restrict x` is called x. `words` has everything it may be called, since the
     last word can be a macro for an attribute."""
 
@@ -80,14 +80,14 @@ def check_names(source: str, function: str, given: Sequence[str]) -> None:
     )
 
 
-def declarations(source: str, function: str) -> list[tuple[Parameter, ...]]:
+def declarations(source: str, function: str) -> list[tuple[CParameter, ...]]:
     """The parameters of every definition, then of every other declaration; nothing at all where
     a definition cannot be read."""
     spliced = source.replace("\\\r\n", "").replace("\\\n", "")
     bare = _COMMENT_OR_LITERAL.sub(_blank, spliced)
     macros = {name: body.strip() for name, body in _MACRO.findall(bare)}
     code = _LINKAGE.sub(" ", _DIRECTIVE.sub(_branch, bare))
-    found: dict[bool, list[tuple[Parameter, ...]]] = {True: [], False: []}
+    found: dict[bool, list[tuple[CParameter, ...]]] = {True: [], False: []}
     for inside, defined in _signatures(code, function):
         parameters = _parameters(inside, macros)
         if parameters is not None:
@@ -97,7 +97,7 @@ def declarations(source: str, function: str) -> list[tuple[Parameter, ...]]:
     return found[True] + found[False]
 
 
-def _agree(given: Sequence[str], parameters: Sequence[Parameter]) -> bool:
+def _agree(given: Sequence[str], parameters: Sequence[CParameter]) -> bool:
     return len(given) == len(parameters) and all(
         name in parameter.words for name, parameter in zip(given, parameters, strict=True)
     )
@@ -159,7 +159,7 @@ def _closing(code: str, opening: int) -> int:
     return 0
 
 
-def _parameters(inside: str, macros: dict[str, str]) -> tuple[Parameter, ...] | None:
+def _parameters(inside: str, macros: dict[str, str]) -> tuple[CParameter, ...] | None:
     inside = _without_attributes(inside)
     if inside.strip() in ("", "void"):
         return ()
@@ -191,7 +191,7 @@ def _split(inside: str) -> list[str]:
     return parts
 
 
-def _parameter(part: str, macros: dict[str, str]) -> Parameter | None:
+def _parameter(part: str, macros: dict[str, str]) -> CParameter | None:
     """None for what only a preprocessor could read, and for a parameter without a name."""
     if re.match(r"\s*\w+\s*\((?!\s*\*)", part):  # PAIR(x, y) may be two of them
         return None
@@ -209,4 +209,4 @@ def _parameter(part: str, macros: dict[str, str]) -> Parameter | None:
     if not names or not (star or len(types) >= needed):
         return None
     every = {*words, *(word for body in bodies for word in _WORD.findall(body))}
-    return Parameter(re.sub(r"\s+", " ", part).strip(), names[-1], frozenset(every))
+    return CParameter(re.sub(r"\s+", " ", part).strip(), names[-1], frozenset(every))

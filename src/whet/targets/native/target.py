@@ -21,14 +21,14 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
 from whet.targets.native.compile import (
-    Source,
+    CSource,
     compile_shared,
     compiler_version,
     shim,
@@ -169,9 +169,9 @@ class NativeTarget:
         return (*self.options, *macros, *flags)
 
     @cached_property
-    def _source(self) -> Source:
+    def _source(self) -> CSource:
         signature = [c_type(name, value) for name, value in self.args.items()]
-        return Source(
+        return CSource(
             text=self.text,
             shim=shim(self.function, signature),
             folder=self.folder,

@@ -26,7 +26,7 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
-from whet.targets.triton.dispatch import Cache, Plan, shape_of
+from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.dynamo.stored_rows import stored_rows
 from whet.targets.triton.fallback.choosing import untuned
@@ -184,7 +184,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             table = cache.table(asked.get())
             plan = table.plans.setdefault(
                 shape_of(args, own),
-                Plan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
+                DispatchPlan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
             )
             if len(plan.known) >= MOST_KNOWN:
                 plan.known.clear()

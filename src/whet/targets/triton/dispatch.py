@@ -14,7 +14,7 @@ Known = tuple[Any, dict[str, Any]]
 Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 
 
-class Plan:
+class DispatchPlan:
     """How to tell calls of one shape apart: those with the same types in the same places.
 
     `key(args, kwargs)` is the values Triton's own key is made of, with the device where there is
@@ -46,12 +46,12 @@ class Plan:
         self.known: dict[Any, Known] = {}
 
 
-class Table:
+class DispatchTable:
     """`plans` by shape of call; `quick` has the first seen with so many positional arguments."""
 
     def __init__(self) -> None:
-        self.plans: dict[Any, Plan] = {}
-        self.quick: dict[int, Plan] = {}
+        self.plans: dict[Any, DispatchPlan] = {}
+        self.quick: dict[int, DispatchPlan] = {}
 
 
 class Cache(dict[Any, Any]):
@@ -64,13 +64,13 @@ class Cache(dict[Any, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tables: dict[Mode | None, Table] = {}
+        self.tables: dict[Mode | None, DispatchTable] = {}
 
-    def table(self, asked: Mode | None) -> Table:
-        return self.tables.setdefault(asked, Table())
+    def table(self, asked: Mode | None) -> DispatchTable:
+        return self.tables.setdefault(asked, DispatchTable())
 
     @property
-    def plans(self) -> dict[Any, Plan]:
+    def plans(self) -> dict[Any, DispatchPlan]:
         return self.table(None).plans
 
     def forget_plans(self) -> None:
@@ -107,7 +107,7 @@ class Cache(dict[Any, Any]):
 
 
 def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a `Plan` is kept under: the types of the arguments, and the names of the keywords.
+    """What a `DispatchPlan` is kept under: the types of the arguments and the keywords' names.
 
     Of keywords the types count too: None may stand where a tensor did.
     """

@@ -14,11 +14,12 @@ from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import place_of, summarised
+from whet.engine.fallback.missed import summarised
 from whet.engine.settings import Settings
-from whet.engine.target import BenchLimits
+from whet.engine.target import BenchLimits, QuickSpace
 from whet.measure import Bench, LocalBench, Timer
-from whet.targets.fingerprint import Source
+from whet.measure.timer import L2Timer
+from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
@@ -34,7 +35,7 @@ from whet.targets.triton.packed.serving import active_binary_caches, packed_for
 from whet.targets.triton.stores import lock_folder
 
 
-class TritonTarget:
+class TritonTarget(QuickSpace):
     """Compiled in forks of this process, since a kernel may live in `__main__`, in a notebook or in
     a closure; timed in this process, where its arguments are, or isolated in another one."""
 
@@ -94,7 +95,10 @@ class TritonTarget:
     @property
     def method(self) -> Method:
         """What the timer says may change once: where there is no memory for a cold L2."""
-        return self._told or Method(self._timer.name, getattr(self._timer, "l2", "none"))
+        if self._told is not None:
+            return self._told
+        timer = self._timer
+        return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
 
     @cached_property
     def _told(self) -> Method | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.measure.timer import Reading, Runnable, Timer, Warm
-from whet.targets.triton.isolated.driver import Refused
+from whet.targets.triton.isolated.driver import NotShared
 from whet.testing.fake_triton import FakeDriver, ToldTimer, fake_driver
 
 ILLEGAL, ENDLESS, CRASH, WRONG, MEMORY = 16, 32, 64, 128, 256
@@ -115,7 +115,7 @@ def not_shared_at_first() -> Timer:
     """As where the driver lets one process hand out memory that another may not open."""
     if os.getpid() != int(os.environ["ISOLATED_HERE"]) and not entries():
         write(refused=True)
-        raise Refused("cuIpcOpenMemHandle gave error 1")
+        raise NotShared("cuIpcOpenMemHandle gave error 1")
     return by_block()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from whet.targets.triton.dispatch import Cache, Plan, shape_of
+from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.testing.fake_triton import FakeTensor
 
 NAMES = ["out", "x", "n", "m"]
@@ -12,7 +12,7 @@ HALF, SINGLE = FakeTensor([1.0], "float16"), FakeTensor([1.0])
 
 
 def plan(args, kwargs=None, keys=("n",), with_device=False):
-    return Plan(keys, NAMES, args, kwargs or {}, with_device)
+    return DispatchPlan(keys, NAMES, args, kwargs or {}, with_device)
 
 
 def test_the_key_is_the_named_values_and_the_dtypes_of_tensors():

@@ -73,7 +73,7 @@ class PassingCall(Call):
         return list(dict.fromkeys(names))
 
 
-class _Loaded(LoadedTriton):
+class _LoadedShadow(LoadedTriton):
     """Runs with the arguments of now."""
 
     def __init__(self, call: Call, config: Any) -> None:
@@ -105,7 +105,7 @@ class ShadowTarget(TritonTarget):
         return job
 
     def load(self, config: Config, artifact: Any) -> LoadedTriton:
-        loaded = _Loaded(self.call, self.menu.by_id[config.id])
+        loaded = _LoadedShadow(self.call, self.menu.by_id[config.id])
         self._built[config] = None
         return loaded
 

@@ -22,7 +22,7 @@ from whet.targets.triton.isolated.bare.plain import (
     is_plain,
     prepare_launcher,
 )
-from whet.targets.triton.isolated.driver import Refused
+from whet.targets.triton.isolated.driver import NotShared
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
 from whet.targets.triton.isolated.sending import ipc_call_of, timer_of
@@ -162,7 +162,7 @@ class IsolatedBench:
 
     def _set_up_otherwise(self, problem: NotSetUp) -> None:
         """Where the first process could not be made ready: its memory is another's, or full."""
-        if problem.kind == Refused.__name__ and not self._through_host:
+        if problem.kind == NotShared.__name__ and not self._through_host:
             self._through_host = True
             self._bench.close()
             self._bench = self._opened(through_host=True)

@@ -21,7 +21,7 @@ class Handle(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_ubyte * 64),)
 
 
-class Refused(Exception):
+class NotShared(Exception):
     """The driver does not share this memory: it was not made by `cuMemAlloc`, or a container
     stands between the two processes."""
 
@@ -67,7 +67,7 @@ def copy(to: int, source: int, size: int) -> None:
 
 def _check(code: int, name: str) -> None:
     if code:
-        raise Refused(f"{name} failed with error {code}")
+        raise NotShared(f"{name} failed with error {code}")
 
 
 @cache
@@ -80,5 +80,5 @@ def _library() -> Any:
             ctypes.c_uint,
         )
     except (OSError, AttributeError) as error:
-        raise Refused(str(error)) from None
+        raise NotShared(str(error)) from None
     return library

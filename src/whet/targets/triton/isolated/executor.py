@@ -11,6 +11,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.measure import Verdict
+from whet.measure.bench.protocol import Recovering
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.isolated.ipc_arguments import IpcArguments, Unpacker
 from whet.targets.triton.isolated.launch import Launch
@@ -42,7 +43,7 @@ class IpcCall:
         return IsolatedLoader(self)
 
 
-class IsolatedLoader:
+class IsolatedLoader(Recovering):
     def __init__(self, ipc_call: IpcCall) -> None:
         from triton import knobs
 

@@ -112,7 +112,7 @@ class Packer:
         _synchronize(self._tensors)
         try:
             blocks = [self._block(span, through_host) for span in spans.values()]
-        except driver.Refused:
+        except driver.NotShared:
             self.close()
             blocks = [self._block(span, through_host=True) for span in spans.values()]
         numbers = {key: number for number, key in enumerate(spans)}

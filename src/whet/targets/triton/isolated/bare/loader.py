@@ -14,6 +14,7 @@ from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.core.timing import L2
 from whet.measure.bench.gate import Verdict
+from whet.measure.bench.protocol import Recovering
 from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
@@ -27,7 +28,7 @@ def bare_timer(device: int, l2: L2, l2_bytes: int | None) -> CudaTimer:
     return CudaTimer(DriverCuda(device), l2=l2, l2_bytes=l2_bytes)
 
 
-class BareLoader:
+class BareLoader(Recovering):
     def __init__(self, ipc_call: BareIpcCall) -> None:
         stages.add("start", _age_s())
         self._driver = driver_on(ipc_call.device)
