@@ -38,7 +38,7 @@ def launch(kernel, **more):
     ("options", "said"),
     [
         ({"search": "gpx"}, "unknown search 'gpx'; did you mean 'gp'"),
-        ({"budget": "30x"}, "budget '30x' cannot be read"),
+        ({"budget": "30x"}, "budget '30x' is not valid"),
         ({"budget": 30}, "budget is 30; give a string"),
         ({"check": "agre"}, "check is 'agre'; give \"agree\" or a reference function"),
         ({"inputs": 3}, "inputs is 3; give a function"),

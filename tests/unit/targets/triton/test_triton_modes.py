@@ -465,7 +465,7 @@ def test_the_compiler_finds_every_size_of_a_known_bucket(driver):
 @pytest.mark.parametrize(
     ("buckets", "text"),
     [
-        ({"m": "pow2"}, "names 'm', not in key"),
+        ({"m": "pow2"}, "names 'm', which is not in key"),
         ({"n": "pow3"}, "did you mean 'pow2'"),
         ({"n": [4, 2]}, "not in ascending order"),
         ({"n": []}, "a list of upper bounds"),
