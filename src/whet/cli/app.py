@@ -34,6 +34,7 @@ from whet.cli.commands import (
     tune,
     verify,
 )
+from whet.cli.commands.export_package import ExportGroup
 from whet.cli.terminal.encoding import speak_readably
 from whet.cli.terminal.help import OrderedGroup, PlainCommand
 from whet.cli.terminal.output import printable
@@ -71,10 +72,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _group(about: str, epilog: str) -> typer.Typer:
+def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> typer.Typer:
     # Rich's help costs as much to import as all the rest of a `--help`; plain text reads as well.
     return typer.Typer(
-        cls=OrderedGroup,
+        cls=kind,
         help=about,
         epilog=epilog,
         invoke_without_command=True,
@@ -87,7 +88,7 @@ def _group(about: str, epilog: str) -> typer.Typer:
 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
-exports = _group(export.ABOUT, export.EXAMPLES)
+exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
 
 @app.callback()

@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whet._version import __version__
-from whet.core.config import Config
 from whet.core.errors import UsageError
-from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.interop.decision import Decision, Known, Node, Rule, Style, decide
 from whet.interop.findings import TIMER
+from whet.interop.measured import MeasuredWorkload
 
 DEVICE = "device"
 CONFIGS = 8
@@ -43,29 +42,6 @@ def _nearest(table, sizes):
 
     return table[min(table, key=distance)]
 '''
-
-
-@dataclass(frozen=True)
-class MeasuredWorkload:
-    """A workload, its best, and the latest trial of each of its configs."""
-
-    workload: Workload
-    best: Trial
-    trials: Sequence[Trial]
-
-    def times(self) -> dict[Config, float]:
-        """Nanoseconds of what may be compared with the best; of an untimed one, only that."""
-        best = self.best.timing
-        if best is None:
-            return {self.best.config: 1.0}
-        return {
-            trial.config: trial.timing.median_ns
-            for trial in self.trials
-            if trial.status.measured
-            and trial.timing is not None
-            and trial.timing.median_ns > 0
-            and trial.timing.comparable(best)
-        }
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.replay.declared import Declared
 from whet.replay.table import Build, Table, TableOrigin, TableOutcome, TableWorkload
-from whet.store import Store
+from whet.store import StoreReader
 
 _BEST_FIRST: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
 _PHASES = ("load", "first_call", "check", "warmup", "warmup.kernel", "measure", "measure.kernel")
@@ -29,7 +29,7 @@ _ENUMERABLE = 1_000_000
 
 
 def table_from_stores(
-    stores: Sequence[Store],
+    stores: Sequence[StoreReader],
     *,
     kernel: str | None = None,
     workloads: Iterable[Workload] | None = None,
@@ -81,7 +81,7 @@ class _Record:
     history: Sequence[Trial]
 
     @classmethod
-    def of(cls, workload: Workload, stores: Iterable[Store]) -> _Record:
+    def of(cls, workload: Workload, stores: Iterable[StoreReader]) -> _Record:
         visits: dict[Config, list[Trial]] = {}
         history: list[Trial] = []
         for store in stores:
@@ -92,7 +92,7 @@ class _Record:
 
 
 def _chosen(
-    stores: Sequence[Store], kernel: str | None, workloads: Iterable[Workload] | None
+    stores: Sequence[StoreReader], kernel: str | None, workloads: Iterable[Workload] | None
 ) -> list[Workload]:
     if workloads is not None:
         listed = list({workload.id: workload for workload in workloads}.values())
@@ -212,7 +212,7 @@ def _seconds(trial: Trial) -> FrozenMap[float]:
     return FrozenMap({phase: work[phase] for phase in _PHASES if phase in work})
 
 
-def _origin(stores: Sequence[Store], records: Sequence[_Record]) -> TableOrigin:
+def _origin(stores: Sequence[StoreReader], records: Sequence[_Record]) -> TableOrigin:
     trials = [one for record in records for visits in record.visits.values() for one in visits]
     ways = sorted({(one.timing.timer, one.timing.l2) for one in trials if one.timing is not None})
     if len(ways) > 1:
@@ -243,5 +243,5 @@ def _value_order(value: Value) -> tuple[Any, ...]:
     return (1, str(value), type(value).__name__)
 
 
-def _named(stores: Sequence[Store]) -> str:
+def _named(stores: Sequence[StoreReader]) -> str:
     return ", ".join(store.location for store in stores) or "no store"

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from whet.builds import Job
 from whet.core.buckets import Buckets
@@ -20,6 +20,7 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
@@ -52,10 +53,14 @@ class FunctionTarget:
     file: str = ""
     prepare: Callable[..., Any] | None = None
     place: str = ""
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method: ClassVar[Method | None] = Method(CpuTimer.name)
     build_mode = "fork"
+
+    @property
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
@@ -76,10 +81,10 @@ class FunctionTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
-            return LocalBench(self, CpuTimer())
+            return LocalBench(self, self.make_timer())
         return RemoteBench(
             lambda: self,
-            CpuTimer,
+            self.make_timer,
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
@@ -177,6 +182,7 @@ def function(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     prepare: Callable[..., Any] | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> FunctionTarget:
     """Makes a callable tunable: each parameter of the space is passed to it by keyword.
 
@@ -189,7 +195,8 @@ def function(
 
     Extra work in the first call of a config (compiling, filling a cache) is not timed; its limit is
     `first_call_limit`. If given, `prepare(*args, **kwargs, **config)` is called instead of that
-    first call.
+    first call. `timer` is the name of a timer of an installed package, or a timer class; results of
+    different timers are never compared.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
@@ -217,6 +224,7 @@ def function(
         mode=None if mode is None else checked_mode(mode),
         file=sys._getframe(1).f_code.co_filename,
         prepare=prepare,
+        make_timer=timer_maker(timer),
     )
 
 

@@ -1,5 +1,4 @@
-"""Contract tests for strategies, stores, timers and targets, with a fake clock and a fake device.
+"""Contract tests for strategies, stores, timers, targets and formats; a fake clock and device.
 
-To test your own strategy, store, timer or target, subclass the kit in a test file, say how to
-create yours, and run pytest.
+To test your own part, subclass the kit in a test file, say how to create yours, and run pytest.
 """

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from whet.cli.arguments.reading import store_place
 from whet.core.status import Status
 from whet.core.workload import Device
-from whet.store import open_store
+from whet.store import open_store, store_place
 from whet.testing.samples import a_run, a_trial, a_workload
 
 Whet = Callable[..., Any]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from whet.interop import Selection
     from whet.interop.files import OutFile
-    from whet.store import Store
+    from whet.store import StoreReader
 
 KernelArgument = Annotated[
     str,
@@ -54,7 +54,7 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
 
 
 def selected(
-    store: Store,
+    store: StoreReader,
     name: str,
     devices: Sequence[str] | None,
     where: Sequence[str] | None,

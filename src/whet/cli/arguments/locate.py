@@ -1,4 +1,4 @@
-"""`FILE.py:NAME`: from what was typed to the tunable it means."""
+"""`FILE.py:NAME` or `KIND:TEXT`: from what was typed to the tunable it means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from whet.cli.arguments.packages import import_from_package, package_of
 from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
+from whet.core.plugins import find_plugin, plugin_names
 from whet.engine.target import Placeable, Target
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel
+
+_KIND = re.compile(r"[A-Za-z][\w.+-]*")
 
 
 def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
@@ -29,7 +33,12 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     NAME is a target, a kernel decorated with `whet.autotune` or `triton.autotune`, or a function
     without arguments that returns a target, and may be left out where the file has only one of
     them. `as_far_as_it_goes` is content with a file that fails below NAME, and says so on stderr.
+
+    `KIND:TEXT`, where KIND is no file, is a target that an installed package makes of TEXT.
     """
+    packaged = of_package(text)
+    if packaged is not None:
+        return _placed(packaged, text)
     path, name = _split(text)
     module = load_module(path, enough=name if as_far_as_it_goes else None)
     found = _tunables(module)
@@ -45,6 +54,33 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     if kernel is not None:
         return _placed(replace(kernel, where=f"{path}:{name}"), f"{path.resolve()}:{name}")
     return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
+
+
+def of_package(text: str) -> Target | None:
+    """What an installed package makes of `KIND:TEXT`; None where that means a file, or nothing."""
+    kind, colon, spec = text.partition(":")
+    if not colon or not _may_be_kind(kind):
+        return None
+    plugin = find_plugin("target", kind)
+    if plugin is None:
+        return None
+    made = plugin.make(spec)
+    if not isinstance(made, Target) or isinstance(made, type):
+        raise plugin.unfit(f"it made {type(made).__name__!r}, not a Target")
+    return made
+
+
+def _may_be_kind(text: str) -> bool:
+    return bool(_KIND.fullmatch(text)) and not text.endswith(".py") and not os.path.exists(text)
+
+
+def _kinds(text: str) -> str:
+    """The end of an error message, where installed packages have targets."""
+    kind = text.partition(":")[0]
+    names = plugin_names("target") if ":" in text and _may_be_kind(kind) else ()
+    if not names:
+        return ""
+    return f"; no installed package has a target '{kind}'{did_you_mean(kind, names)}"
 
 
 def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
@@ -70,12 +106,12 @@ def _split(text: str) -> tuple[Path, str | None]:
     if not colon or os.path.isfile(text):  # not Path.is_file, which raises for too long a name
         file, name = text, ""
     elif not name.isidentifier():
-        raise UsageError(f"'{text}' does not say what to tune; use FILE.py:NAME")
+        raise UsageError(f"'{text}' does not say what to tune; use FILE.py:NAME{_kinds(text)}")
     path = Path(file)
     if os.path.isdir(path):
         raise UsageError(f"{path} is a directory; name a Python file in it, as FILE.py:NAME")
     if not os.path.isfile(path):
-        raise UsageError(f"no such file: {path}{_near(path)}")
+        raise UsageError(f"no such file: {path}{_near(path)}{_kinds(text)}")
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a Python file; use FILE.py:NAME")
     return path, name or None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="PATH", help="Where results are stored: a path or sqlite:///path."
+        "--store", metavar="PATH", help="Where results are stored: a path, or NAME://… of a plugin."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.terminal.help import PlainCommand
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.core.space import Space
@@ -154,12 +154,11 @@ def from_tables(names: Sequence[str]) -> Callable[[Space], Prior | None]:
 
 
 def searches_named(text: str) -> tuple[str, ...]:
-    from whet.search import STRATEGIES
+    from whet.search import check_search
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in STRATEGIES:
-            raise UsageError(f"unknown search '{name}'{did_you_mean(name, STRATEGIES)}")
+        check_search(name)
     return names
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whet.core.run import Run
     from whet.core.timeline import Timeline
     from whet.engine.accounts.account import Tuning
-    from whet.store import Store, WorkloadSummary
+    from whet.store import StoreReader, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -92,7 +92,7 @@ def cost(
 
 
 def _chosen_tunings(
-    store: Store, name: str | None, run_id: str | None
+    store: StoreReader, name: str | None, run_id: str | None
 ) -> tuple[list[Tuning], list[WorkloadSummary]]:
     """What to account for, the longest run first, and the workloads of the same name that are
     left out because they are of another version, device or toolchain. What was imported cost
@@ -117,7 +117,7 @@ def _chosen_tunings(
     return tunings, [one for one in working if one not in alike]
 
 
-def _latest_run(store: Store, one: WorkloadSummary) -> Run | None:
+def _latest_run(store: StoreReader, one: WorkloadSummary) -> Run | None:
     """The newest that wrote down its cost; else the newest that left a trial, killed as it was."""
     runs = store.runs(one.workload.id)
     for run in runs:
@@ -132,7 +132,7 @@ def _version(one: WorkloadSummary) -> tuple[Any, ...]:
     return workload.kernel, workload.fingerprint, workload.device, workload.toolchain
 
 
-def _run_named(store: Store, known: Sequence[WorkloadSummary], run_id: str) -> Run:
+def _run_named(store: StoreReader, known: Sequence[WorkloadSummary], run_id: str) -> Run:
     runs = [run for one in known for run in store.runs(one.workload.id)]
     found = [run for run in runs if run.id.startswith(run_id)] if run_id else []
     if len(found) == 1:
@@ -146,7 +146,7 @@ def _run_named(store: Store, known: Sequence[WorkloadSummary], run_id: str) -> R
     raise UsageError(f"no run{where} has an id starting with '{run_id}'; {hint}")
 
 
-def _tuning(store: Store, run: Run) -> Tuning:
+def _tuning(store: StoreReader, run: Run) -> Tuning:
     from whet.engine.accounts.account import Tuning
 
     return Tuning(run, tuple(store.trials(run.workload.id, all=True)), run.first)
@@ -167,7 +167,7 @@ def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
     return ["", *wrap(text, page(), indent=2)]
 
 
-def _write_timelines(path: Path, store: Store, tunings: Sequence[Tuning]) -> None:
+def _write_timelines(path: Path, store: StoreReader, tunings: Sequence[Tuning]) -> None:
     import json
     import sys
 

@@ -100,11 +100,11 @@ def demo(
 
     Uses Triton if it is installed and torch sees a GPU, otherwise C.
     """
-    from whet.cli.arguments.reading import store_place
     from whet.cli.arguments.tuning import INTERRUPTED
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.summary import summary
     from whet.core.budget import Budget
+    from whet.store import store_place
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
     settings = found.settings

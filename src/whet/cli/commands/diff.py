@@ -14,7 +14,7 @@ from whet.core.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from whet.core.workload import Workload
     from whet.engine.review.difference import Difference
-    from whet.store import Store, WorkloadSummary
+    from whet.store import StoreReader, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -76,7 +76,7 @@ def diff(
         raise typer.Exit(1)
 
 
-def _meant(kernel: str | None, *stores: Store) -> set[str] | None:
+def _meant(kernel: str | None, *stores: StoreReader) -> set[str] | None:
     """The ids of the workloads that go by this name in either store; None is all of them."""
     from whet.cli.arguments.sources import known_names, named
 

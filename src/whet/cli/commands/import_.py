@@ -22,7 +22,8 @@ Examples:
   whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
   whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
   whet import kernel-tuner convolution-A100.json.gz
-Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4
+Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4,
+and those of installed packages
 """
 
 
@@ -53,17 +54,20 @@ def import_results(
     own measurements. If one file cannot be read, nothing is imported.
     """
     from whet.cli.terminal.output import count_text
-    from whet.interop import ReadOptions, keep
+    from whet.core.plugins import plugin_names
+    from whet.interop import ReadOptions, keep, package_reader
     from whet.store import open_store
 
     readers = _readers()
-    if kind not in readers:
-        raise UsageError(f"unknown format '{kind}'{did_you_mean(kind, readers)}")
+    read = readers.get(kind) or package_reader(kind)
+    if read is None:
+        known = (*readers, *plugin_names("format"))
+        raise UsageError(f"unknown format '{kind}'{did_you_mean(kind, known)}")
     parts = tuple(name.strip() for name in names.split(",")) if names else ()
     if len(set(parts)) != len(parts) or not all(parts):
         raise UsageError(f"--names '{names}' is not valid; give each name once, such as M,N,K")
     options = ReadOptions(kernel, device, parts)
-    readings = {file: readers[kind](Path(file), options) for file in files}
+    readings = {file: read(Path(file), options) for file in files}
     with open_store(resolved(store=store).settings.store) as opened:
         for file, reading in readings.items():
             workloads, trials = keep(opened, reading.findings)

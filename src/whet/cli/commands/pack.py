@@ -11,7 +11,7 @@ import typer
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
 
 if TYPE_CHECKING:
-    from whet.store import Store
+    from whet.store import Store, StoreReader
     from whet.store.bundles.bundle import Bundle
     from whet.store.bundles.format import Manifest
 
@@ -149,7 +149,7 @@ def _known(store: str | None, *, empty: bool) -> Store:
         raise
 
 
-def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
+def _chosen(store: StoreReader, names: list[str] | None) -> dict[str, str] | None:
     """The kernels of the workloads that were asked for, by workload id; None is all of them."""
     from whet.cli.arguments.reading import chosen
 
@@ -159,7 +159,7 @@ def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
     return {workload.id: workload.kernel for workload in found}
 
 
-def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
+def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
     from whet.engine.fallback.inheritance import refresh_models
     from whet.engine.fallback.models import ModelError, models_beside, read_model

@@ -134,16 +134,14 @@ def _ordered(
     """The kernel's name, and what is to be compiled of it. The file is run once for every
     architecture, since its configs may depend on what it finds."""
     from whet.cli.arguments.locate import file_of, guarded
-    from whet.store import MemoryStore, open_store, store_path
+    from whet.store import open_if_there
     from whet.targets.triton.offline.tuning import check_compiles
     from whet.targets.triton.packed.precompile import orders
 
     check_compiles()
     keys = _keys(typed) or [{}]
-    path = store_path(store)
-    known = path is not None and os.path.exists(path)
     ordered: list[Order] = []
-    with open_store(store, read_only=True) if known else MemoryStore() as opened:
+    with open_if_there(store) as opened:
         for one in architectures:
             kernel = _located(text, one, keys, inputs)
             order = partial(orders, kernel, [one], keys, which, opened)

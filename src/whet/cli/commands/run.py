@@ -61,7 +61,7 @@ def run(
     l2_bytes: L2BytesOption = None,
 ) -> Script:
     """Run a script and tune every @triton.autotune in it with whet."""
-    from whet.cli.arguments.reading import store_place
+    from whet.store import store_place
 
     settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
     if store is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.terminal.help import SEARCHES
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
   whet settings                        show every value and its source
   WHET_BUDGET=30s whet settings        set a value for one command
@@ -19,8 +20,7 @@ Settings:
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs
   jobs           number of parallel builds
-  search         search strategy: auto, grid, random, coordinate, anneal,
-                 genetic, evolution, gp, tpe, forest or evolve-model
+  search         search strategy: {SEARCHES}
   build_limit    time limit for one build
   run_limit      time limit for running one config
   first_call_limit time limit for the first call of a callable, which may
@@ -73,8 +73,8 @@ def settings(store: StoreOption = None, json: JsonOption = False) -> None:
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
-    from whet.cli.arguments.reading import store_place
     from whet.cli.terminal.output import bytes_text
+    from whet.store import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
     on_device, free = settings.device_memory_bytes, "all free memory"

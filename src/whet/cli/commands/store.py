@@ -52,7 +52,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
 
     try:
         with open_known(store, bundle=False) as opened:
-            location, known = opened.location, opened.workloads()
+            location, size, known = opened.location, opened.size_bytes, opened.workloads()
     except NothingKnownError as nothing:
         if json:
             print_json({"v": 1, "store": nothing.place, "exists": False, "workloads": []})
@@ -81,7 +81,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
             }
         )
         return
-    print_lines(listing(location, known))
+    print_lines(listing(location, size, known))
 
 
 def gc(
@@ -187,10 +187,10 @@ def merge(
     on which is faster. Otherwise this store's pick stays and is marked as contested; the next
     tuning run measures both side by side and decides.
     """
-    from whet.cli.arguments.reading import check_there, store_place
+    from whet.cli.arguments.reading import check_there
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.store import by_device, counts_text, namesakes, pick_lines
-    from whet.store import open_store
+    from whet.store import open_store, store_place
     from whet.store.merging import arriving
 
     where = resolved(store=store).settings.store

@@ -53,7 +53,8 @@ def tune(
             metavar="FILE.py:NAME",
             help="What to tune: NAME is a whet.function(…) or whet.native(…), a function that "
             "returns one, a Triton kernel with whet.autotune(…, inputs=…), or one with "
-            "triton.autotune(…) and --inputs. NAME may be omitted if the file has only one.",
+            "triton.autotune(…) and --inputs. NAME may be omitted if the file has only one. "
+            "KIND:TEXT is a target of an installed package.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +99,6 @@ def tune(
     far.
     """
     from whet.cli.arguments.locate import file_of, locate
-    from whet.cli.arguments.reading import store_place
     from whet.cli.arguments.tables import from_tables
     from whet.cli.commands.tune_keys import read_keys
     from whet.cli.commands.tune_missed import tune_missed
@@ -106,6 +106,7 @@ def tune(
     from whet.cli.text.summary import summary
     from whet.engine import HostLostError, StoreLostError
     from whet.engine.target import Target
+    from whet.store import store_place
 
     flags = {
         "budget": budget,
@@ -167,10 +168,10 @@ def _tune_kernel(
     json: bool,
     quiet: bool,
 ) -> None:
-    from whet.cli.arguments.reading import store_place
     from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures, tune_keys
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.summary import summary, whereabouts
+    from whet.store import store_place
 
     done, interrupted = tune_keys(
         kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet

@@ -156,6 +156,7 @@ def _located(
     """Each miss with what it is a key of, or with why that cannot be had."""
     from whet.cli.arguments.inputs import with_inputs
     from whet.cli.arguments.locate import file_of, locate
+    from whet.engine.target import Target
 
     known: dict[str, Target | Kernel | str] = {}
     if inputs is not None and tunable is None:
@@ -177,7 +178,7 @@ def _located(
                     known[where] = locate(where)
             except UsageError as error:
                 known[where] = f"{error}; or name it: whet tune FILE.py:NAME --missed"
-        usable = not isinstance(known[where], str)
+        usable = not isinstance(known[where], str | Target)
         located.append((miss, known[where], file_of(where) if usable else Path()))
     return located
 

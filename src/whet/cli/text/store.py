@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -26,13 +25,13 @@ from whet.cli.terminal.output import (
     wrap,
 )
 from whet.core.workload import Workload
-from whet.store import GcReport, MergedPick, Store, WorkloadSummary
+from whet.store import GcReport, MergedPick, StoreReader, WorkloadSummary
 from whet.store.merging import identity, lookalikes
 
 
-def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
-    size = bytes_text(os.path.getsize(location)) if os.path.isfile(location) else "in memory"
-    lines = [location, f"{count_text(len(known), 'workload')}, {size}"]
+def listing(location: str, size: int | None, known: list[WorkloadSummary]) -> list[str]:
+    count = count_text(len(known), "workload")
+    lines = [location, count if size is None else f"{count}, {bytes_text(size)}"]
     sources = source_labels([one.workload for one in known])
     layout = [
         Column("id"),
@@ -126,7 +125,7 @@ def picks_json(picks: Sequence[MergedPick]) -> list[dict[str, Any]]:
     ]
 
 
-def namesakes(store: Store) -> list[str]:
+def namesakes(store: StoreReader) -> list[str]:
     every = (one.workload.device for one in store.workloads())
     return [
         line

@@ -32,7 +32,7 @@ from whet.learn.inherit import (
     nearest_first,
 )
 from whet.learn.keys import key_parts, labels_of
-from whet.store import Store, WorkloadSummary
+from whet.store import StoreReader, WorkloadSummary
 
 # Keys a model is fitted to, those where most was tried.
 MOST_KEYS = 64
@@ -90,7 +90,7 @@ class Inheritance:
 
 def inherited(
     target: Target,
-    store: Store,
+    store: StoreReader,
     *,
     workload: Workload | None = None,
     models: Models | None = None,
@@ -123,7 +123,7 @@ def inherited(
 
 def inheritance_candidates(
     target: Target,
-    store: Store,
+    store: StoreReader,
     n: int,
     *,
     workload: Workload | None = None,
@@ -143,7 +143,7 @@ def inheritance_candidates(
 
 
 def refresh_models(
-    store: Store, kernels: Iterable[str] | None = None, models: Models | None = None
+    store: StoreReader, kernels: Iterable[str] | None = None, models: Models | None = None
 ) -> int:
     """Fits and keeps a model for every family of these kernels, None for all, that has changed
     since; says how many were fitted. Takes seconds each. None are where there is no scikit-learn.
@@ -168,7 +168,7 @@ def refresh_models(
 
 
 def family_of(
-    store: Store, workload: Workload, *, method: Method | None = None, itself: bool = False
+    store: StoreReader, workload: Workload, *, method: Method | None = None, itself: bool = False
 ) -> Family | None:
     """Those that differ least from `workload` in circumstances, the larger family of two alike.
 
@@ -203,7 +203,7 @@ class _Listed:
 _kept: dict[tuple[str, str], tuple[float, list[_Listed]]] = {}
 
 
-def _listed(store: Store, kernel: str) -> list[_Listed]:
+def _listed(store: StoreReader, kernel: str) -> list[_Listed]:
     """All that is known of a kernel. Listing thousands of keys takes seconds, and what they have to
     teach changes slowly: it is kept for a while."""
     place = (store.location, kernel)
@@ -221,7 +221,12 @@ def _listed(store: Store, kernel: str) -> list[_Listed]:
 
 
 def _inheritance(
-    target: Target, store: Store, workload: Workload, models: Models | None, fit: bool, most: int
+    target: Target,
+    store: StoreReader,
+    workload: Workload,
+    models: Models | None,
+    fit: bool,
+    most: int,
 ) -> Inheritance | None:
     family = family_of(store, workload, method=target.method)
     if family is None:
@@ -240,7 +245,7 @@ def _inheritance(
 
 
 def _model(
-    target: Target, store: Store, family: Family, models: Models, fit: bool
+    target: Target, store: StoreReader, family: Family, models: Models, fit: bool
 ) -> tuple[CostModel | None, str]:
     """Or why there is none."""
     if len(family.known) < ENOUGH_KEYS:
@@ -260,7 +265,7 @@ def _model(
 
 
 def _fitted(
-    space: Space, features: Extra | None, store: Store, family: Family, models: Models
+    space: Space, features: Extra | None, store: StoreReader, family: Family, models: Models
 ) -> KeptModel | None:
     """The one that is kept, where nothing has changed since."""
     if len(family.known) < ENOUGH_KEYS:

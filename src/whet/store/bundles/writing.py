@@ -38,7 +38,7 @@ from whet.store.bundles.format import (
 )
 from whet.store.bundles.records import Group, group_lines, joined, summary_lines
 from whet.store.lineage import departing, lineages
-from whet.store.protocol import Store, WorkloadSummary
+from whet.store.protocol import StoreReader, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
 _LINES = 1024
@@ -79,7 +79,7 @@ class FolderBinaries:
 
 def write_bundle(
     path: str | Path,
-    store: Store,
+    store: StoreReader,
     *,
     kernels: Iterable[str] | None = None,
     workloads: Collection[str] | None = None,
@@ -144,7 +144,7 @@ class _Draft:
         return self.spool.read(entry.bytes)
 
 
-def _asked(store: Store, kernels: list[str] | None, best_only: bool) -> list[WorkloadSummary]:
+def _asked(store: StoreReader, kernels: list[str] | None, best_only: bool) -> list[WorkloadSummary]:
     every = store.workloads()
     known = {one.workload.kernel for one in every}
     for kernel in kernels or ():
@@ -162,7 +162,7 @@ def _asked(store: Store, kernels: list[str] | None, best_only: bool) -> list[Wor
 
 
 def _put_store(
-    draft: _Draft, store: Store, summaries: list[WorkloadSummary], best_only: bool
+    draft: _Draft, store: StoreReader, summaries: list[WorkloadSummary], best_only: bool
 ) -> tuple[list[KernelPart], int]:
     """One entry after another is made and let go; what each kernel has of them, and how many
     digits of their ids divide the workloads."""
@@ -191,7 +191,7 @@ def _put_store(
     return [KernelPart(kernel, *counts[kernel]) for kernel in sorted(counts)], digits
 
 
-def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
+def _whole_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     """Reads again while somebody appends in between: what stands must be among the trials."""
     id_ = summary.workload.id
     while True:
@@ -202,14 +202,14 @@ def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
             return Group(summary.workload, tuple(trials), tuple(standing), _runs(store, id_))
 
 
-def _runs(store: Store, workload_id: str) -> tuple[Run, ...]:
+def _runs(store: StoreReader, workload_id: str) -> tuple[Run, ...]:
     """Oldest first. Whose they are matters only where it decides between contested picks; else a
     copy of a store gives the same bytes."""
     runs = store.runs(workload_id)
     return tuple(runs[::-1]) if len(lineages(runs)) > 1 else departing(runs[::-1])
 
 
-def _best_group(store: Store, summary: WorkloadSummary) -> Group:
+def _best_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     assert summary.best is not None
     picks = (summary.best, *summary.rivals)
     runs = _runs(store, summary.workload.id)

@@ -23,6 +23,7 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -63,10 +64,14 @@ class NativeTarget:
     mode: Mode | None = None
     file: str = ""
     place: str = ""
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method = Method(CpuTimer.name)
     build_mode = "spawn"
+
+    @property
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -136,7 +141,7 @@ class NativeTarget:
         loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
             _Constant(loader),
-            CpuTimer,
+            self.make_timer,
             mode="spawn",
             memory_bytes=limits.memory_bytes,
         )
@@ -210,6 +215,7 @@ def native(
     rtol: float = 1e-4,
     atol: float = 1e-6,
     mode: Mode | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
@@ -220,7 +226,8 @@ def native(
     NumPy scalars as their own type. The arrays named in `outputs` are compared with `reference`,
     which is values or a function of the arguments that returns them. `key` names the problem; an
     entry with the name and value of a `#define` or `-D` option makes that part of the key instead
-    of the source. `mode` overrides the context and the settings.
+    of the source. `mode` overrides the context and the settings. `timer` is the name of a timer of
+    an installed package, or a timer class that another process can import.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
@@ -256,6 +263,7 @@ def native(
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
         file=file,
+        make_timer=timer_maker(timer),
     )
 
 
