@@ -151,7 +151,7 @@ def test_a_dtype_can_be_tuned_and_comes_back_from_the_cache(torch: Any, tmp_path
 @pytest.mark.parametrize("device", ["cuda:99", "gpu", "cuda:x"])
 def test_a_device_this_machine_does_not_have_is_refused(torch: Any, device: str) -> None:
     tuner = TritonAutoTuner(lambda x, block: x + block, {"block": [1]}, 0, 1)
-    with pytest.raises(UsageError, match=f"no device '{device}' here; valid: cpu, cuda:0"):
+    with pytest.raises(UsageError, match=f"no device '{device}'; valid: cpu, cuda:0"):
         tuner.tune(torch.ones(8, device="cuda"), problem_size=(8,), device=device)
     assert tuner.cache.get_all_keys() == []
 

@@ -93,8 +93,8 @@ def _named_gpu(device: str, kernel_fn: Callable[..., Any], values: Sequence[Any]
         if named is None:
             raise _unknown(device, ["cpu"])
         raise ArgumentError(
-            f"device='{device}' cannot be used here: {why}; leave device= out or give device='cpu' "
-            "to time the callable on the host"
+            f"cannot use device='{device}': {why}; omit device=, or give device='cpu' to time "
+            "the callable on the host"
         )
     count = torch.cuda.device_count()
     if named is None:
@@ -148,7 +148,7 @@ def _indexed(count: int) -> list[str]:
 
 
 def _unknown(device: str, valid: Sequence[str]) -> ArgumentError:
-    return ArgumentError(f"there is no device '{device}' here; valid: {', '.join(valid)}")
+    return ArgumentError(f"there is no device '{device}'; valid: {', '.join(valid)}")
 
 
 def _elsewhere(device: str, found: Any) -> ArgumentError:

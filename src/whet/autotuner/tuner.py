@@ -44,12 +44,11 @@ SHORTEST_KERNEL_NS = 500
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What `TritonAutoTuner.tune` found.
+    """The result of `TritonAutoTuner.tune`.
 
-    `all_results` has one pair per config that was run, in the order they were run: the config,
-    and its `KernelMetrics` where it worked or the error as text where it did not; those of a config
-    that lost early come from few samples. `from_cache` says that the config was known before and
-    only its metrics are new.
+    `all_results` has one pair per config, in the order they were run: the config, and its
+    `KernelMetrics` or the error as text; metrics of a config that lost early come from few samples.
+    `from_cache` means that the config was cached and only its metrics are new.
     """
 
     best_config: dict[str, Any]
@@ -63,17 +62,17 @@ class TuningResult:
 class TritonAutoTuner:
     """Tunes any callable that takes the parameters of `config_space` as keywords.
 
-    Every config is run, in this process, and timed as `whet.tune` times it: the slow ones drop out
-    of a race, and the last few are compared in turns. A config that raises is recorded and skipped.
-    With `benchmark_runs` there is no race: each config gets that many samples and the lowest median
-    wins. With `warmup_runs` each config is called that many times before the timer's own warm-up.
+    Every config is run in this process and timed as in `whet.tune`: slow configs are dropped in a
+    race, and the last few are compared in turns. A config that raises is recorded and skipped. With
+    `benchmark_runs` there is no race: each config gets that many samples and the lowest median
+    wins. With `warmup_runs`, each config is called that many times before the timer's own warm-up.
 
-    On a GPU a sample is one call, by the device's clock and with a cold L2 cache (see the setting
-    `l2`): what the callable queues on the current stream counts, what it does on the host does not.
-    On the host a short callable is called many times for one sample.
+    On a GPU, a sample is one call, timed by the device with a cold L2 cache (see the setting `l2`):
+    work that the callable queues on the current stream counts, work on the host does not. On the
+    host, a short callable is called many times for one sample.
 
-    `cache` is the `ConfigCache` in `cache_dir`, in memory only without it. `mode`, else the
-    context's or the settings', says whether `tune` may run anything; `choose` never does.
+    `cache` is the `ConfigCache` in `cache_dir`, or in memory only. `mode` says whether `tune` may
+    run anything (default: the mode of the context or the settings); `choose` never runs anything.
     """
 
     def __init__(
@@ -103,10 +102,9 @@ class TritonAutoTuner:
     def choose(
         self, *, problem_size: Any, device: Any, kernel_type: str | None = None
     ) -> dict[str, Any]:
-        """The cached config, else the first of `config_space`; nothing is run.
+        """Returns the cached config, or the first of `config_space`; runs nothing.
 
-        Mode `off` takes the first at once, and `require` raises `NotTunedError` without a cached
-        one.
+        Mode `off` always returns the first; `require` raises `NotTunedError` if nothing is cached.
         """
         mode, name = current_mode(self._mode), kernel_type or self._name
         if mode != "off":
@@ -115,8 +113,8 @@ class TritonAutoTuner:
                 return self._choices.originals(known)
         if mode == "require":
             raise NotTunedError(
-                f"{name} for {problem_size} on {device} has no cached config, and mode 'require' "
-                "does not tune; call tune(…) once with mode='tune'"
+                f"{name} for {problem_size} on {device} has no cached config, and mode "
+                "'require' does not tune; call tune(…) once with mode='tune'"
             )
         first = self._choices.space.first
         assert first is not None
@@ -132,24 +130,23 @@ class TritonAutoTuner:
     ) -> TuningResult:
         """Finds the fastest config of `kernel_fn(*args, **kwargs, **config)`.
 
-        Where `problem_size` and `device` are both given, the winner is cached under
-        (`kernel_type`, `problem_size`, `device`), with the kernel's own name for a missing
-        `kernel_type`. A config cached there is taken as the best: it alone is run, to have metrics
-        of today, unless it fails or `config_space` no longer offers it; then everything is.
+        If `problem_size` and `device` are given, the winner is cached under (`kernel_type`,
+        `problem_size`, `device`); `kernel_type` defaults to the name of the kernel. A cached config
+        is taken as the best: only this config is run, to get current metrics. If it fails, or is no
+        longer in `config_space`, everything is tuned.
 
-        `device` says where the callable runs: `cpu`, `cuda`, `cuda:1` or a GPU's name as torch
-        gives it. A device that is not here, or on which the tensors are not, is refused: its
-        name would be given to what was measured elsewhere. Without `device` the tensors say it,
-        those that a function uses from around it included; where there are none, the host's clock
-        times each call until the GPU has finished too.
+        `device` is where the callable runs: `cpu`, `cuda`, `cuda:1` or the name of a GPU according
+        to torch. A device that does not exist, or that does not hold the tensors, is an error. By
+        default it is the device of the tensors, including those the function captures; if there are
+        none, the host's clock times each call until the GPU has finished too.
 
-        Raises `TuningFailedError` where no config works, and `NotTunedError` in a mode that does
-        not tune: metrics cannot be had without running.
+        Raises `TuningFailedError` if no config works, and `NotTunedError` in a mode that does not
+        tune, because metrics cannot be measured without running.
         """
         mode = current_mode(self._mode)
         if mode != "tune":
             raise NotTunedError(
-                f"{kernel_type or self._name} may not be run to be tuned in mode '{mode}'; "
+                f"mode '{mode}' does not allow running {kernel_type or self._name} to tune it; "
                 "use choose(…), which runs nothing, or mode='tune'"
             )
         self._check_call(args, kwargs)
@@ -229,14 +226,14 @@ class TritonAutoTuner:
     def _check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         for name in self._choices.names:
             if name in kwargs:
-                raise ArgumentError(f"'{name}' is tuned and also given to tune(); drop one")
+                raise ArgumentError(f"'{name}' is tuned and also passed to tune(); remove one")
         if self._signature is None:
             return
         try:
             self._signature.bind(*args, **kwargs, **dict.fromkeys(self._choices.names))
         except TypeError as error:
             raise ArgumentError(
-                f"{self._name}() cannot be called with what tune() was given: {error}"
+                f"{self._name}() cannot be called with the arguments of tune(): {error}"
             ) from None
 
 

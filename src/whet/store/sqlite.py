@@ -314,8 +314,8 @@ class SqliteStore(Store):
                 raise store_error(self._path, error) from error
             except UnicodeEncodeError as error:
                 raise StoreError(
-                    f"store {self._path} cannot hold {error.object!r}, which is no text; "
-                    "name it in valid UTF-8"
+                    f"store {self._path} cannot hold {error.object!r}, which is not text; use "
+                    "valid UTF-8"
                 ) from None
 
     @contextmanager

@@ -1,10 +1,10 @@
-"""The obligations of a `Store`, as tests.
+"""Contract tests for stores, as a pytest class.
 
     class TestMyStore(StoreContract):
         def make_store(self, folder):
             return MyStore(folder / "store")
 
-Each call of `make_store` gets a folder of its own and returns an empty store. pytest does the rest.
+Each call of `make_store` gets its own folder and must return an empty store.
 """
 
 from __future__ import annotations
@@ -387,4 +387,4 @@ class StoreContract(
     PickObligations,
     LifeObligations,
 ):
-    """All that a `Store` promises; durability and many processes are for a store's own tests."""
+    """Contract tests for a `Store`; durability and concurrent processes need tests of their own."""

@@ -181,7 +181,7 @@ def test_a_write_that_fails_is_said_and_memory_still_remembers(tmp_path: Path) -
     folder = tmp_path / "cache"
     cache = ConfigCache(folder)
     folder.rmdir()
-    with pytest.warns(UserWarning, match="not written"):
+    with pytest.warns(UserWarning, match="could not save"):
         cache.set("gemm", (64,), "cpu", CONFIG)
     assert cache.get("gemm", (64,), "cpu") == CONFIG
 

@@ -219,8 +219,8 @@ def test_a_device_that_is_named_is_made_current(machine: Machine, device: str, t
     [
         ("cpu", "device='cpu', but a tensor argument is on cuda:1"),
         ("cuda:0", "device='cuda:0', but a tensor argument is on cuda:1"),
-        ("cuda:2", "no device 'cuda:2' here; valid: cpu, cuda:0, cuda:1"),
-        ("H200", "no device 'H200' here; valid: cpu, cuda:0, cuda:1, Simulated"),
+        ("cuda:2", "no device 'cuda:2'; valid: cpu, cuda:0, cuda:1"),
+        ("H200", "no device 'H200'; valid: cpu, cuda:0, cuda:1, Simulated"),
     ],
 )
 def test_a_device_that_is_elsewhere_or_not_here_is_refused(

@@ -291,7 +291,7 @@ def test_a_kernel_that_takes_any_keyword_takes_any_parameter() -> None:
 
 def test_a_parameter_that_is_also_an_argument_is_refused() -> None:
     tuner = _tuner(Kernel())
-    with pytest.raises(UsageError, match="'wait_ms' is tuned and also given"):
+    with pytest.raises(UsageError, match="'wait_ms' is tuned and also passed"):
         tuner.tune(wait_ms=3)
 
 

@@ -108,10 +108,10 @@ def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str
             ("settings", "--jsn"),
             "whet: no such option --jsn; did you mean --json? (see whet settings --help)",
         ),
-        (("tune",), "whet: missing argument 'FILE.py:NAME' (see whet tune --help)"),
+        (("tune",), "whet: missing argument 'FILE.py:NAME' or --missed (see whet tune --help)"),
         (("best", "a", "b"), "unexpected extra argument"),
         (("tune", "--budget"), "whet: option '--budget' requires an argument"),
-        (("tune", "nowhere.py:x"), "whet: there is no file nowhere.py"),
+        (("tune", "nowhere.py:x"), "whet: no such file: nowhere.py"),
         (
             ("settings", "--store", ""),
             "whet: store = '' (flag --store) is not valid; use a path or sqlite:///path",
@@ -133,7 +133,7 @@ def test_a_mistake_in_typing_is_one_line_and_code_2(
     ("flag", "value", "remedy"),
     [
         ("--budget", "soon", "30s"),
-        ("--seed", "x", "a whole number from 0 up"),
+        ("--seed", "x", "a whole number, 0 or more"),
         ("--jobs", "0", "a whole number from 1 to 100,000"),
     ],
 )
@@ -159,7 +159,8 @@ def test_an_unexpected_error_is_one_line_and_its_own_code(
 
     assert ran.code == 70
     assert ran.err == (
-        "whet: RuntimeError: the unthinkable (a bug; run with WHET_DEBUG=1 for the traceback)\n"
+        "whet: RuntimeError: the unthinkable "
+        "(this is a bug; run with WHET_DEBUG=1 for the traceback)\n"
     )
 
 
@@ -169,7 +170,7 @@ def test_whet_debug_gives_the_traceback(whet: Whet, monkeypatch: pytest.MonkeyPa
 
     assert ran.code == 2
     assert "Traceback" in ran.err
-    assert ran.err.splitlines()[-1] == "whet: there is no file nowhere.py"
+    assert ran.err.splitlines()[-1] == "whet: no such file: nowhere.py"
 
 
 def test_an_unknown_variable_is_noted_on_stderr_once(

@@ -83,7 +83,7 @@ def test_the_command_that_require_names_fills_the_gap(whet: Whet) -> None:
     with package.mode("require"):
         with pytest.raises(package.NotTunedError) as told:
             call(program(), 8, "float16")
-        command = str(told.value).partition("fill it with: whet ")[2].split()
+        command = str(told.value).partition("tune it with: whet ")[2].split()
         assert whet(*command, "-q").code == 0
         assert call(program(), 8, "float16") == 32
 
@@ -116,7 +116,7 @@ def test_a_key_met_on_another_device_stays(whet: Whet) -> None:
     with fake_driver(80):
         ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
-    assert "it was met on cuda 90, and this is cuda 80" in " ".join(ran.out.split())
+    assert "it was recorded on cuda 90, but this is cuda 80" in " ".join(ran.out.split())
     assert len(missed()) == 1
 
 
@@ -125,4 +125,4 @@ def test_inputs_that_want_more_than_the_call_tells_are_told_by_name(whet: Whet) 
         call(program("inputs=lambda n, batch: None"), 64)
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
-    assert "want batch" in " ".join(ran.out.split())
+    assert "needs batch" in " ".join(ran.out.split())

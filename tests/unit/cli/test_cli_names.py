@@ -108,7 +108,8 @@ def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     for name in ("two/k.py:f", "two/k.py:t", "two/k.py", "/x/two/k.py:f"):
         assert f"id       {TWO.id}" in whet("best", name, "--store", two).out
     assert (
-        "no kernel or workload 'three/k.py:f'" in whet("best", "three/k.py:f", "--store", two).err
+        "no results for kernel or workload 'three/k.py:f'"
+        in whet("best", "three/k.py:f", "--store", two).err
     )
 
 
@@ -122,7 +123,7 @@ def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str)
 def test_an_export_takes_one_of_them_and_names_the_other(whet: Whet, two: str) -> None:
     ran = whet("export", "python", "f", "--store", two)
     assert ran.code == 0
-    assert "left out 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
+    assert "not exported: 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
 
 
 def test_a_file_that_is_there_means_only_itself(tmp_path: Path) -> None:
@@ -176,9 +177,9 @@ def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     assert ", 7 configs\n" in said("trials", "counted.py:a")
     heading = said("cost", "counted.py:a").splitlines()[2]
     tried, known = (int(part.split()[0]) for part in heading.partition(": ")[2].split(", ")[:2])
-    assert (tried + known, "known before" in heading) == (7, True)
+    assert (tried + known, "already known" in heading) == (7, True)
     assert " of 6 that were measured; 7 were tried" in said("export", "python", "g")
-    assert f"{tried + 7} trials of 7 configs, {known} known before" in said("cost", "g")
+    assert f"{tried + 7} trials of 7 configs, {known} already known" in said("cost", "g")
 
 
 CAPTURED = """
@@ -198,11 +199,11 @@ def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_p
     assert "captured" not in whet("tune", "factory.py:m1", "--store", "c.db").out
     ran = whet("tune", "factory.py:m2", "--store", "c.db")
     for text in (ran.out, ran.err):
-        assert "captured M=512 (was 256)" in " ".join(text.split())
+        assert "captures M=512 (was 256)" in " ".join(text.split())
     assert [line.split()[2] for line in whet("best", "run", "--store", "c.db").out.splitlines()[1:]]
     ran = whet("export", "python", "run", "--store", "c.db")
     assert (
-        "left out 1 key (M=256 N=8), from the same code with another M captured "
+        "not exported: 1 key (M=256 N=8), from the same code with a different M captured "
         "(in the file: M=512): put M in key= and tune them again"
     ) in ran.err
 

@@ -75,15 +75,15 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path) -> None:
         ("odd:1", "cannot use the target 'odd' of package some-parts: it made 'int', not a Target"),
         (
             "sumz:4 0",
-            "'sumz:4 0' does not say what to tune; write FILE.py:NAME; no installed package has a "
+            "'sumz:4 0' does not say what to tune; use FILE.py:NAME; no installed package has a "
             "target 'sumz'; did you mean 'sums'? valid: odd, sums",
         ),
         (
             "sumz:name",
-            "there is no file sumz; no installed package has a target 'sumz'; did you mean 'sums'? "
+            "no such file: sumz; no installed package has a target 'sumz'; did you mean 'sums'? "
             "valid: odd, sums",
         ),
-        ("sums.py:name", "there is no file sums.py"),
+        ("sums.py:name", "no such file: sums.py"),
     ],
 )
 def test_what_is_wrong_is_one_line(

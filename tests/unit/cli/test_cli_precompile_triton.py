@@ -134,8 +134,8 @@ def test_what_is_refused_says_why(whet: Whet) -> None:
 
     text = " ".join(ran.out.split())
     assert "gfx942 [BLOCK=256 num_warps=8" in text
-    assert "of shared memory, there are 64.0 KiB" in text
-    assert "of shared memory, there are 227 KiB" in text
+    assert "of shared memory, limit 64.0 KiB" in text
+    assert "of shared memory, limit 227 KiB" in text
     assert "3 of 6 compiled" in text
 
 
@@ -169,7 +169,7 @@ def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
 
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90", "--keys", "n=512")
 
-    assert "nothing was written; --out FOLDER" in ran.out
+    assert "nothing was written; use --out DIR" in ran.out
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
 
 
@@ -260,13 +260,19 @@ def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("kernel.py:square", "--keys=n=1"), "--arch is needed"),
+        (("kernel.py:square", "--keys=n=1"), "--arch is required"),
         (("kernel.py:square", "--arch=h10", "--keys=n=1"), "did you mean h100 (sm_90)?"),
-        (("kernel.py:square", "--arch=sm_90"), "a key is needed"),
-        (("kernel.py:square", "--arch=sm_90", "--keys=m=1"), "know no 'm'"),
-        (("kernel.py:unmade", "--arch=sm_90", "--keys=n=1"), "does not say how its arguments"),
+        (("kernel.py:square", "--arch=sm_90"), "a key is required"),
+        (("kernel.py:square", "--arch=sm_90", "--keys=m=1"), "takes no 'm'"),
+        (
+            ("kernel.py:unmade", "--arch=sm_90", "--keys=n=1"),
+            "does not say how to create its arguments",
+        ),
         (("kernel.py:square", "--arch=sm_90", "--keys=n=1", "--configs=all"), "--configs all"),
-        (("kernel.py:square", "--arch=sm_90", "--keys=none.json"), "none.json cannot be read"),
+        (
+            ("kernel.py:square", "--arch=sm_90", "--keys=none.json"),
+            "cannot read the keys in none.json",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(whet: Whet, arguments: tuple[str, ...], said: str) -> None:

@@ -95,7 +95,7 @@ class TestFrozenMap:
     @pytest.mark.parametrize("kind", [FrozenMap, Config])
     def test_cannot_be_changed(self, kind, change):
         one = kind({"a": 1})
-        with pytest.raises(TypeError, match=f"a {kind.__name__} cannot be changed"):
+        with pytest.raises(TypeError, match=f"{kind.__name__} is immutable"):
             change(one)
         assert dict(one) == {"a": 1}
 

@@ -227,7 +227,7 @@ def test_a_config_in_use_that_fails_ends_it_without_a_word_to_the_caller(
     assert refinement.choice.config == FIRST
     assert store.trials(target.workload().id) == []
     assert [record.message for record in caplog.records] == [
-        "whet no longer refines 'fake': the config in use fails: it broke"
+        "tuning 'fake' between calls has stopped: the current config fails: it broke"
     ]
 
 

@@ -101,7 +101,7 @@ def test_a_store_whose_server_is_gone_is_lost(tmp_path: Path) -> None:
     board = GroupBoard(client, 1, 2)
     board.set("key", "a")
     del server
-    with pytest.raises(BoardLostError, match="fails"):
+    with pytest.raises(BoardLostError, match="failed"):
         _ = [board.get("key") for _ in range(100)]
 
 

@@ -173,7 +173,7 @@ class TestWhatTheStoreKnowsThen:
         ask(board, 0, target(1), MemoryStore())
         result = ask(board, 1, target(2), MemoryStore(read_only=True))
         assert result.config == Config(t=1)
-        assert "not remembered" in result.notes[1]
+        assert "not saved" in result.notes[1]
 
 
 class TestDecidedByOthersMeanwhile:

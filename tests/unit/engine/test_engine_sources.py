@@ -27,8 +27,8 @@ def test_what_was_captured_is_named_where_it_keeps_results_apart() -> None:
     store = MemoryStore()
     assert notes(store, made(256, key={"N": 8})) == []
     assert notes(store, made(512, key={"N": 8})) == [
-        "same code as before, but captured M=512 (was 256): kept apart; "
-        "put M in key= to keep them together"
+        "same code as before, but it captures M=512 (was 256); results are kept separate; "
+        "put M in key= to combine them"
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_key_that_says_otherwise_than_the_code_is_named_with_both_values() -> 
     store = MemoryStore()
     notes(store, made(256, key={"M": 128}))
     [note] = notes(store, made(512, key={"M": 256}))
-    assert note.startswith("key= has M=256, but the code uses M=512: make them agree")
+    assert note.startswith("key= has M=256, but the code uses M=512; make them match")
 
 
 def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -52,7 +52,7 @@ def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
             whet.tune(made(size, key={"N": 8}), store=store)
     [said] = [record.message for record in caplog.records if "event=note" in record.message]
     assert "kernel=run" in said
-    assert "captured M=512 (was 256)" in said
+    assert "captures M=512 (was 256)" in said
 
 
 def test_a_stored_answer_is_found_under_the_name_of_now_too(tmp_path: Any) -> None:

@@ -233,7 +233,7 @@ class TestFailing:
             tune(target, store=store)
         (run,) = store.runs(target.workload().id)
         assert run.outcome is Outcome.FAILED
-        with pytest.raises(whet.TuningFailedError, match="as the store remembers"):
+        with pytest.raises(whet.TuningFailedError, match="according to the store"):
             tune(target, store=store)
 
     def test_what_is_no_target_is_refused(self):

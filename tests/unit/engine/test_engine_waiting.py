@@ -179,7 +179,10 @@ class TestTwoProcesses:
         second = desk.terminal("second")
         said = second.hear("waiting")
         assert said["waiting"] == first.process.pid
-        assert f"another process is tuning this (pid {first.process.pid}, since " in said["text"]
+        assert (
+            f"another process is already tuning this (pid {first.process.pid}, since "
+            in said["text"]
+        )
         log = second.hear("log")
         assert log["level"] == "WARNING"
         assert "event=waiting" in log["log"]
@@ -404,14 +407,14 @@ class TestTheLockFile:
         with Turn(store, "w") as mine, Turn(store, "w") as other:
             assert mine.take()
             self.lock(store).write_bytes(content)
-            assert str(other.holder) == "another process is tuning this"
+            assert str(other.holder) == "another process is already tuning this"
 
     def test_of_a_process_that_has_ended_names_nobody(self, store: Store) -> None:
         ended = {**this_process().to_json(), "started": 1}
         with Turn(store, "w") as mine, Turn(store, "w") as other:
             assert mine.take()
             self.lock(store).write_text(json.dumps({"process": ended, "since": 1.0}))
-            assert str(other.holder) == "another process is tuning this"
+            assert str(other.holder) == "another process is already tuning this"
 
     def test_of_another_host_names_that(self, store: Store) -> None:
         there = {"host": "node7", "boot": "b", "pid": 4711, "started": 1}

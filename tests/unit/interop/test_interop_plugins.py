@@ -75,7 +75,7 @@ def test_it_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("import plane mm.txt", "no format 'plane' is known; did you mean 'plain'? valid: vllm"),
+        ("import plane mm.txt", "unknown format 'plane'; did you mean 'plain'? valid: vllm"),
         ("export plane mm", "no format 'plane' can be written; did you mean 'plain'? valid: vllm"),
         ("export only-read mm", "no format 'only-read' can be written;"),
         ("import plain nothing", "there is no file nothing"),

@@ -32,7 +32,7 @@ from whet.store import MemoryStore, Store
 GOLDEN = '''\
 # Which config of matmul to launch, by the problem's size.
 #
-#   written by: whet 0.1.0; better written again than edited
+#   written by: whet 0.1.0; regenerate it instead of editing
 #   device:     NVIDIA H200 sm_90
 #   built with: triton 3.6.0
 #   measured:   2023-11-14
@@ -40,7 +40,7 @@ GOLDEN = '''\
 #   for:        a.dtype=torch.float16
 #   configs:    2 of 2 that were measured
 #   score:      100.00% of the best known, geometric mean over the keys; worst 100.0%; \
-100.00% is possible with these configs
+at most 100.00% is possible with these configs
 
 import math
 
@@ -58,7 +58,7 @@ CONFIGS = (
 
 
 def _nearest(table, sizes):
-    """What the table has for these sizes, else for the nearest in doublings."""
+    """The table's entry for these sizes, or for the nearest ones in doublings."""
     if sizes in table:
         return table[sizes]
 
@@ -81,7 +81,7 @@ def _rule_0(M, N):
 
 
 def pick(M, N) -> dict:
-    """The config to launch with; sizes that were not measured get that of their like."""
+    """The config to launch with, also for sizes that were not measured."""
     return {**CONFIGS[_rule_0(M, N)]}
 '''
 
@@ -220,7 +220,7 @@ def test_dtypes_that_differ_are_an_argument_and_unknown_ones_get_the_default(
     )
     source, _ = python_source(measured(store))
     assert 'def pick(M, N, a_dtype="torch.float16") -> dict:' in source
-    assert "Where a_dtype is none of KINDS, what holds for KINDS[0] is used." in source
+    assert "If a_dtype is not in KINDS, the rule for KINDS[0] is used." in source
     calls = ["pick(64, 64)", "pick(64, 64, 'torch.float32')", "pick(64, 64, a_dtype='bf16')"]
     assert run_alone(source, calls, tmp_path) == [SMALL, LARGE, SMALL]
 
@@ -261,7 +261,7 @@ def test_whatever_the_names_the_file_is_python(key: dict[str, int], text: str) -
 def test_keys_of_different_names_are_refused() -> None:
     store = matmul_store(64)
     tuned(store, a_key({"M": 64, "B": 1}, "matmul"), [(SMALL, 10.0)])
-    with pytest.raises(UsageError, match="not made of the same names"):
+    with pytest.raises(UsageError, match="have different names"):
         python_source(measured(store))
 
 
@@ -303,5 +303,5 @@ def test_what_is_no_such_file_is_refused_in_one_line(text: str, tmp_path: Path) 
 def test_a_tree_cannot_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / "decision.py"
     path.write_text(python_source(measured(matmul_store(64, 4096)), style="tree")[0])
-    with pytest.raises(FormatError, match="by a tree, which names no keys"):
+    with pytest.raises(FormatError, match="contains a decision tree, which has no keys"):
         READERS["python"](path, ReadOptions())

@@ -117,7 +117,7 @@ class TestHostileModels:
     def test_trees_for_other_columns_are_refused(self) -> None:
         body = copy.deepcopy(model().to_json())
         body["columns"]["sums"].pop()
-        with pytest.raises(ValueError, match="its trees ask for"):
+        with pytest.raises(ValueError, match="its trees use"):
             CostModel.from_json(body)
 
 

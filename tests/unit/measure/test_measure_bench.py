@@ -202,7 +202,7 @@ class TestRemote:
         [
             ("segfault", "killed by SIGSEGV (segmentation fault)"),
             ("divide", "killed by SIGFPE (floating point exception)"),
-            ("leave", "ended its process with exit code 7"),
+            ("leave", "its process ended with exit code 7"),
         ],
     )
     def test_a_crash_is_a_run_error_that_names_the_cause(
@@ -304,7 +304,7 @@ class TestRemote:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
             failure = failure_of(bench, Config(does="share memory"))
             assert failure.status is Status.RESOURCES
-            assert failure.message.startswith("out of memory: MemoryError: took ")
+            assert failure.message.startswith("out of memory: MemoryError: used ")
             assert failure.limit == Limit("memory_bytes", 200 << 20)
             assert len(first(bench, GOOD, 1).reading.samples) == 1
 

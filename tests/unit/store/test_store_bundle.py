@@ -222,7 +222,7 @@ def test_a_pack_that_fails_leaves_the_old_file_and_nothing_else(packed: Path) ->
 
 
 def test_a_folder_that_does_not_exist_is_said_to_be_the_trouble(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         write_bundle(tmp_path / "nowhere" / "b", a_store())
 
 

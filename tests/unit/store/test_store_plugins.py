@@ -111,7 +111,7 @@ def test_every_command_works_on_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "kernel.py").write_text(KERNEL)
     place = ["--store", "room://shared"]
     assert main(["tune", "kernel.py:sums", "-q", *place]) == 0
-    assert "kept in  room://shared" in capsys.readouterr().out
+    assert "saved in room://shared" in capsys.readouterr().out
     for command in (["best", "sums"], ["trials", "sums"], ["cost", "sums"], ["store", "ls"]):
         assert main([*command, *place]) == 0, command
         assert "sums" in capsys.readouterr().out, command

@@ -41,7 +41,7 @@ def test_parameters_become_macros_and_flags_go_last():
     ("changes", "message"),
     [
         ({"flags": ["FACTRO"]}, "did you mean 'FACTOR'"),
-        ({"function": "no good"}, "not the name of a C function"),
+        ({"function": "no good"}, "not a valid C function name"),
         ({"args": {"x": [1, 2], "n": 2}}, "argument 'x' is a list"),
         ({"args": {"x": np.ones((4, 4))[:, ::2], "n": 2}}, "not contiguous"),
         ({"args": {"x": np.ones(2), "n": 2**40}}, r"numpy\.int64"),
@@ -65,7 +65,7 @@ def test_a_missing_file_is_named_with_those_there_are(tmp_path):
 
 
 def test_a_missing_compiler_is_named():
-    with pytest.raises(UsageError, match="no C compiler 'ccc'"):
+    with pytest.raises(UsageError, match="C compiler 'ccc' not found"):
         whet.tune(scale(compiler="ccc"), store=MemoryStore())
 
 

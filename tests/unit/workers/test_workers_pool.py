@@ -98,7 +98,7 @@ def test_a_task_that_forks_and_returns_twice_has_one_outcome(pool: Pool) -> None
 def test_a_garbled_answer_ends_the_worker_and_not_the_pool(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(tasks.babble), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DIED
-    assert outcome.error == "gave no answer that makes sense"
+    assert outcome.error == "sent an invalid answer"
     assert after.value == 2
 
 

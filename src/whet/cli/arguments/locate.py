@@ -106,14 +106,14 @@ def _split(text: str) -> tuple[Path, str | None]:
     if not colon or os.path.isfile(text):  # not Path.is_file, which raises for too long a name
         file, name = text, ""
     elif not name.isidentifier():
-        raise UsageError(f"'{text}' does not say what to tune; write FILE.py:NAME{_kinds(text)}")
+        raise UsageError(f"'{text}' does not say what to tune; use FILE.py:NAME{_kinds(text)}")
     path = Path(file)
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder; name a Python file in it, as FILE.py:NAME")
+        raise UsageError(f"{path} is a directory; name a Python file in it, as FILE.py:NAME")
     if not os.path.isfile(path):
-        raise UsageError(f"there is no file {path}{_near(path)}{_kinds(text)}")
+        raise UsageError(f"no such file: {path}{_near(path)}{_kinds(text)}")
     if path.suffix != ".py":
-        raise UsageError(f"{path} is not a Python file; write FILE.py:NAME")
+        raise UsageError(f"{path} is not a Python file; use FILE.py:NAME")
     return path, name or None
 
 
@@ -128,11 +128,14 @@ def _near(path: Path) -> str:
 def _which(path: Path, found: dict[str, Any]) -> str:
     if not found:
         return (
-            f"{path} has nothing to tune; make it with whet.function(…), whet.native(…) or, "
-            "of a Triton kernel, with whet.autotune(…) or triton.autotune(…)"
+            f"{path} has nothing to tune; use whet.function(…) or whet.native(…), or for a "
+            "Triton kernel whet.autotune(…) or triton.autotune(…)"
         )
     names = ", ".join(found)
-    return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
+    return (
+        f"{path} has {len(found)} tunables; choose one with {path}:NAME, where NAME is one "
+        f"of {names}"
+    )
 
 
 def _module_name(path: Path) -> str:
@@ -171,7 +174,10 @@ def load_module(path: Path, enough: str | None = None) -> ModuleType:
         guarded(path, lambda: loader.exec_module(module))
     except BaseException as error:
         if isinstance(error, UsageError) and enough is not None and hasattr(module, enough):
-            print(f"whet: note: {error}; '{enough}' was defined by then", file=sys.stderr)
+            print(
+                f"whet: note: {error}; continuing, since '{enough}' was already defined",
+                file=sys.stderr,
+            )
             return module
         sys.modules.pop(name, None)
         raise
@@ -280,24 +286,24 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
         return value
     if _is_plain_kernel(value):
         raise UsageError(
-            f"{path}:{name} is a Triton kernel without configs to choose from; decorate it with "
+            f"{path}:{name} is a Triton kernel without configs; decorate it with "
             "whet.autotune(…, inputs=…) or triton.autotune(…)"
         )
     if not callable(value):
         kind = type(value).__name__
         raise UsageError(
-            f"{path}:{name} is of type {kind}, not something to tune{did_you_mean(name, found)}"
+            f"{path}:{name} has type {kind} and cannot be tuned{did_you_mean(name, found)}"
         )
     needed = _required(value)
     if needed:
         raise UsageError(
-            f"{path}:{name} needs arguments ({', '.join(needed)}); "
-            "wrap it in whet.function(…), or in a function without arguments that returns a target"
+            f"{path}:{name} requires arguments ({', '.join(needed)}); wrap it in "
+            "whet.function(…), or in a function without arguments that returns a target"
         )
     made = guarded(path, value)
     if not isinstance(made, Target):
         raise UsageError(
-            f"{path}:{name} returned {type(made).__name__}, not something to tune; "
-            "return what whet.function(…) or whet.native(…) gives"
+            f"{path}:{name} returned {type(made).__name__}, which cannot be tuned; return the "
+            "result of whet.function(…) or whet.native(…)"
         )
     return made

@@ -38,7 +38,7 @@ def check_there(*stores: str) -> None:
     """Raises `UsageError` for the first that was named and is not there."""
     for store in stores:
         if is_missing(store):
-            raise UsageError(f"there is no store at {store_place(store)}")
+            raise UsageError(f"no store at {store_place(store)}")
 
 
 def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
@@ -53,7 +53,7 @@ def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True
             return open_if_there(where, bundle=under)
         place = store_place(where)
         raise NothingKnownError(
-            f"nothing is known yet: there is no store at {place}; 'whet tune' makes one", place
+            f"no results yet: there is no store at {place}; 'whet tune' creates it", place
         )
     return open_store(where, read_only=read_only, bundle=under)
 
@@ -65,16 +65,14 @@ def chosen(store: StoreReader, name: str | None) -> list[WorkloadSummary]:
     """
     every = store.workloads()
     if not every:
-        raise NothingKnownError(
-            f"nothing is known yet: the store {store.location} is empty", store.location
-        )
+        raise NothingKnownError(f"no results yet: store {store.location} is empty", store.location)
     if name is None:
         return every
     workloads = [one.workload for one in every]
     ids = named(name, workloads) or {w.id for w in workloads if w.id.startswith(name)}
     if not ids:
         names = known_names(workloads)
-        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, names)}")
+        raise UsageError(f"no results for kernel or workload '{name}'{did_you_mean(name, names)}")
     return [one for one in every if one.workload.id in ids]
 
 
@@ -152,7 +150,7 @@ def contested_lines(known: Sequence[WorkloadSummary], width: int) -> list[str]:
     contested = [one for one in known if one.best is not None and one.rivals]
     if not contested:
         return []
-    lines = [f"contested, since merged stores disagree; tune {_again(contested)} to decide:"]
+    lines = [f"contested, because merged stores disagree; tune {_again(contested)} to decide:"]
     for one in contested:
         picks = " or ".join(f"[{trial.config}]" for trial in (one.best, *one.rivals) if trial)
         lines += wrap(f"  {problem_text(one.workload)}: {picks}", width, indent=4)
@@ -165,7 +163,7 @@ def _again(contested: Sequence[WorkloadSummary]) -> str:
 
 def _config_text(one: WorkloadSummary) -> str:
     if one.best is None:
-        return "nothing works yet"
+        return "no working config yet"
     return f"{one.best.config} (contested)" if one.rivals else str(one.best.config)
 
 

@@ -46,9 +46,9 @@ def of_toolchains(
 def _tool(text: str, known: Mapping[str, object]) -> tuple[str, str]:
     tool, equals, version = (part.strip() for part in text.partition("="))
     if not equals or not tool or not version:
-        raise UsageError(f"--toolchain '{text}' cannot be read; write it as triton=3.5")
+        raise UsageError(f"--toolchain '{text}' is not valid; use TOOL=VERSION, such as triton=3.5")
     if known and tool not in known:
-        raise UsageError(f"nothing was built with '{tool}'{did_you_mean(tool, known)}")
+        raise UsageError(f"no result was built with '{tool}'{did_you_mean(tool, known)}")
     return tool, version
 
 

@@ -28,26 +28,30 @@ and those of installed packages
 
 
 def import_results(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="The format; see below.", show_default=False)
+    ],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What to read.", show_default=False)
+        list[str], typer.Argument(metavar="FILE", help="Files to read.", show_default=False)
     ],
     kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="What to call the kernel.")
+        str | None, typer.Option("--kernel", metavar="NAME", help="Name for the kernel.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Where it was measured.")
+        str | None, typer.Option("--device", metavar="NAME", help="The device it was measured on.")
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option("--names", metavar="A,B,…", help="The parts of Triton's keys, in order."),
+        typer.Option(
+            "--names", metavar="A,B,…", help="Names for the parts of Triton's keys, in order."
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Read other tuners' results.
+    """Import results from other tuners.
 
-    They are kept as foreign: shown and exported as any other, and never compared with what whet
-    measures. Nothing is kept where one of the files cannot be read.
+    They are marked as foreign: shown and exported like any other, but never compared with whet's
+    own measurements. If one file cannot be read, nothing is imported.
     """
     from whet.cli.terminal.output import count_text
     from whet.core.plugins import plugin_names
@@ -58,10 +62,10 @@ def import_results(
     read = readers.get(kind) or package_reader(kind)
     if read is None:
         known = (*readers, *plugin_names("format"))
-        raise UsageError(f"no format '{kind}' is known{did_you_mean(kind, known)}")
+        raise UsageError(f"unknown format '{kind}'{did_you_mean(kind, known)}")
     parts = tuple(name.strip() for name in names.split(",")) if names else ()
     if len(set(parts)) != len(parts) or not all(parts):
-        raise UsageError(f"--names '{names}' cannot be read; write each name once: M,N,K")
+        raise UsageError(f"--names '{names}' is not valid; give each name once, such as M,N,K")
     options = ReadOptions(kernel, device, parts)
     readings = {file: read(Path(file), options) for file in files}
     with open_store(resolved(store=store).settings.store) as opened:
@@ -70,7 +74,7 @@ def import_results(
             print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")
             for note in reading.notes:
                 print(f"whet: note: {note}", file=sys.stderr)
-        print(f"kept in {opened.location}")
+        print(f"saved in {opened.location}")
 
 
 def _readers() -> Mapping[str, Read]:

@@ -17,8 +17,8 @@ from whet.core.errors import UsageError, no_triton
 
 EXAMPLES = """\b
 Examples:
-  whet run train.py --epochs 3       as python train.py --epochs 3
-  whet run -m package.train          as python -m package.train
+  whet run train.py --epochs 3       like python train.py --epochs 3
+  whet run -m package.train          like python -m package.train
   whet run --store s.db -- train.py  whet's own options come first
 """
 
@@ -36,7 +36,7 @@ class Script:
         """As `__main__`; whatever it raises, an exit included, is the script's own affair."""
         if self.is_module:
             if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
-                print(f"whet: there is no module {self.name}", file=sys.stderr)
+                print(f"whet: no such module: {self.name}", file=sys.stderr)
                 raise SystemExit(UsageError.exit_code)
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
@@ -47,20 +47,20 @@ def run(
     script: Annotated[
         str,
         typer.Argument(
-            metavar="SCRIPT.py", help="The script, or with -m the module.", show_default=False
+            metavar="SCRIPT.py", help="The script, or the module with -m.", show_default=False
         ),
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGS", help="The script's own arguments.", show_default=False),
+        typer.Argument(metavar="ARGS", help="Arguments for the script.", show_default=False),
     ] = None,
-    module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, like python -m.")] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
 ) -> Script:
-    """Run a script with every @triton.autotune in it tuned by whet."""
+    """Run a script and tune every @triton.autotune in it with whet."""
     from whet.store import store_place
 
     settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
@@ -84,16 +84,16 @@ def run(
 
 def _check_file(path: Path) -> None:
     if os.path.isdir(path):  # not Path.is_dir, which raises for a name that is too long
-        raise UsageError(f"{path} is a folder; name a script in it")
+        raise UsageError(f"{path} is a directory; name a script in it")
     if not os.path.isfile(path):
-        raise UsageError(f"there is no script {path}")
+        raise UsageError(f"no such script: {path}")
 
 
 def _check_module(name: str) -> None:
     # Only its first part: looking for more would import packages, and that is for the run.
     top = name.partition(".")[0]
     if not top or importlib.util.find_spec(top) is None:
-        raise UsageError(f"there is no module {name}")
+        raise UsageError(f"no such module: {name}")
 
 
 def _install() -> None:
@@ -102,4 +102,4 @@ def _install() -> None:
 
         install()
     except ImportError as error:
-        raise UsageError(no_triton(error) or f"Triton cannot be imported ({error})") from None
+        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None

@@ -60,7 +60,7 @@ def listing(location: str, size: int | None, known: list[WorkloadSummary]) -> li
         return lines
     lines += ["", *table(layout, rows, columns())]
     if any(one.trials > one.configs for one in known):
-        text = "trials counts every stored outcome; the latest of a config stands (trials --all)"
+        text = "'trials' counts every stored result; the latest for a config counts (trials --all)"
         lines += ["", *wrap(text, page(), indent=2)]
     contested = contested_lines(known, columns())
     return [*lines, *([""] if contested else []), *contested]
@@ -105,8 +105,8 @@ def pick_lines(picks: Sequence[MergedPick]) -> list[str]:
         lines += ["  " + line for line in wrap(said, page() - 2, indent=2)]
     if any(one.now.rivals for one in picks):
         lines += wrap(
-            "where a pick is contested, the stores do not agree on which config is faster; tune "
-            "it again to decide, which measures them side by side",
+            "for a contested pick, the stores disagree on which config is faster; tune it "
+            "again to measure them side by side",
             page(),
         )
     return lines
@@ -131,8 +131,8 @@ def namesakes(store: StoreReader) -> list[str]:
         line
         for several in lookalikes(every)
         for line in wrap(
-            f"note: '{several[0].name}' is {len(several)} devices, and no result of one is taken "
-            f"for another's: {', '.join(device_text(device) for device in several)}",
+            f"note: '{several[0].name}' stands for {len(several)} different devices, whose "
+            f"results are kept separate: {', '.join(device_text(device) for device in several)}",
             page(),
             indent=2,
         )

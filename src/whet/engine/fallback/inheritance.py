@@ -106,17 +106,17 @@ def inherited(
     if found is None:
         return None
     family = found.family
-    caveat = f"; tuned with another {' and '.join(family.differs)}" if family.differs else ""
+    caveat = f"; tuned with a different {' and '.join(family.differs)}" if family.differs else ""
     many = f"{len(family.known)} tuned key{'s' if len(family.known) > 1 else ''}"
     if found.sure:
         pick = found.picks[0]
-        reason = f"expected to be the fastest by the cost model of {many}{caveat}"
+        reason = f"predicted to be the fastest by a cost model of {many}{caveat}"
         return Choice(pick.config, "model", pick.confidence * family.worth, reason)
     if not found.nearest:
         return None
     away, nearest = found.nearest[0]
-    reason = f"the best at {_sizes(nearest)}, {away:.1f} doublings away, the nearest of {many}"
-    doubt = found.doubt or "the cost model is not sure here"
+    reason = f"the best at {_sizes(nearest)}, the nearest of {many} ({away:.1f} doublings away)"
+    doubt = found.doubt or "the cost model is not confident here"
     confidence = nearest_confidence(away) * family.worth
     return Choice(nearest.best, "nearest", confidence, f"{reason}{caveat}; {doubt}")
 
@@ -254,13 +254,13 @@ def _model(
     if kept is None:
         text = models.get(family.id)
         if text is None:
-            return None, "no cost model is kept"
+            return None, "there is no stored cost model"
         try:
             kept = read_model(text)
         except ModelError as error:
             return None, str(error)
     if not family.covered_by(kept):
-        return None, "the cost model kept is older than most of them"
+        return None, "the stored cost model is older than most of them"
     return CostModel(kept.model.columns, kept.model.trees, target.features), ""
 
 

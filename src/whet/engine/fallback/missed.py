@@ -56,7 +56,7 @@ def summarised(name: str, value: Any) -> Argument:
 
 def _place(store: StoreReader) -> str:
     """Where there is no file yet, an empty store in memory stands for it."""
-    return "a store: there is none yet" if store.location == ":memory:" else store.location
+    return "a store, since there is none yet" if store.location == ":memory:" else store.location
 
 
 def not_tuned(
@@ -64,10 +64,10 @@ def not_tuned(
 ) -> NotTunedError:
     """Names the kernel, the key, the device and what to type."""
     needs = target.tune_needs() if isinstance(target, Traceable) else ""
-    where = "no store was opened" if store is None else f"none is in {_place(store)}"
+    where = "no store was opened" if store is None else f"not found in {_place(store)}"
     return NotTunedError(
-        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; fill it with: "
-        f"{tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
+        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; tune it "
+        f"with: {tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
     )
 
 

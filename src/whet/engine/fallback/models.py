@@ -48,10 +48,10 @@ def read_model(text: str) -> KeptModel:
     """A `ModelError` says in one line what is wrong with the text. Nothing in it is executed."""
     try:
         if len(text) > MOST_BYTES:
-            raise ValueError(f"it is longer than {MOST_BYTES >> 20} MiB")
+            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"it is no {FORMAT}")
+            raise ValueError(f"it is not a {FORMAT}")
         if data.get("v") != VERSION:
             raise ValueError(f"its version is not {VERSION}")
         kernel = data.get("kernel")
@@ -62,12 +62,12 @@ def read_model(text: str) -> KeptModel:
         )
     except (ValueError, RecursionError) as error:
         first = str(error).partition("\n")[0][:200]
-        raise ModelError(f"the cost model cannot be used: {first}; remove it or tune") from None
+        raise ModelError(f"cannot use the cost model: {first}; delete it or tune again") from None
 
 
 def _counts(taught: Any) -> dict[str, int]:
     if not isinstance(taught, dict) or not all(type(one) is int for one in taught.values()):
-        raise ValueError("it does not say what it was taught with")
+        raise ValueError("it does not list its training data")
     return taught
 
 

@@ -157,8 +157,8 @@ class OneRun:
     def _begin(self) -> None:
         if self._budget != self.settings.budget:
             self.recorder.note(
-                f"the space is large, so {self._budget.text} are made; "
-                "set a budget for more or less"
+                f"the space is large, so the budget is {self._budget.text}; set a budget for "
+                "more or less"
             )
         with self.shield.held():
             self.store.put_workload(self.run.workload)
@@ -309,7 +309,7 @@ class OneRun:
                 self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
             self.known = self.recall()
             for trial in culprits:
-                self.recorder.note(f"[{trial.config}] is skipped: {trial.error}")
+                self.recorder.note(f"skipping [{trial.config}]: {trial.error}")
         for note in self._crash_report.notes(isolated=isolated):
             self.recorder.note(note)
 

@@ -150,7 +150,7 @@ class BundleStore(StoreReader):
         found: dict[str, Lines] = {}
         for workload_id, lines in divided(data):
             if workload_id in found:
-                raise ValueError(f"workload {workload_id} is there twice")
+                raise ValueError(f"workload {workload_id} appears twice")
             found[workload_id] = lines
         self._entries[name] = found
         self._entry_bytes += len(data)

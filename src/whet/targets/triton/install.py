@@ -8,9 +8,9 @@ _replaced: dict[str, Any] = {}
 
 
 def install() -> None:
-    """From now on `@triton.autotune` is `@whet.autotune`: call it before kernels are decorated.
+    """Replaces `@triton.autotune` with `@whet.autotune`; call it before kernels are decorated.
 
-    `triton.runtime.autotuner.autotune` stays Triton's own: Dynamo wraps kernels again through it.
+    `triton.runtime.autotuner.autotune` stays Triton's own, because Dynamo re-wraps kernels with it.
     """
     import triton
 
@@ -23,7 +23,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts Triton's own back. Kernels decorated meanwhile stay whet's."""
+    """Restores Triton's own decorator. Kernels decorated in the meantime stay with whet."""
     import triton
 
     if _replaced:

@@ -55,7 +55,7 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
         known = place != ":memory:" and (writing or not is_missing(settings.store))
         kept = _taken(place, writing) if known else None
     except WhetError as error:
-        say_once(f"whet does not remember: {error}")
+        say_once(f"results will not be saved: {error}")
         place, kept = ":memory:", None
     if kept is None:
         with MemoryStore() if place == ":memory:" else open_for(mode, place) as store:
@@ -77,7 +77,7 @@ def _over_bundle(store: Store, settings: Settings) -> Store:
     try:
         return over_bundle(store, settings.bundle)
     except WhetError as error:
-        say_once(f"whet uses no bundle: {error}")
+        say_once(f"the bundle will not be used: {error}")
         return store
 
 

@@ -163,7 +163,7 @@ class TritonTarget(QuickSpace):
     def tune_needs(self) -> str:
         if self.call.tuner.whet_inputs is not None:
             return ""
-        return "which takes whet.autotune(…, inputs=…), a function from a key to (grid, args)"
+        return "which needs whet.autotune(…, inputs=…), a function from a key to (grid, args)"
 
     def reject(self, config: Config) -> str | None:
         return None

@@ -147,7 +147,7 @@ def test_a_copy_that_did_not_fit_is_made_once_caches_are_emptied(driver, recwarn
 def test_copies_keep_to_what_a_tuning_may_take_of_the_device(driver, monkeypatch):
     monkeypatch.setenv("WHET_DEVICE_MEMORY", "8")
     x = Watched([1.0] * N, nbytes=16)
-    with pytest.warns(RuntimeWarning, match="no memory to save 'x'"):
+    with pytest.warns(RuntimeWarning, match="not enough memory to save 'x'"):
         tuned_increment()[(1,)](x, N)
     assert x.copies == []
 
@@ -160,6 +160,6 @@ def test_without_memory_to_compare_with_nothing_is_compared_and_that_is_said(dri
             return super().clone()
 
     driver.on_launch = increments
-    with pytest.warns(RuntimeWarning, match="no memory to keep 'x' for comparison"):
+    with pytest.warns(RuntimeWarning, match="not enough memory to copy 'x' for comparison"):
         tuned_increment(check="agree")[(1,)](Full([1.0] * N), N)
     assert cold.measured() == {128, 256}

@@ -176,7 +176,7 @@ def test_an_argument_that_cannot_be_copied_is_named(driver):
 
     kernel = tuned_copy(timer=parts.by_block)
     driver.on_launch = None
-    with pytest.warns(RuntimeWarning, match="not isolated: an argument, a .*Addressed"):
+    with pytest.warns(RuntimeWarning, match="not isolated: an argument of type .*Addressed"):
         kernel[(1,)](Addressed(), torch.zeros(N), N)
 
 
@@ -189,7 +189,7 @@ def test_a_kernel_that_follows_addresses_is_measured_here(driver):
     kernel = whet.autotune(configs=configs(1, 2), key=["n"], isolate=True)(follow)
     kernel.whet_timer = parts.by_block
     driver.on_launch = None
-    with pytest.warns(RuntimeWarning, match="follows addresses"):
+    with pytest.warns(RuntimeWarning, match="dereferences addresses"):
         kernel[(1,)](torch.zeros(1, dtype=torch.int64), torch.zeros(N), 3)
     assert others() == []
 

@@ -389,7 +389,7 @@ def test_known_keys_leave_the_compiler_the_stored_config(driver):
     with whet.mode("require"):
         call(made)
         assert pruned(made) == [512]
-        with pytest.raises(NotTunedError, match="without a stored result"):
+        with pytest.raises(NotTunedError, match="no stored result"):
             pruned(made, n=8)
     with whet.mode("off"):
         assert pruned(made) == [128]
@@ -465,12 +465,12 @@ def test_the_compiler_finds_every_size_of_a_known_bucket(driver):
 @pytest.mark.parametrize(
     ("buckets", "text"),
     [
-        ({"m": "pow2"}, "names 'm', not in key"),
+        ({"m": "pow2"}, "names 'm', which is not in key"),
         ({"n": "pow3"}, "did you mean 'pow2'"),
-        ({"n": [4, 2]}, "do not rise"),
+        ({"n": [4, 2]}, "not in ascending order"),
         ({"n": []}, "a list of upper bounds"),
         ({"n": 7}, "a list of upper bounds"),
-        ("pow2", "write a dict"),
+        ("pow2", "give a dict"),
     ],
 )
 def test_bad_buckets_are_refused_when_the_kernel_is_decorated(buckets, text):

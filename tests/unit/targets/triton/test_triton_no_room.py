@@ -81,7 +81,7 @@ def test_with_room_for_some_the_best_of_them_is_used(forks, kernel):
 
 
 def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
-    with pytest.warns(RuntimeWarning, match="is not tuned"):
+    with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)
     asked = forks.asked
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
 
 
 def test_the_next_process_tunes(forks, kernel):
-    with pytest.warns(RuntimeWarning, match="is not tuned"):
+    with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)
     kernel.cache.clear()  # a new process has none
     forks.room = 100
