@@ -17,7 +17,7 @@ demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the ti
 	@$(BIN)/whet demo
 
 quick: $(VENV)/.development ## run what takes a moment: for the edit loop, within a minute
-	@$(BIN)/python -m pytest -n auto -m "not slow" tests/unit tests/contract $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not slow" tests/unit $(ARGS)
 
 # Some tests wait for a process or a clock, and fail on a machine that is too busy with the others.
 test: $(VENV)/.development ## run the tests; ARGS="-k cache" picks some

@@ -151,6 +151,7 @@ def shown(svg: str) -> str:
     return "\n".join(lines.values())
 
 
+@pytest.mark.slow
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

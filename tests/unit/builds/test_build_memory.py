@@ -159,6 +159,7 @@ def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
     assert again.error == cut.error
 
 
+@pytest.mark.slow
 def test_what_waits_can_be_put_in_another_order(tmp_path: Path) -> None:
     started: list[Config] = []
     gate, place = tmp_path / "gate", tmp_path / "0"

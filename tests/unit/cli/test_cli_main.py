@@ -184,6 +184,7 @@ def test_an_unknown_variable_is_noted_on_stderr_once(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.builds"]
     code = f"import sys, whet.cli; print([name for name in {heavy} if name in sys.modules])"
@@ -191,6 +192,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from whet.cli import main; main(['--help']);"
@@ -200,12 +202,14 @@ def test_help_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout.endswith("\n[]\n")
 
 
+@pytest.mark.slow
 def test_python_dash_m_is_the_same_command() -> None:
     done = python("-m", "whet", "--version")
 
     assert (done.returncode, done.stdout) == (0, f"whet {__version__}\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w);"
     done = python("-c", code + "from whet.cli import main; sys.exit(main(['--help']))")
@@ -214,6 +218,7 @@ def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_without_the_letters_gets_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,6 +40,7 @@ def tuned(whet: Whet, tmp_path: Path) -> str:
     return "s.db"
 
 
+@pytest.mark.slow
 def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> None:
     for command in (
         ("best", "norm"),
@@ -59,16 +60,19 @@ def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> 
     assert "1 workload" in whet("store", "gc", "--kernel", "norm", "--store", tuned).out
 
 
+@pytest.mark.slow
 def test_diff_takes_it_too(whet: Whet, tuned: str) -> None:
     assert "root_sum()" in whet("diff", tuned, tuned, "norm").out
     assert "did you mean 'norm'" in whet("diff", tuned, tuned, "nrom").err
 
 
+@pytest.mark.slow
 def test_what_a_function_made_is_found_by_that_functions_name(whet: Whet, tuned: str) -> None:
     whet("tune", "norm.py:factory", "--store", tuned, "-q")
     assert whet("best", "factory", "--store", tuned).out.startswith("inner()")
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_known_gets_the_known_ones(whet: Whet, tuned: str) -> None:
     ran = whet("best", "nrom", "--store", tuned)
     assert ran.code == 2
@@ -104,6 +108,7 @@ def test_two_of_one_name_are_told_apart_by_their_files(whet: Whet, two: str) -> 
         }
 
 
+@pytest.mark.slow
 def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     for name in ("two/k.py:f", "two/k.py:t", "two/k.py", "/x/two/k.py:f"):
         assert f"id       {TWO.id}" in whet("best", name, "--store", two).out
@@ -113,6 +118,7 @@ def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str) -> None:
     assert "1 workload" in whet("pack", "p.whet", "--kernel", "one/k.py:f", "--store", two).out
     assert "removed 1 workload" in whet("store", "gc", "--kernel", "one/k.py:f", "--store", two).out
@@ -163,6 +169,7 @@ b = whet.function(g, SIZES, kwargs={"n": 3000}, key={"n": 3000})
 """
 
 
+@pytest.mark.slow
 def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     """After a run that was cut short, one that went on, and another key; one config fails."""
     (tmp_path / "counted.py").write_text(COUNTED)
@@ -194,6 +201,7 @@ m1, m2 = make(256), make(512)
 """
 
 
+@pytest.mark.slow
 def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED)
     assert "captured" not in whet("tune", "factory.py:m1", "--store", "c.db").out
@@ -208,6 +216,7 @@ def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_p
     ) in ran.err
 
 
+@pytest.mark.slow
 def test_what_the_key_claims_is_exported_whole(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED.replace('{"N": 8}', '{"M": M}'))
     for name in ("m1", "m2"):

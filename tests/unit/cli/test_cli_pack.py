@@ -61,6 +61,7 @@ def test_compiled_kernels_alone_can_be_packed(whet: Whet) -> None:
     assert not Path("nowhere.db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -105,6 +106,7 @@ def test_the_list_for_programs(whet: Whet, packed: str) -> None:
     assert "store.jsonl" in listed["entries"]
 
 
+@pytest.mark.slow
 def test_unpacking_merges_into_a_store_once(whet: Whet, packed: str) -> None:
     ran = whet("unpack", packed, "--store", "new.db", "--binaries", "out")
     assert ran.code == 0
@@ -155,6 +157,7 @@ def test_the_setting_is_shown(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> No
     assert shown == {"value": "b.whet", "source": "environment", "where": "WHET_BUNDLE"}
 
 
+@pytest.mark.slow
 def test_a_bundle_takes_the_cost_model_along(whet: Whet) -> None:
     space = Space({"BM": [16, 32, 64, 128, 256], "stages": [1, 2, 3]})
     sizes = [a_workload(kernel="sized", key={"M": 128 << n}) for n in range(6)]

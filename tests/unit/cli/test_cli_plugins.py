@@ -41,6 +41,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_STORE", "store.db")
 
 
+@pytest.mark.slow
 def test_one_is_tuned_and_found_again_by_what_was_typed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -112,6 +112,7 @@ def test_best_names_the_device_where_there_are_several(whet: Whet, filled: str) 
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 def test_best_of_one_workload_is_told_in_full(whet: Whet, filled: str) -> None:
     ran = whet("best", "softmax", "--store", filled)
 

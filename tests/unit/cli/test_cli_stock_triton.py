@@ -109,6 +109,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_timed")
 def test_a_stock_kernel_is_tuned_with_inputs_from_another_file(whet: Whet) -> None:
     ran = whet("tune", "lib.py:copy", "--key", "n=64", "--inputs", "mine.py:make", "-q")
@@ -206,6 +207,7 @@ def test_the_units_of_what_is_counted_are_said(whet: Whet) -> None:
     assert "%" in row
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_file_that_asks_for_a_gpu_is_run_once_for_each_up_to_the_first_launch(whet: Whet) -> None:
     Path("lib.py").write_text(ASKING)
@@ -229,6 +231,7 @@ def test_a_file_that_asks_for_a_gpu_is_run_once_for_each_up_to_the_first_launch(
     )
 
 
+@pytest.mark.slow
 @needs_torch
 def test_configs_of_gpus_that_have_other_parameters_are_tables_of_their_own(whet: Whet) -> None:
     asking = ASKING.replace('{"BLOCK": size}', '{"BLOCK": size} | more')
@@ -260,6 +263,7 @@ def precompiled_package(whet: Whet) -> Any:
     return whet("precompile", os.path.join("pack", "ops", "copying.py:copy"), *arguments)
 
 
+@pytest.mark.slow
 def test_a_file_that_imports_from_its_package_is_run_as_a_part_of_it(whet: Whet) -> None:
     packaged("")
 

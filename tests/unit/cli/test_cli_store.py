@@ -52,6 +52,7 @@ def large() -> str:
     return "large.db"
 
 
+@pytest.mark.slow
 def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
     before = os.path.getsize(large)
     dry = whet("store", "gc", "--max-size", "1M", "--dry-run", "--store", large)

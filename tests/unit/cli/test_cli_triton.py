@@ -141,6 +141,7 @@ def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None
     assert "decorate it with whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_one_key_ends_in_the_usual_summary(whet: Whet) -> None:
     write()
@@ -157,6 +158,7 @@ def test_one_key_ends_in_the_usual_summary(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
     write()
@@ -174,6 +176,7 @@ def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_as_json_every_key_has_its_result_and_a_later_call_finds_it(whet: Whet) -> None:
     write()
@@ -189,6 +192,7 @@ def test_as_json_every_key_has_its_result_and_a_later_call_finds_it(whet: Whet) 
     assert [one["source"] for one in json.loads(again.out)["keys"]] == ["stored", "stored"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> None:
     write()
@@ -332,6 +336,7 @@ class UntimedProduct(demo.TritonProduct):
         return 200e-6
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.usefixtures("_gpu")
 def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
@@ -351,6 +356,7 @@ def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
     assert as_json["demo"]["torch_tflops"] == pytest.approx(687.2, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "gpu_ready", lambda: True)
 
@@ -381,6 +387,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return command("run", *arguments, **environ)
 
 
+@pytest.mark.slow
 def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> None:
     Path("folder").mkdir()
     Path("folder/neighbour.py").write_text("here = True\n")
@@ -402,6 +409,7 @@ def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> No
     assert (Path(store), jobs) == (Path("s.db").absolute(), "2")
 
 
+@pytest.mark.slow
 def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None:
     Path("package").mkdir()
     Path("package/__init__.py").write_text("import triton\nfound = triton.autotune.__module__\n")
@@ -418,6 +426,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
     Path("script.py").write_text("import sys\nsys.exit('no data')\n")
 
@@ -445,6 +454,7 @@ def test_a_run_that_cannot_begin_is_one_line(
     assert message in one_line(whet("run", *arguments))
 
 
+@pytest.mark.slow
 def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
 
@@ -453,6 +463,7 @@ def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -98,6 +98,7 @@ def test_how_much_slower_is_a_failure_can_be_said(whet: Whet) -> None:
     assert verify(whet, "kernels.py:counting", "--fail-over", "100000000000%").code == 0
 
 
+@pytest.mark.slow
 def test_one_bad_pick_among_several_is_exit_code_1(whet: Whet) -> None:
     stored("counting", HOUR)
     stored("hurting", HOUR)
@@ -123,6 +124,7 @@ def test_json_has_the_ratios_and_what_was_not_verified(whet: Whet) -> None:
     assert [one["what"] for one in found["not_verified"]] == ["kernels.py:unknown"]
 
 
+@pytest.mark.slow
 def test_the_store_is_as_it_was_unless_told_to_record(whet: Whet) -> None:
     stored("counting", HOUR)
 
@@ -183,6 +185,7 @@ def test_a_function_takes_no_key(whet: Whet) -> None:
     assert "takes no --key" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_c_kernel_is_built_again(whet: Whet) -> None:
     Path("kernels.py").write_text(NATIVE)

@@ -158,6 +158,7 @@ def tune_elsewhere(*options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("held")
 class TestTheCommand:
+    @pytest.mark.slow
     def test_ends_with_its_budget_and_says_on_what_it_was_spent(self) -> None:
         done = tune_elsewhere("--budget", "1s")
         told, page = " ".join(done.stderr.split()), " ".join(done.stdout.split())
@@ -167,6 +168,7 @@ class TestTheCommand:
         assert "n=3 not measured" in page
         assert max(map(len, done.stderr.splitlines())) <= 80
 
+    @pytest.mark.slow
     def test_says_so_in_json(self) -> None:
         done = tune_elsewhere("--budget", "1s", "--json", "--quiet")
         found = json.loads(done.stdout)

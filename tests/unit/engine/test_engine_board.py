@@ -56,6 +56,7 @@ class TestEveryStore:
         assert board.swap("key", "a", "b")
         assert board.get("key") == "b"
 
+    @pytest.mark.slow
     def test_of_many_that_swap_at_once_one_wins(self, store: Any) -> None:
         boards = [GroupBoard(store, rank, 8) for rank in range(8)]
         won: list[int] = []

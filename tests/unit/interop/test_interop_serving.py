@@ -308,6 +308,7 @@ def test_a_vllm_name_is_one_name_whatever_the_device(
     assert name == vllm.moe_name(experts, n, vllm.device_part(device), dtype, block)
 
 
+@pytest.mark.slow
 @given(
     SIZES,
     SIZES,

@@ -145,6 +145,7 @@ def test_entries_that_are_too_large_together_are_refused(good: Path) -> None:
     assert "declare" in refusal(forged(good, manifest=lie))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [1, 256, 150_000, 200_000])
 def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None:
     """A hundred MiB of zeros, with another size written in every place that states one."""
@@ -379,6 +380,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1)
@@ -410,6 +412,7 @@ def test_flipped_bytes_are_refused_or_change_nothing(
         pass
 
 
+@pytest.mark.slow
 @FUZZ
 @given(content=st.binary(max_size=400), head=st.booleans())
 def test_arbitrary_bytes_are_refused(tmp_path: Path, content: bytes, head: bool) -> None:

@@ -29,6 +29,7 @@ def test_what_cannot_be_called_is_refused():
         whet.function(3, {"a": [1]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", [None, 1])
 def test_only_what_compares_results_counts_as_checking(reference):
     target = whet.function(lambda a: 1, {"a": [1, 2]}, reference=reference)
@@ -61,6 +62,7 @@ def test_a_check_may_say_what_is_wrong():
     assert result.config == whet.Config(a=2)
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_child_unless_told_otherwise():
     seen = []
 
