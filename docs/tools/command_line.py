@@ -20,7 +20,7 @@ _HEAD = """\
 
 <!-- Made by docs/tools/command_line.py: change the help texts, then run `make docs`. -->
 
-What every command answers to `--help`. Results go to stdout, progress and errors to stderr.
+The `--help` text of every command. Results go to stdout, progress and errors to stderr.
 """
 
 

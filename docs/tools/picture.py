@@ -47,7 +47,7 @@ def record(name: str, command: list[str]) -> None:
     )
     asked = " \\\n".join(lines)
     # Where it is kept differs from machine to machine.
-    printed = printed.split("\nkept in  ")[0]
+    printed = printed.split("\nsaved in ")[0]
     (PICTURES / f"{name}.txt").write_text(f"{asked}\n{printed.rstrip()}\n")
 
 

@@ -98,7 +98,7 @@ def whet(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def widest(text: str) -> int:
     """Of the lines that are not there to be copied."""
-    kept = [line for line in text.splitlines() if "kept in" not in line and "--store" not in line]
+    kept = [line for line in text.splitlines() if "saved in" not in line and "--store" not in line]
     return max(map(len, kept))
 
 
@@ -130,8 +130,8 @@ def test_a_second_tuning_finds_its_answer_in_the_store() -> None:
     done = whet("tune", "work.py:blur", "--store", "s.db")
 
     assert done.returncode == 0
-    assert "the store had the answer" in done.stdout
-    assert "the store had the answer" in done.stderr
+    assert "answered from the store" in done.stdout
+    assert "answered from the store" in done.stderr
 
 
 def test_json_is_exactly_one_object_with_what_programs_need() -> None:

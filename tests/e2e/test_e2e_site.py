@@ -38,7 +38,7 @@ def test_it_builds_without_a_warning_and_begins_with_the_readme(site: Path) -> N
 def test_the_api_has_signatures_and_docstrings(site: Path) -> None:
     page = (site / "api.html").read_text()
     assert 'id="whet.engine.tuning.tune"' in page or 'id="whet.tune"' in page
-    assert "Finds the fastest config of a target and remembers it." in page
+    assert "Finds the fastest config of a target and stores it." in page
     assert ":::" not in page
 
 

@@ -114,7 +114,7 @@ def test_a_table_that_unzips_without_end_is_refused_before_it_fills_the_memory(
     bomb = tmp_path / "bomb.whet.json.gz"
     bomb.write_bytes(gzip.compress(bytes(64 << 20)))
     tracemalloc.start()
-    with pytest.raises(UsageError, match="unzips to more than"):
+    with pytest.raises(UsageError, match="decompresses to more than"):
         read_table(bomb)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

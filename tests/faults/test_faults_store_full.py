@@ -46,7 +46,7 @@ def check_the_end(first: dict[str, Any]) -> None:
     assert first["said"].count("\n") == 1
     assert "store.db" in first["said"]
     assert "--store" in first["said"]
-    assert "the next run goes on from there" in first["said"]
+    assert "the next run continues from them" in first["said"]
     assert first["result"]["outcome"] == "interrupted"
     assert first["result"]["best"]["median_ns"] > 0
     assert first["check"] == "ok"
@@ -122,7 +122,7 @@ def test_from_python_the_error_has_the_result_so_far_with_what_could_not_be_stor
 
     target = whet.function(work, {"n": [10, 20, 30, 40, 50, 60, 70, 80]}, isolate=False)
     store = Leaking()
-    with pytest.raises(whet.StoreLostError, match=r"on a full disk.*goes on from there") as caught:
+    with pytest.raises(whet.StoreLostError, match=r"on a full disk.*continues from them") as caught:
         whet.tune(target, store=store, jobs=1)
     result = caught.value.result
     assert result is not None

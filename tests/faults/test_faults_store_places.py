@@ -161,7 +161,7 @@ def test_nothing_is_written_to_a_store_that_is_gone(
     store = SqliteStore(path)
     store.append([a_trial(workload, {"BM": 2})])
     fate(path.parent)
-    with pytest.raises(StoreError, match=r"was removed or replaced while it was in use"):
+    with pytest.raises(StoreError, match=r"was removed or replaced while in use"):
         store.append([a_trial(workload, {"BM": 3})])
     store.close()
 

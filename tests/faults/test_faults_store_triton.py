@@ -70,7 +70,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_command_shows_the_best_and_says_that_it_is_not_kept(
     remembered: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.warns(RuntimeWarning, match="does not remember"):
+    with pytest.warns(RuntimeWarning, match="results will not be saved"):
         code = main(["tune", "kernel.py:tuned", "--key", "n=64", "--store", "s.db", "--quiet"])
     said = capsys.readouterr()
     assert code == StoreError.exit_code
@@ -79,6 +79,6 @@ def test_the_command_shows_the_best_and_says_that_it_is_not_kept(
 
 
 def test_what_was_measured_before_is_handed_on_at_once(remembered: list[int]) -> None:
-    with pytest.warns(RuntimeWarning, match="does not remember"):
+    with pytest.warns(RuntimeWarning, match="results will not be saved"):
         main(["tune", "kernel.py:tuned", "--key", "n=64", "--store", "s.db", "--quiet"])
     assert remembered[0] > 1

@@ -93,8 +93,8 @@ def _importing(frame: FrameType) -> bool:
 
 
 def triton_call() -> tuple[Trace, Trace]:
-    """The first call of a decorated kernel on a fake driver, and the second; of its two configs one
-    is twice as fast."""
+    """The first call of a decorated kernel on a fake driver, and the second; its two configs are
+    6 % apart, so that there is a duel."""
     import triton
     import triton.language as tl
 
@@ -107,7 +107,7 @@ def triton_call() -> tuple[Trace, Trace]:
 
     configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
     kernel = whet.autotune(configs=configs, key=["n"])(scale)
-    kernel.whet_timer = told(lambda config: 10.0 * config.kwargs["BLOCK"])
+    kernel.whet_timer = told(lambda config: 1000.0 + config.kwargs["BLOCK"])
     x = FakeTensor([1.0] * 4)
     with fake_driver():
         return _twice(lambda: kernel[(1,)](x, 4))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,6 +15,8 @@ import typer
 import whet
 from pages import PAGES, ROOT, commands, text_of
 from whet.cli.app import app
+from whet.cli.commands.export_package import format_command
+from whet.core.plugins import GROUPS
 
 LINKING = (*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/NOTES.md")
 
@@ -73,8 +77,15 @@ def asked_of_whet() -> list[list[str]]:
         for page in (*PAGES, "CONTRIBUTING.md")
         for line in re.findall(r"`(whet [a-z][^`]*)`", without_code(text_of(page)))
     ]
-    lines = {" ".join(words[1:]) for words in (*blocks, *inline) if words[0] == "whet"}
+    lines = {shlex.join(words[1:]) for words in (*blocks, *inline) if words[0] == "whet"}
     return [shlex.split(line) for line in sorted(lines)]
+
+
+def of_the_example(name: str) -> Any:
+    """The command that writes a format of examples/plugin."""
+    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
+    assert name in project["entry-points"]["whet.formats"]
+    return format_command(name, lambda measured: [])
 
 
 @pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
@@ -82,11 +93,19 @@ def test_every_command_has_that_name_and_those_options(words: list[str]) -> None
     command = typer.main.get_command(app)
     words = [*words]
     while hasattr(command, "commands") and words:
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        command = command.commands.get(name) or of_the_example(name)
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     if "SCRIPT.py" in {parameter.metavar for parameter in command.params}:
         words = words[:1]  # what follows is the script's own
     assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_every_kind_of_plugin_is_documented_and_in_the_example() -> None:
+    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
+    assert set(project["entry-points"]) == set(GROUPS.values())
+    for group in GROUPS.values():
+        assert f"| `{group}` |" in text_of("docs/plugins.md")
 
 
 def test_no_command_is_printed_twice_on_a_page() -> None:
@@ -132,6 +151,7 @@ def shown(svg: str) -> str:
     return "\n".join(lines.values())
 
 
+@pytest.mark.slow
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

@@ -64,6 +64,7 @@ def test_the_class_api_is_at_the_top_too(name: str) -> None:
     assert getattr(whet, name) is getattr(whet.autotuner, name)
 
 
+@pytest.mark.slow
 def test_the_class_api_is_imported_quietly_and_without_heavy_packages() -> None:
     heavy = "print([m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules])"
     assert run(f"import sys\n{CLASS_API}\n{heavy}") == "[]\n"
@@ -74,6 +75,7 @@ def test_importing_whet_imports_none_of_its_rooms() -> None:
     assert run(f"import sys, whet\n{rooms}") == "[]\n"
 
 
+@pytest.mark.slow
 def test_the_documented_example_of_the_class_api_runs() -> None:
     pytest.importorskip("torch")
     assert run(DOCUMENTED) == "4 ['BLOCK_SIZE', 'num_warps']\n"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import threading
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 from whet.autotuner.errors import ArgumentError
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
+from whet.core.files import write_whole
 
 Key: TypeAlias = tuple[str, Value, str]
 
@@ -23,12 +23,12 @@ _NAME = "config-{}.json"
 
 
 class ConfigCache:
-    """Remembers in memory and, where `cache_dir` is given, in one JSON file per key.
+    """Caches configs in memory and, if `cache_dir` is given, in one JSON file per key.
 
-    The same kernel on another device string is another entry. Values are what JSON can hold;
-    lists come back as tuples, in problem sizes and configs alike. Threads may share a cache, and
-    processes a folder: `get` sees what others have written, a file is replaced as a whole, and
-    one that cannot be read is skipped with a warning and left alone.
+    The device string is part of the key. Values can be anything JSON can hold; lists come back as
+    tuples, in problem sizes and in configs. A cache can be shared by threads, and its directory by
+    processes: `get` sees what others have written, files are replaced atomically, and a file that
+    cannot be read is ignored with a warning.
     """
 
     def __init__(self, cache_dir: str | os.PathLike[str] | None = None) -> None:
@@ -40,11 +40,11 @@ class ConfigCache:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ArgumentError(
-                    f"cache_dir '{self._folder}' cannot be used: {error.strerror}"
+                    f"cannot use cache_dir '{self._folder}': {error.strerror}"
                 ) from error
 
     def get(self, kernel_type: str, problem_size: Any, device: Any) -> dict[str, Any] | None:
-        """A copy of the config, or None. A file on disk is newer than what memory holds."""
+        """Returns a copy of the config, or None. A file on disk takes precedence over memory."""
         key = _key(kernel_type, problem_size, device)
         with self._lock:
             path = self._path(key)
@@ -58,7 +58,7 @@ class ConfigCache:
     def set(
         self, kernel_type: str, problem_size: Any, device: Any, config: Mapping[str, Any]
     ) -> None:
-        """Where the file cannot be written, warns and still remembers in memory."""
+        """Stores a config. If the file cannot be written, warns and keeps it in memory."""
         key = _key(kernel_type, problem_size, device)
         values = {str(name): _plain(value, f"config['{name}']") for name, value in config.items()}
         with self._lock:
@@ -68,17 +68,19 @@ class ConfigCache:
                 try:
                     _write(path, key, values)
                 except OSError as error:
-                    warnings.warn(f"the config was not written to {path}: {error}", stacklevel=2)
+                    warnings.warn(f"could not save the config to {path}: {error}", stacklevel=2)
 
     def clear(self) -> None:
-        """Forgets every entry, and deletes their files; files that cannot be read stay."""
+        """Removes every entry and its file; files that cannot be read are not deleted."""
         with self._lock:
             self._configs.clear()
             for path, _ in self._files():
                 path.unlink(missing_ok=True)
 
     def get_all_keys(self) -> list[Key]:
-        """`(kernel_type, problem_size, device)` of every entry, other processes' files included."""
+        """Returns `(kernel_type, problem_size, device)` of every entry, including those of other
+        processes.
+        """
         with self._lock:
             keys = {*self._configs, *(key for _, key in self._files())}
         return sorted(keys, key=_key_text)
@@ -128,15 +130,14 @@ def _read(path: Path) -> tuple[Key, dict[str, Value]] | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["v"] != _VERSION:
-            raise ValueError(f"it is of version {data['v']}, this whet reads {_VERSION}")
+            raise ValueError(f"it has version {data['v']}, but this whet reads version {_VERSION}")
         key = _key(data["kernel_type"], data["problem_size"], data["device"])
         return key, {name: freeze_value(value) for name, value in data["config"].items()}
     except FileNotFoundError:  # another process has just cleared the folder
         return None
     except _UNREADABLE as error:
         warnings.warn(
-            f"the cached config {path} is skipped, since it cannot be read ({error!r}); "
-            "delete it to be rid of this warning",
+            f"ignoring cached config {path}: {error!r}; delete the file to stop this warning",
             stacklevel=3,
         )
         return None
@@ -151,12 +152,4 @@ def _write(path: Path, key: Key, config: Mapping[str, Value]) -> None:
         "device": device,
         "config": config,
     }
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with draft.open("x", encoding="utf-8") as file:
-            json.dump(entry, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(entry, indent=2).encode())

@@ -60,7 +60,7 @@ _BLOCKS = ("BLOCK_SIZE", "BLOCK_M", "BLOCK_N", "BLOCK_K")
 
 
 def generate_configs(config_space: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination, the last parameter changing fastest.
+    """Returns every combination; the last parameter varies fastest.
 
     `{"a": [1, 2], "b": [3]}` → `[{"a": 1, "b": 3}, {"a": 2, "b": 3}]`
     """
@@ -80,15 +80,15 @@ def filter_valid_configs(
     N: int | None = None,  # noqa: N803
     K: int | None = None,  # noqa: N803
 ) -> list[dict[str, Any]]:
-    """Keeps the configs whose blocks make sense for the dimensions that are given.
+    """Keeps the configs whose block sizes make sense for the given dimensions.
 
-    - A block is a positive power of two, since `tl.arange` takes nothing else.
-    - A block is no longer than the next power of two of its dimension: beyond that, a program
-      does nothing but masked work. For `BLOCK_M/N/K` that bound is never below 16.
-    - `BLOCK_SIZE` is held against `hidden_dim`, `BLOCK_M` against `M`, `BLOCK_N` against `N` and
-      `intermediate_dim`, `BLOCK_K` against `K` and `hidden_dim`.
+    - A block size must be a positive power of two, as `tl.arange` requires.
+    - A block must not be longer than its dimension rounded up to a power of two; beyond that, a
+      program only does masked work. For `BLOCK_M/N/K` the bound is at least 16.
+    - `BLOCK_SIZE` is compared with `hidden_dim`, `BLOCK_M` with `M`, `BLOCK_N` with `N` and
+      `intermediate_dim`, `BLOCK_K` with `K` and `hidden_dim`.
 
-    Warns when configs were given and none is left.
+    Warns if configs were given and none is left.
     """
     bounds = {
         "BLOCK_SIZE": _bound(1, hidden_dim=hidden_dim),
@@ -101,19 +101,19 @@ def filter_valid_configs(
     valid = [config for config, why in zip(given, refusals, strict=True) if why is None]
     if given and not valid:
         warnings.warn(
-            f"none of the {len(given)} configs suits these dimensions; "
-            f"the first was dropped because {refusals[0]}",
+            f"none of the {len(given)} configs fits these dimensions; the first was rejected "
+            f"because {refusals[0]}",
             stacklevel=2,
         )
     return valid
 
 
 def get_default_config(kernel_type: str) -> dict[str, Any]:
-    """A sensible config to start from: of `rmsnorm_rope`, `gated_mlp` or `fp8_gemm`."""
+    """Returns a reasonable first config for `rmsnorm_rope`, `gated_mlp` or `fp8_gemm`."""
     if kernel_type not in _DEFAULTS:
         raise ArgumentError(
-            f"there is no default config for kernel type {kernel_type!r}"
-            f"{did_you_mean(str(kernel_type), _DEFAULTS)}"
+            "no default config for kernel type "
+            f"{kernel_type!r}{did_you_mean(str(kernel_type), _DEFAULTS)}"
         )
     return dict(_DEFAULTS[kernel_type])
 
@@ -126,16 +126,16 @@ def check_config_space(config_space: object) -> None:
             "give a dict from parameter names to lists of values"
         )
     if not config_space:
-        raise EmptySpaceError('config_space is empty; give it parameters, such as {"BLOCK": [64]}')
+        raise EmptySpaceError('config_space is empty; add parameters, such as {"BLOCK": [64]}')
     for name, values in config_space.items():
         if not isinstance(name, str):
-            raise ArgumentError(f"config_space has the name {name!r}; names are strings")
+            raise ArgumentError(f"config_space has the key {name!r}; keys must be strings")
         if not isinstance(values, list | tuple):
             raise ArgumentError(
                 f"config_space['{name}'] is {values!r}; give a list of values, such as [{values!r}]"
             )
         if not values:
-            raise EmptySpaceError(f"config_space['{name}'] has no values; list at least one")
+            raise EmptySpaceError(f"config_space['{name}'] is empty; list at least one value")
 
 
 def _bound(floor: int, **dimensions: int | None) -> int | None:

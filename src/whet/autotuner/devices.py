@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,30 +18,83 @@ _HOST = re.compile(r"cpu(:\d+)?")
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 
 
-def cuda_device(device: str | None, values: Sequence[Any]) -> Any:
-    """The CUDA device to time a callable on, or None for the host's clock.
+@dataclass(frozen=True)
+class Place:
+    """Where a callable runs: `gpu` is the index of the device whose clock times it, None for the
+    host's. `wait` returns when what the callable has queued has ended."""
 
-    `device` is `cpu`, `cuda`, `cuda:1` or a GPU's name as torch gives it. It must be here, and the
-    CUDA tensors among `values` must be on it: what is measured elsewhere would be cached under a
-    wrong name. Without `device` the tensors decide, and without tensors whether this process uses
-    CUDA already, since they may be hidden in a closure. torch is imported only if a GPU is named.
+    gpu: int | None
+    wait: Callable[[], object]
+
+    def current(self) -> AbstractContextManager[object]:
+        """Makes the GPU the current one."""
+        if self.gpu is None:
+            return nullcontext()
+        device: AbstractContextManager[object] = sys.modules["torch"].cuda.device(self.gpu)
+        return device
+
+
+def find_place(device: str | None, kernel_fn: Callable[..., Any], values: Sequence[Any]) -> Place:
+    """The place that `device` names: `cpu`, `cuda`, `cuda:1` or a GPU's name as torch gives it.
+
+    It must be here, and the CUDA tensors among `values` must be on it: what is measured elsewhere
+    would be cached under a wrong name. Without `device` the tensors decide, the callable's own
+    included. Without any, the host's clock is right for every callable, as long as it waits for
+    the GPU that the process may use. torch is imported only if a GPU is named.
     """
+    if device is not None and _HOST.fullmatch(device):
+        _refuse_tensors(device, values)
+        return Place(None, _nothing)
+    if device is not None:
+        return _on_gpu(_named_gpu(device, kernel_fn, values))
     torch = sys.modules.get("torch")
-    if device is None:
-        return None if torch is None else _in_use(torch, values)
-    if _HOST.fullmatch(device):
-        found = None if torch is None else _tensor_device(torch, values)
+    if torch is not None and torch.cuda.is_available():
+        found = _tensor_device(torch, [*values, *_captured(torch, kernel_fn)])
         if found is not None:
-            raise _elsewhere(device, found)
-        return None
+            return _on_gpu(found.index)
+    return Place(None, _wait_for_cuda)
+
+
+def _on_gpu(index: int) -> Place:
+    return Place(index, partial(sys.modules["torch"].cuda.synchronize, index))
+
+
+def _wait_for_cuda() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _captured(torch: Any, kernel_fn: Callable[..., Any]) -> list[Any]:
+    """The tensors that a function uses from around it."""
+    try:
+        found = inspect.getclosurevars(kernel_fn)
+    except (TypeError, ValueError):  # another kind of callable, or a variable without a value
+        return []
+    around = [*found.nonlocals.values(), *found.globals.values()]
+    return [value for value in around if isinstance(value, torch.Tensor)]
+
+
+def _refuse_tensors(device: str, values: Sequence[Any]) -> None:
+    torch = sys.modules.get("torch")
+    found = None if torch is None else _tensor_device(torch, values)
+    if found is not None:
+        raise _elsewhere(device, found)
+
+
+def _named_gpu(device: str, kernel_fn: Callable[..., Any], values: Sequence[Any]) -> int:
     named = _CUDA.fullmatch(device)
     torch, why = _torch_with_cuda()
     if torch is None:
         if named is None:
             raise _unknown(device, ["cpu"])
         raise ArgumentError(
-            f"device='{device}' cannot be used here: {why}; leave device= out or give device='cpu' "
-            "to time the callable on the host"
+            f"cannot use device='{device}': {why}; omit device=, or give device='cpu' to time "
+            "the callable on the host"
         )
     count = torch.cuda.device_count()
     if named is None:
@@ -51,26 +108,12 @@ def cuda_device(device: str | None, values: Sequence[Any]) -> Any:
         allowed = [int(named[1])]
     else:
         raise _unknown(device, ["cpu", *_indexed(count)])
-    return _among(torch, device, allowed, values)
-
-
-def _in_use(torch: Any, values: Iterable[Any]) -> Any:
-    if not torch.cuda.is_available():
-        return None
     found = _tensor_device(torch, values)
-    if found is None and torch.cuda.is_initialized():
-        return torch.cuda.current_device()
-    return found
-
-
-def _among(torch: Any, device: str, allowed: Sequence[int], values: Sequence[Any]) -> Any:
-    found = _tensor_device(torch, values)
-    if found is not None:
-        if found.index not in allowed:
-            raise _elsewhere(device, found)
-        return found
-    current = torch.cuda.current_device()
-    return current if current in allowed else allowed[0]
+    if found is not None and found.index not in allowed:
+        raise _elsewhere(device, found)
+    found = found or _tensor_device(torch, _captured(torch, kernel_fn))
+    likely: int = torch.cuda.current_device() if found is None else found.index
+    return likely if likely in allowed else allowed[0]
 
 
 def _torch_with_cuda() -> tuple[Any, str]:
@@ -105,7 +148,7 @@ def _indexed(count: int) -> list[str]:
 
 
 def _unknown(device: str, valid: Sequence[str]) -> ArgumentError:
-    return ArgumentError(f"there is no device '{device}' here; valid: {', '.join(valid)}")
+    return ArgumentError(f"there is no device '{device}'; valid: {', '.join(valid)}")
 
 
 def _elsewhere(device: str, found: Any) -> ArgumentError:

@@ -13,9 +13,9 @@ from whet.autotuner.errors import ArgumentError
 
 @dataclass(frozen=True)
 class KernelMetrics:
-    """`latency_ms` is the median of the samples. What is not known is None, never a made-up zero.
+    """Timings of one config. `latency_ms` is the median of the samples; unknown values are None.
 
-    The utilizations are percentages of the peak they were computed against.
+    Utilizations are percentages of the peak they were computed against.
     """
 
     latency_ms: float
@@ -29,7 +29,7 @@ class KernelMetrics:
 
     @classmethod
     def from_samples(cls, samples_ns: Sequence[float]) -> KernelMetrics:
-        """The standard deviation of a single sample is 0."""
+        """Computes the metrics from samples. The standard deviation of a single sample is 0."""
         samples_ms = [ns / 1e6 for ns in samples_ns]
         return cls(
             latency_ms=statistics.median(samples_ms),
@@ -57,10 +57,10 @@ def compute_gemm_metrics(
     peak_tflops: float | None = None,
     peak_bandwidth_gbps: float | None = None,
 ) -> KernelMetrics:
-    """Of C[M, N] = A[M, K] · B[K, N]: 2·M·N·K operations, each matrix moved once.
+    """Metrics of C[M, N] = A[M, K] · B[K, N]: 2·M·N·K operations, each matrix moved once.
 
-    `dtype_bytes` is the size of an element of A and B, `output_bytes` of C (the same unless
-    given): FP8 inputs with an FP16 result are 1 and 2.
+    `dtype_bytes` is the element size of A and B, `output_bytes` that of C (default: the same); for
+    FP8 inputs with an FP16 result they are 1 and 2.
     """
     for name, value in (("M", M), ("N", N), ("K", K)):
         _require_count(name, value)
@@ -87,9 +87,10 @@ def compute_elementwise_metrics(
     peak_tflops: float | None = None,
     peak_bandwidth_gbps: float | None = None,
 ) -> KernelMetrics:
-    """Of a kernel that reads `num_reads` and writes `num_writes` tensors of `numel` elements.
+    """Metrics of a kernel that reads `num_reads` and writes `num_writes` tensors of `numel`
+    elements.
 
-    A residual add, `out = x + y`, is two reads, one write and one operation an element.
+    A residual add, `out = x + y`, has two reads, one write and one operation per element.
     """
     _require_count("numel", numel)
     _require_positive("bytes_per_element", bytes_per_element)

@@ -1,21 +1,22 @@
-"""A callable of the user's, as the engine sees it: nothing to build, run in this process."""
+"""A callable of the user's, as the engine sees it: a function that is run in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from whet.autotuner.configs import check_config_space
+from whet.autotuner.devices import Place
 from whet.autotuner.errors import ArgumentError
-from whet.builds import Job
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.space import Space
 from whet.core.space.parameter import value_key
 from whet.core.workload import Workload
 from whet.engine import BenchLimits
-from whet.measure import Bench, LocalBench, Timer, Verdict
+from whet.measure import Bench, DeviceRoom, LocalBench, Timer, Verdict
+from whet.targets.function import FunctionTarget, LoadedFunction
 from whet.targets.host import host_device
 
 
@@ -55,64 +56,52 @@ class PlainChoices:
         )
 
 
-@dataclass(frozen=True)
-class CallableTarget:
-    """`kernel_fn(*args, **kwargs, **config)`, timed by `timer`."""
+@dataclass(frozen=True, kw_only=True)
+class CallableTarget(FunctionTarget):
+    """A function that is timed in this process and where it runs. Each config is called
+    `warmup_runs` times before the timer's own warm-up, and never less than once."""
 
-    name: str
-    kernel_fn: Callable[..., Any]
     choices: PlainChoices
-    space: Space
+    runs_on: Place
     timer: Timer
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    warmup_runs: int = 0
 
-    shares_host = True
     method = None
-    build_mode = "fork"
 
     def workload(self) -> Workload:
         # The store is gone with the run: nothing has to be recognised by its source later.
         return Workload(kernel=self.name, fingerprint="", device=host_device())
 
-    def reject(self, config: Config) -> str | None:
-        return None
-
-    def job(self, config: Config) -> Job | None:
-        return None
-
     def bench(self, limits: BenchLimits) -> Bench:
-        return LocalBench(self, self.timer)
+        room = DeviceRoom(limits.device_bytes)
+        return LocalBench(self, self.timer, room=room, alone=self.runs_on.current)
 
-    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
-        return None
+    def load(self, config: Config, artifact: Any) -> LoadedCallable:
+        return LoadedCallable(self, config)
 
-    def features(self, config: Config) -> Mapping[str, float]:
-        return {}
-
-    def load(self, config: Config, artifact: Any) -> BoundKernel:
-        return BoundKernel(self, config)
+    def keywords(self, config: Config) -> dict[str, Any]:
+        return {**self.kwargs, **self.choices.originals(config)}
 
 
-class BoundKernel:
-    """The callable with one config bound to it. Only the timer calls it, so that counts hold."""
+class LoadedCallable(LoadedFunction):
+    """The callable with one config bound to it."""
 
     def __init__(self, target: CallableTarget, config: Config) -> None:
-        self._kernel_fn = target.kernel_fn
-        self._args = target.args
-        self._keywords = {**target.kwargs, **target.choices.originals(config)}
-        self.facts: Mapping[str, Any] = {}
+        super().__init__(target, config)
+        self._runs_on = target.runs_on
+        self._further_warmup_runs = target.warmup_runs - 1
 
     def repeat(self, n: int) -> None:
-        """Returns when the calls have; what they queued on a device is the timer's to wait for."""
-        for _ in range(n):
-            self._kernel_fn(*self._args, **self._keywords)
+        """On a GPU it returns before the last has ended: its timer times them in their queue."""
+        super().repeat(n)
+        if self._runs_on.gpu is None:
+            self._runs_on.wait()
 
     def check(self) -> Verdict:
-        return Verdict(True, "")
-
-    def close(self) -> None:
-        pass
+        """Waits, so that what fails on the device is this config's failure."""
+        self.repeat(self._further_warmup_runs)
+        self._runs_on.wait()
+        return super().check()
 
 
 def _plain(value: Any) -> Value:

@@ -1,14 +1,16 @@
-"""`TritonAutoTuner`: times every config of a callable and keeps the fastest."""
+"""`TritonAutoTuner`: a class around `tune`, for callables in this process."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.autotuner.cache import ConfigCache
+from whet.autotuner.devices import Place, find_place
 from whet.autotuner.errors import ArgumentError
 from whet.autotuner.metrics import (
     KernelMetrics,
@@ -16,15 +18,18 @@ from whet.autotuner.metrics import (
     compute_gemm_metrics,
 )
 from whet.autotuner.target import CallableTarget, PlainChoices
-from whet.autotuner.timers import choose_timer
 from whet.core.budget import Budget
-from whet.core.errors import NotTunedError, TuningFailedError, did_you_mean
+from whet.core.errors import NotTunedError, TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.space import Space
 from whet.core.trial import Trial
-from whet.engine import Plan, Settings, tune
+from whet.engine import Settings, tune
 from whet.engine.fallback.mode import current_mode
+from whet.engine.settings import resolve_settings
+from whet.measure import CpuTimer, Timer
+from whet.targets.function import check_keywords
+from whet.targets.triton import device as gpu
 
 __all__ = [
     "TritonAutoTuner",
@@ -33,14 +38,17 @@ __all__ = [
     "compute_gemm_metrics",
 ]
 
+# An empty kernel takes a microsecond; two events with nothing between them read less than this.
+SHORTEST_KERNEL_NS = 500
+
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What `TritonAutoTuner.tune` found.
+    """The result of `TritonAutoTuner.tune`.
 
-    `all_results` has one pair per config that was run, in the order they were run: the config,
-    and its `KernelMetrics` where it worked or the error as text where it did not. `from_cache`
-    says that the config was known before and only its metrics are new.
+    `all_results` has one pair per config, in the order they were run: the config, and its
+    `KernelMetrics` or the error as text; metrics of a config that lost early come from few samples.
+    `from_cache` means that the config was cached and only its metrics are new.
     """
 
     best_config: dict[str, Any]
@@ -54,19 +62,25 @@ class TuningResult:
 class TritonAutoTuner:
     """Tunes any callable that takes the parameters of `config_space` as keywords.
 
-    Each config is called `warmup_runs` times untimed and then `benchmark_runs` times timed, in
-    this process and one after the other; the lowest median wins. A config that raises is recorded
-    and skipped. `cache` is the `ConfigCache` in `cache_dir`, in memory only without it.
-    `mode`, else the context's or the settings', says whether `tune` may run anything; `choose`
-    never does.
+    Every config is run in this process and timed as in `whet.tune`: slow configs are dropped in a
+    race, and the last few are compared in turns. A config that raises is recorded and skipped. With
+    `benchmark_runs` there is no race: each config gets that many samples and the lowest median
+    wins. With `warmup_runs`, each config is called that many times before the timer's own warm-up.
+
+    On a GPU, a sample is one call, timed by the device with a cold L2 cache (see the setting `l2`):
+    work that the callable queues on the current stream counts, work on the host does not. On the
+    host, a short callable is called many times for one sample.
+
+    `cache` is the `ConfigCache` in `cache_dir`, or in memory only. `mode` says whether `tune` may
+    run anything (default: the mode of the context or the settings); `choose` never runs anything.
     """
 
     def __init__(
         self,
         kernel_fn: Callable[..., Any],
         config_space: Mapping[str, list[Any]],
-        warmup_runs: int = 10,
-        benchmark_runs: int = 100,
+        warmup_runs: int | None = None,
+        benchmark_runs: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         mode: Mode | None = None,
     ) -> None:
@@ -78,17 +92,19 @@ class TritonAutoTuner:
         self._signature = _signature_of(kernel_fn)
         self._warmup_runs = _count("warmup_runs", warmup_runs, least=0)
         self._benchmark_runs = _count("benchmark_runs", benchmark_runs, least=1)
-        self._check_names()
+        try:
+            check_keywords(kernel_fn, self._choices.space, {})
+        except UsageError as error:
+            raise ArgumentError(str(error)) from None
         self.cache = ConfigCache(cache_dir)
         self._mode = None if mode is None else checked_mode(mode)
 
     def choose(
         self, *, problem_size: Any, device: Any, kernel_type: str | None = None
     ) -> dict[str, Any]:
-        """The cached config, else the first of `config_space`; nothing is run.
+        """Returns the cached config, or the first of `config_space`; runs nothing.
 
-        Mode `off` takes the first at once, and `require` raises `NotTunedError` without a cached
-        one.
+        Mode `off` always returns the first; `require` raises `NotTunedError` if nothing is cached.
         """
         mode, name = current_mode(self._mode), kernel_type or self._name
         if mode != "off":
@@ -97,8 +113,8 @@ class TritonAutoTuner:
                 return self._choices.originals(known)
         if mode == "require":
             raise NotTunedError(
-                f"{name} for {problem_size} on {device} has no cached config, and mode 'require' "
-                "does not tune; call tune(…) once with mode='tune'"
+                f"{name} for {problem_size} on {device} has no cached config, and mode "
+                "'require' does not tune; call tune(…) once with mode='tune'"
             )
         first = self._choices.space.first
         assert first is not None
@@ -114,63 +130,78 @@ class TritonAutoTuner:
     ) -> TuningResult:
         """Finds the fastest config of `kernel_fn(*args, **kwargs, **config)`.
 
-        Where `problem_size` and `device` are both given, the winner is cached under
-        (`kernel_type`, `problem_size`, `device`), with the kernel's own name for a missing
-        `kernel_type`. A config cached there is taken as the best: it alone is run, to have metrics
-        of today, unless it fails or `config_space` no longer offers it; then everything is.
+        If `problem_size` and `device` are given, the winner is cached under (`kernel_type`,
+        `problem_size`, `device`); `kernel_type` defaults to the name of the kernel. A cached config
+        is taken as the best: only this config is run, to get current metrics. If it fails, or is no
+        longer in `config_space`, everything is tuned.
 
-        `device` says where the callable runs: `cpu`, `cuda`, `cuda:1` or a GPU's name as torch
-        gives it. A device that is not here, or on which the tensors are not, is refused: its
-        name would be given to what was measured elsewhere.
+        `device` is where the callable runs: `cpu`, `cuda`, `cuda:1` or the name of a GPU according
+        to torch. A device that does not exist, or that does not hold the tensors, is an error. By
+        default it is the device of the tensors, including those the function captures; if there are
+        none, the host's clock times each call until the GPU has finished too.
 
-        Raises `TuningFailedError` where no config works, and `NotTunedError` in a mode that does
-        not tune: metrics cannot be had without running.
+        Raises `TuningFailedError` if no config works, and `NotTunedError` in a mode that does not
+        tune, because metrics cannot be measured without running.
         """
         mode = current_mode(self._mode)
         if mode != "tune":
             raise NotTunedError(
-                f"{kernel_type or self._name} may not be run to be tuned in mode '{mode}'; "
+                f"mode '{mode}' does not allow running {kernel_type or self._name} to tune it; "
                 "use choose(…), which runs nothing, or mode='tune'"
             )
         self._check_call(args, kwargs)
         device = None if device is None else str(device)
+        settings = resolve_settings().settings
+        place = find_place(device, self._kernel_fn, [*args, *kwargs.values()])
         target = CallableTarget(
-            name=kernel_type or self._name,
-            kernel_fn=self._kernel_fn,
-            choices=self._choices,
+            fn=self._kernel_fn,
             space=self._choices.space,
-            timer=choose_timer(self._warmup_runs, device, args, kwargs),
+            name=kernel_type or self._name,
             args=args,
             kwargs=kwargs,
+            choices=self._choices,
+            runs_on=place,
+            timer=_timer(place, settings),
+            warmup_runs=self._warmup_runs or 0,
         )
         if problem_size is None or device is None:
-            return self._report(self._run(target), problem_size, device)
+            return self._report(self._run(target, settings), problem_size, device)
         key = (target.name, problem_size, device)
-        result = self._run_cached(target, self.cache.get(*key))
+        result = self._run_cached(target, settings, self.cache.get(*key))
         if result is not None:
             return self._report(result, problem_size, device, from_cache=True)
-        result = self._run(target)
+        result = self._run(target, settings)
         self.cache.set(*key, result.config)
         return self._report(result, problem_size, device)
 
-    def _run(self, target: CallableTarget) -> Result:
-        # Settings of its own, so that neither a file nor the environment cuts the search short.
-        return tune(
+    def _run(self, target: CallableTarget, settings: Settings) -> Result:
+        """Whatever the settings say, every config is tried and only the cache remembers it."""
+        samples = self._benchmark_runs or settings.samples
+        result = tune(
             target,
             search="grid",
             budget=Budget(trials=self._choices.size),
             store=":memory:",
             jobs=1,
-            settings=Settings(),
-            plan=Plan.fixed(samples=self._benchmark_runs),
+            settings=replace(settings, samples=samples, bundle=None),
             mode="tune",
         )
+        gpu_index, timing = target.runs_on.gpu, result.best.timing
+        if gpu_index is not None and timing and timing.median_ns < SHORTEST_KERNEL_NS:
+            warnings.warn(
+                f"{self._name}() queued no work on the current stream of cuda:{gpu_index}, so its "
+                "times mean nothing; use that stream, or give device='cpu' if it runs on the host",
+                stacklevel=3,
+            )
+        return result
 
-    def _run_cached(self, target: CallableTarget, known: dict[str, Any] | None) -> Result | None:
+    def _run_cached(
+        self, target: CallableTarget, settings: Settings, known: dict[str, Any] | None
+    ) -> Result | None:
         if known is None or not self._choices.offer(known):
             return None
         try:
-            return self._run(replace(target, space=Space([known])))
+            return self._run(replace(target, space=Space([known])), settings)
         except TuningFailedError:
             return None
 
@@ -192,37 +223,30 @@ class TritonAutoTuner:
             from_cache=from_cache,
         )
 
-    def _check_names(self) -> None:
-        if self._signature is None:
-            return
-        parameters = self._signature.parameters.values()
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return
-        by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        accepted = [p.name for p in parameters if p.kind in by_keyword]
-        for name in self._choices.names:
-            if name not in accepted:
-                raise ArgumentError(
-                    f"{self._name}() takes no keyword '{name}'{did_you_mean(name, accepted)}"
-                )
-
     def _check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         for name in self._choices.names:
             if name in kwargs:
-                raise ArgumentError(f"'{name}' is tuned and also given to tune(); drop one")
+                raise ArgumentError(f"'{name}' is tuned and also passed to tune(); remove one")
         if self._signature is None:
             return
         try:
             self._signature.bind(*args, **kwargs, **dict.fromkeys(self._choices.names))
         except TypeError as error:
             raise ArgumentError(
-                f"{self._name}() cannot be called with what tune() was given: {error}"
+                f"{self._name}() cannot be called with the arguments of tune(): {error}"
             ) from None
 
 
 def _metrics(trial: Trial) -> KernelMetrics:
     assert trial.timing is not None
     return KernelMetrics.from_samples(trial.timing.samples)
+
+
+def _timer(place: Place, settings: Settings) -> Timer:
+    if place.gpu is None:
+        return CpuTimer()
+    # Not from a CUDA graph: what a callable does need not be possible in one.
+    return gpu.timer(place.gpu, settings.l2, settings.l2_bytes, False)
 
 
 def _name_of(kernel_fn: Callable[..., Any]) -> str:
@@ -237,7 +261,9 @@ def _signature_of(kernel_fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _count(name: str, value: Any, least: int) -> int:
+def _count(name: str, value: Any, least: int) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ArgumentError(f"{name} is {value!r}; give a whole number of at least {least}")
-    return value
+    return int(value)

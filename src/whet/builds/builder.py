@@ -266,7 +266,7 @@ class Builder:
         return replace(
             blank,
             status=Status.RESOURCES,
-            error=f"the build wanted more than the {allowed / 2**20:.0f} MiB of memory it may have",
+            error=f"the build needed more than its limit of {allowed / 2**20:.0f} MiB of memory",
             limit=Limit("memory_bytes", allowed),
         )
 

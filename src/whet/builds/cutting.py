@@ -21,7 +21,7 @@ class Cut:
 
     @property
     def text(self) -> str:
-        return f"cut after {self.limit_s:.2g} s: {self.why}"
+        return f"stopped after {self.limit_s:.2g} s: {self.why}"
 
 
 def cut_for(standing_s: Sequence[float], measured: int, ceiling_s: float | None) -> Cut | None:

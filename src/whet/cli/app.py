@@ -34,26 +34,27 @@ from whet.cli.commands import (
     tune,
     verify,
 )
+from whet.cli.commands.export_package import ExportGroup
 from whet.cli.terminal.encoding import speak_readably
 from whet.cli.terminal.help import OrderedGroup, PlainCommand
 from whet.cli.terminal.output import printable
 from whet.core.errors import UsageError, WhetError, no_triton
 
-_ABOUT = """Find the fastest configuration of a kernel, remember it, and show why.
+_ABOUT = """Find the fastest configuration of a kernel, store it, and show why.
 
-A tunable is a Python object in a file of yours, made with whet.function(…) or
+A tunable is a Python object in your file, made with whet.function(…) or
 whet.native(…), or a Triton kernel decorated with whet.autotune(…). Results are
-kept, so that nothing is built or measured twice.
+stored, so nothing is built or measured twice.
 """
 
 _EXAMPLES = """\b
 Examples:
   whet demo                             tune a matrix product on this machine
-  whet tune kernel.py:blur              tune the object 'blur' of kernel.py
-  whet tune kernel.py:blur --budget 30s stop after half a minute
-  whet run train.py                     a script, its Triton kernels by whet
-  whet best blur                        what was found, at once
-  whet cost blur                        where the time went, what was saved
+  whet tune kernel.py:blur              tune the object 'blur' in kernel.py
+  whet tune kernel.py:blur --budget 30s stop after 30 seconds
+  whet run train.py                     run a script; whet tunes its kernels
+  whet best blur                        show the best config found
+  whet cost blur                        show where the tuning time went
 """
 
 # Typer's usage errors derive from click's, which newer releases carry inside themselves; their
@@ -71,10 +72,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _group(about: str, epilog: str) -> typer.Typer:
+def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> typer.Typer:
     # Rich's help costs as much to import as all the rest of a `--help`; plain text reads as well.
     return typer.Typer(
-        cls=OrderedGroup,
+        cls=kind,
         help=about,
         epilog=epilog,
         invoke_without_command=True,
@@ -87,14 +88,14 @@ def _group(about: str, epilog: str) -> typer.Typer:
 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
-exports = _group(export.ABOUT, export.EXAMPLES)
+exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
 
 @app.callback()
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     _help_without_command(context)
@@ -137,11 +138,11 @@ _add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
 _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
-_add(app, "Look at results", best.best, best.EXAMPLES, "best")
-_add(app, "Look at results", trials.trials, trials.EXAMPLES, "trials")
-_add(app, "Look at results", cost.cost, cost.EXAMPLES, "cost")
-_add(app, "Look at results", diff.diff, diff.EXAMPLES, "diff")
-_add(app, "Look at results", verify.verify, verify.EXAMPLES, "verify")
+_add(app, "Inspect results", best.best, best.EXAMPLES, "best")
+_add(app, "Inspect results", trials.trials, trials.EXAMPLES, "trials")
+_add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
+_add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
+_add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(
     app,
@@ -157,8 +158,8 @@ _add(app, "Share", pack.pack, pack.PACK_EXAMPLES, "pack")
 _add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(exports, name="export", rich_help_panel="Share")
 _add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
-app.add_typer(stores, name="store", rich_help_panel="Keep house")
-_add(app, "Keep house", settings.settings, settings.EXAMPLES, "settings")
+app.add_typer(stores, name="store", rich_help_panel="Manage")
+_add(app, "Manage", settings.settings, settings.EXAMPLES, "settings")
 _add(exports, None, export_serving.vllm_moe, export_serving.VLLM_MOE_EXAMPLES, "vllm-moe")
 _add(exports, None, export_serving.vllm_fp8, export_serving.VLLM_FP8_EXAMPLES, "vllm-fp8")
 _add(exports, None, export_serving.sglang_moe, export_serving.SGLANG_MOE_EXAMPLES, "sglang-moe")
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (missing := no_triton(error)) is not None:
             return _say(missing, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}".rstrip(": ")
-        hint = "" if _debugging() else " (a bug; run with WHET_DEBUG=1 for the traceback)"
+        hint = "" if _debugging() else " (this is a bug; run with WHET_DEBUG=1 for the traceback)"
         return _say(f"{text}{hint}", _OUR_FAULT, error)
     if isinstance(code, run.Script):
         code.run()

@@ -37,12 +37,14 @@ class Buckets:
             return cls()
         if not isinstance(given, Mapping):
             raise UsageError(
-                f'buckets is {given!r}; write a dict such as {{"M": "pow2"}}, by name of the key'
+                f'buckets is {given!r}; give a dict such as {{"M": "pow2"}}, with names from key'
             )
         names = list(keys)
         for name in given:
             if name not in names:
-                raise UsageError(f"buckets names '{name}', not in key{did_you_mean(name, names)}")
+                raise UsageError(
+                    f"buckets names '{name}', which is not in key{did_you_mean(name, names)}"
+                )
         return cls({name: _checked(name, bucket) for name, bucket in given.items()})
 
     def __bool__(self) -> bool:
@@ -81,16 +83,18 @@ def _checked(name: str, bucket: Any) -> Bucket:
     if isinstance(bucket, str):
         if bucket != "pow2":
             raise UsageError(
-                f"bucket '{bucket}' of '{name}' is not known{did_you_mean(bucket, ['pow2'])}"
+                f"unknown bucket '{bucket}' for '{name}'{did_you_mean(bucket, ['pow2'])}"
             )
         return bucket
     if not isinstance(bucket, list | tuple) or not bucket or not all(map(_is_positive, bucket)):
         raise UsageError(
-            f"the bucket of '{name}' is {bucket!r}; give \"pow2\", a list of upper bounds such as "
-            "[16, 256, 4096], or a function"
+            f"the bucket of '{name}' is {bucket!r}; give \"pow2\", a list of upper bounds such "
+            "as [16, 256, 4096], or a function"
         )
     if any(one >= two for one, two in pairwise(bucket)):
-        raise UsageError(f"the bounds {bucket!r} of bucket '{name}' do not rise; sort them")
+        raise UsageError(
+            f"the bounds {bucket!r} of bucket '{name}' are not in ascending order; sort them"
+        )
     return tuple(bucket)
 
 
@@ -103,7 +107,7 @@ def _said(name: str, bucket: Callable[[Any], Value], value: Any) -> Value:
     try:
         return freeze_value(bucket(value), f"bucket '{name}'")
     except SpaceError as error:
-        raise UsageError(f"{error}; return a number or a text") from None
+        raise UsageError(f"{error}; return a number or a string") from None
     except Exception as error:
         raise UsageError(
             f"the bucket function of '{name}' failed on {value!r}: {type(error).__name__}: {error}"

@@ -17,14 +17,16 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds, trials, both (whichever ends first), or neither: until the space is done."""
+    """A limit on seconds, trials, or both (whichever is reached first); by default none."""
 
     seconds: float | None = None
     trials: int | None = None
 
     @classmethod
     def parse(cls, text: str | Budget | None) -> Budget:
-        """`"30s"`, `"5m"`, `"200trials"`, `"1h,500trials"`; `"none"` and None set no bound."""
+        """Parses `"30s"`, `"5m"`, `"200trials"` or `"1h,500trials"`; `"none"` and None mean no
+        limit.
+        """
         if isinstance(text, Budget):
             return text
         if text is None or text.strip().lower() in ("", "none"):
@@ -43,8 +45,8 @@ class Budget:
                 trials = int(amount)
             else:
                 raise BudgetError(
-                    f"budget '{text}' cannot be read; "
-                    "write a time or a count, such as 30s, 5m, 200trials or 1h,500trials"
+                    f"budget '{text}' is not valid; use a time or a count, such as 30s, 5m, "
+                    "200trials or 1h,500trials"
                 )
         return cls(seconds, trials)
 
@@ -53,7 +55,7 @@ class Budget:
         return self.seconds is not None or self.trials is not None
 
     def covers(self, other: Budget) -> bool:
-        """True where whoever asks for `other` is content with what this budget found."""
+        """Whether a run with this budget is enough for someone who asks for `other`."""
 
         def enough(mine: float | None, asked: float | None) -> bool:
             return mine is None or (asked is not None and asked <= mine)
@@ -70,7 +72,9 @@ class Budget:
 
     @property
     def text(self) -> str:
-        """For sentences: `200 trials`, `30 s or 200 trials`. What can be typed is `str(budget)`."""
+        """As prose: `200 trials`, `30 s or 200 trials`. `str(budget)` is the form that `parse`
+        accepts.
+        """
         parts = []
         if self.seconds is not None:
             parts.append(_duration(self.seconds, " s", " min", " h"))

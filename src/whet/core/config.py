@@ -55,11 +55,11 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 class Config(FrozenMap[Value]):
-    """`Config(BM=64, BN=32)` or `Config({"BM": 64, "BN": 32})`.
+    """One choice of parameter values: `Config(BM=64, BN=32)` or `Config({"BM": 64, "BN": 32})`.
 
-    Two configs are the same when their canonical JSON is: order does not matter, while 1, 1.0
-    and True are three different choices. `json` is that text, with sorted names and no spaces;
-    `id` is stable across processes and releases.
+    Two configs are equal if their canonical JSON is: order does not matter, but 1, 1.0 and True are
+    different values. `json` is that text, with sorted names and no spaces; `id` is stable across
+    processes and releases.
     """
 
     # Enumeration makes millions of configs that nobody asks for either: `__getattr__` fills what
@@ -77,7 +77,9 @@ class Config(FrozenMap[Value]):
 
     @classmethod
     def from_frozen(cls, values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> Config:
-        """Of values that `freeze_value` has already seen: enumeration makes many of these."""
+        """Creates a config from values that `freeze_value` has already checked; used by
+        enumeration.
+        """
         config = cls.__new__(cls)
         dict.update(config, values)
         return config
@@ -87,9 +89,9 @@ class Config(FrozenMap[Value]):
         try:
             values = json.loads(text)
         except (ValueError, RecursionError):
-            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}") from None
+            raise SpaceError(f"a config must be a JSON object, not {text[:60]!r}") from None
         if not isinstance(values, dict):
-            raise SpaceError(f"a config is a JSON object, not {text[:60]!r}")
+            raise SpaceError(f"a config must be a JSON object, not {text[:60]!r}")
         return cls(values)
 
     def __getattr__(self, name: str) -> str:

@@ -43,16 +43,16 @@ class Stop(StrEnum):
         return None if budget.seconds is None else cls.TIME
 
 
-_AGAIN = "tune again to go on"
+_AGAIN = "tune again to continue"
 _REASONS = {
-    Stop.SEARCH: "the search asked for no more",
-    Stop.BUILDS: "builds that were no longer heard of were given up",
+    Stop.SEARCH: "the search proposed no more configs",
+    Stop.BUILDS: "stalled builds were abandoned",
     Stop.INTERRUPTED: "it was interrupted",
-    Stop.HOST: "the machine ran out of what every config needs",
-    Stop.DEVICE: "a config took the device from the process",
-    Stop.STORE: "the store could not be written any more",
-    Stop.ERROR: "an error ended it",
-    Stop.UNFINISHED: "it still runs, or was killed",
+    Stop.HOST: "the machine ran out of a resource that every config needs",
+    Stop.DEVICE: "a config crashed the device context",
+    Stop.STORE: "the store could no longer be written",
+    Stop.ERROR: "an error stopped it",
+    Stop.UNFINISHED: "it is still running, or was killed",
 }
 
 
@@ -74,16 +74,16 @@ class Coverage:
     def count_text(self) -> str:
         """`62 of 132 configs`."""
         if self.size is None:
-            return f"{self.tried:,} of too many configs to count"
+            return f"{self.tried:,} of a very large number of configs"
         return f"{self.tried:,} of {self.size:,} config{'' if self.size == 1 else 's'}"
 
     @property
     def reason(self) -> str:
-        """`the budget of 50 trials is spent`; empty where all were tried or it is not known."""
+        """`budget of 50 trials used up`; empty where all were tried or it is not known."""
         if self.stopped is Stop.TIME:
-            return f"the budget of {Budget(seconds=self.budget.seconds).text} is spent"
+            return f"budget of {Budget(seconds=self.budget.seconds).text} used up"
         if self.stopped is Stop.TRIALS:
-            return f"the budget of {Budget(trials=self.budget.trials).text} is spent"
+            return f"budget of {Budget(trials=self.budget.trials).text} used up"
         return "" if self.stopped is None else _REASONS.get(self.stopped, "")
 
     @property
@@ -109,10 +109,10 @@ class Coverage:
 
     @property
     def next_text(self) -> str:
-        """`go on with --budget 100trials`; empty where nothing is left to do."""
+        """`continue with --budget 100trials`; empty where nothing is left to do."""
         if self.complete or self.stopped is None:
             return ""
-        return f"go on with {self.next_option}" if self.next_option else _AGAIN
+        return f"continue with {self.next_option}" if self.next_option else _AGAIN
 
     @property
     def lines(self) -> list[str]:
@@ -121,7 +121,7 @@ class Coverage:
         return [f"{self.count_text} tried{why}", *([self.next_text] if self.next_text else [])]
 
     def __str__(self) -> str:
-        """`62 of 132 configs tried: the budget of 50 trials is spent; go on with …`."""
+        """`62 of 132 configs tried: budget of 50 trials used up; continue with …`."""
         return "; ".join(self.lines)
 
     def to_json(self) -> dict[str, Any]:

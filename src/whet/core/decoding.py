@@ -13,7 +13,7 @@ _LARGEST = 1e300
 def text(data: Mapping[str, Any], name: str) -> str:
     value = data[name]
     if type(value) is not str:
-        raise ValueError(f"'{name}' is not text")
+        raise ValueError(f"'{name}' is not a string")
     return value
 
 
@@ -42,14 +42,14 @@ def one_of(data: Mapping[str, Any], name: str, choices: Collection[str]) -> Any:
 def numbers(data: Mapping[str, Any], name: str) -> Mapping[str, float]:
     value = data[name]
     if not isinstance(value, dict) or not all(map(_is_number, value.values())):
-        raise ValueError(f"'{name}' is not all numbers")
+        raise ValueError(f"'{name}' is not a list of numbers")
     return value
 
 
 def texts(data: Mapping[str, Any], name: str) -> Mapping[str, str]:
     value = data[name]
     if not isinstance(value, dict) or not all(type(one) is str for one in value.values()):
-        raise ValueError(f"'{name}' is not all text")
+        raise ValueError(f"'{name}' is not a list of strings")
     return value
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WhetError(Exception):
-    """Base of all errors meant for people: the message names the thing and the remedy."""
+    """Base class of all errors for users; the message names the problem and a remedy."""
 
     exit_code = 1
 
@@ -25,11 +25,11 @@ class UsageError(WhetError):
 
 
 class SpaceError(UsageError):
-    """A parameter or a constraint that cannot be."""
+    """A parameter or a constraint is not valid."""
 
 
 class BudgetError(UsageError):
-    """A budget that cannot be read."""
+    """A budget is not valid."""
 
 
 class SettingsError(UsageError):
@@ -37,11 +37,11 @@ class SettingsError(UsageError):
 
 
 class NotTunedError(UsageError):
-    """A result is wanted that nobody has stored, where tuning is not allowed."""
+    """There is no stored result, and tuning is not allowed."""
 
 
 class StoreError(WhetError):
-    """The store is locked, read-only, too new or not a store. It was left as it was."""
+    """The store is locked, read-only, too new or not a store. It was not changed."""
 
 
 class BundleError(UsageError, StoreError):
@@ -53,8 +53,8 @@ class HostFailure(WhetError):
 
 
 _RUN_OUT = {
-    "No space left on device": "free some space, or set TMPDIR to a folder on another disk",
-    "Disk quota exceeded": "free some space, or set TMPDIR to a folder on another disk",
+    "No space left on device": "free some space, or set TMPDIR to a directory on another disk",
+    "Disk quota exceeded": "free some space, or set TMPDIR to a directory on another disk",
     "Too many open files": "raise the limit on open files (ulimit -n)",
 }
 
@@ -64,14 +64,14 @@ def host_failure(what: str, text: str) -> HostFailure | None:
     for words, remedy in _RUN_OUT.items():
         if re.search(words, text, re.IGNORECASE):
             return HostFailure(
-                f"{what}: {words.lower()}; {remedy}. What was measured is stored, and the next "
-                "run goes on from there"
+                f"{what}: {words.lower()}; {remedy}. Results so far are stored, and the next "
+                "run continues from them"
             )
     return None
 
 
 class TuningFailedError(WhetError):
-    """Tuning ended without a single usable config."""
+    """Tuning found no working config."""
 
 
 class ConfigFailure(Exception):

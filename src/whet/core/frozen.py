@@ -37,7 +37,7 @@ class FrozenMap(dict[str, V]):
     __ior__ = __or__  # type: ignore[assignment]
 
     def _refuse(self, *arguments: Any, **named: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be changed")
+        raise TypeError(f"{type(self).__name__} is immutable")
 
     __setitem__ = __delitem__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

@@ -26,11 +26,11 @@ class Holder:
         return f"pid {self.pid}" + (f" on {self.host}" if self.host else "")
 
     def __str__(self) -> str:
-        """`another process is tuning this (pid 4711, since 14:02:11)`."""
+        """`another process is already tuning this (pid 4711, since 14:02:11)`."""
         who = "another thread of this process" if self.own else "another process"
         pid = "" if self.pid is None or self.own else self.name
         known = ", ".join(part for part in (pid, self.since_text) if part)
-        return f"{who} is tuning this" + (f" ({known})" if known else "")
+        return f"{who} is already tuning this" + (f" ({known})" if known else "")
 
     @property
     def since_text(self) -> str:

@@ -44,7 +44,7 @@ class Argument:
 
 def _shape(sizes: Any) -> tuple[int, ...]:
     if not all(type(size) is int for size in sizes):
-        raise ValueError("a shape is not made of whole numbers")
+        raise ValueError("a shape is not a list of whole numbers")
     return tuple(sizes)
 
 

@@ -15,5 +15,5 @@ def checked_mode(value: Any, what: str = "mode") -> Mode:
     """The mode that a text names; anything else is a `UsageError` that lists them."""
     text = value.strip().lower() if isinstance(value, str) else str(value)
     if text not in MODES:
-        raise UsageError(f"{what} {value!r} is not one{did_you_mean(text, MODES)}")
+        raise UsageError(f"{what} {value!r} is not valid{did_you_mean(text, MODES)}")
     return text

@@ -147,14 +147,14 @@ def _ids(values: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a tuning found.
+    """The result of tuning.
 
-    `source` is `stored` when nothing had to be built or measured, and `waited` when another process
-    was tuning the same for as long as this one could wait: then `best` is the best known so far, or
-    a config that was never measured, as the notes say. `equals` are configs that the final duel
-    could not tell from the best. `trials` are those of this run, one for each config; `known`
-    counts configs that the store already had and that were not tried again. `first` is the author's
-    first config, if it could be measured.
+    `source` is `tuned`, `stored` if nothing had to be built or measured, or `waited` if another
+    process was still tuning the same workload when this one stopped waiting; then `best` is the
+    best known so far, or a config that was never measured, as the notes say. `equals` are configs
+    that the final duel could not distinguish from the best. `trials` has one trial per config tried
+    in this run; `known` counts configs that were already in the store and not tried again. `first`
+    is the author's first config, if it could be measured.
     """
 
     run: Run
@@ -179,7 +179,7 @@ class Result:
     def speedup(self) -> float | None:
         """How many times faster the best is than the author's first config.
 
-        Measured side by side where both ran in this tuning, else the ratio of their medians.
+        Measured side by side if both ran in this tuning run, otherwise the ratio of their medians.
         """
         if self.paired_speedup is not None:
             return self.paired_speedup
@@ -233,7 +233,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Choice:
-    """A config to use now, where it comes from, and how sure (0 to 1) one may be of it."""
+    """A config to use now, where it comes from, and a confidence from 0 to 1."""
 
     config: Config
     source: Literal["exact", "model", "nearest", "portfolio", "first"]

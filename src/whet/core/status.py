@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Closed: a new outcome is a change of schema."""
+    """The outcome of a trial. A new value would be a change of the store schema."""
 
     OK = "ok"
     CONSTRAINT = "constraint"

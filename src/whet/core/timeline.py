@@ -141,16 +141,16 @@ def _microseconds(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 def _unpacked(data: bytes) -> tuple[Span, ...]:
     if not data.startswith(_MAGIC):
-        raise ValueError("not a timeline, or one of a later version of whet")
+        raise ValueError("not a timeline, or written by a newer version of whet")
     inflate = zlib.decompressobj()
     raw = inflate.decompress(data[len(_MAGIC) :], _MOST_BYTES)
     if not inflate.eof:
-        raise ValueError(f"damaged timeline (cut short, or more than {_MOST_BYTES >> 20} MiB)")
+        raise ValueError(f"damaged timeline (truncated, or more than {_MOST_BYTES >> 20} MiB)")
     (length,) = _LENGTH.unpack_from(raw)
     header = json.loads(raw[_LENGTH.size : _LENGTH.size + length])
     count, at = int(header["spans"]), _LENGTH.size + length
     if len(raw) != at + count * _SPAN_BYTES:
-        raise ValueError("damaged timeline (its length is wrong)")
+        raise ValueError("damaged timeline (wrong length)")
     columns: dict[str, list[int]] = {}
     for name, kind in _COLUMNS:
         column = np.frombuffer(raw, kind, count, at)

@@ -23,7 +23,10 @@ def new_id() -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """`created` is seconds since the epoch. `facts` are the artifact's: registers, size, hash…"""
+    """One attempt to build and measure a config.
+
+    `created` is in seconds since the epoch. `facts` describe the binary: registers, size, hash…
+    """
 
     workload_id: str
     config: Config
@@ -46,7 +49,7 @@ class Trial:
         return timing.median_ns
 
     def superseded_by(self, **changes: Any) -> Trial:
-        """The same config's later outcome: a new row, since trials are never edited."""
+        """Returns a later outcome of the same config as a new trial; trials are never edited."""
         return replace(self, id=new_id(), **changes)
 
     def to_json(self) -> dict[str, Any]:

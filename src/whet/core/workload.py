@@ -102,7 +102,7 @@ class Origin:
     def from_json(cls, data: Mapping[str, Any]) -> Origin:
         places = data["places"]
         if type(places) is not list or not all(type(place) is str for place in places):
-            raise ValueError("'places' is not a list of text")
+            raise ValueError("'places' is not a list of strings")
         return cls(text(data, "code"), FrozenMap(texts(data, "captured")), tuple(places))
 
 

@@ -199,9 +199,9 @@ class _Setting:
 
 _TABLE: dict[str, _Setting] = {
     "store": _Setting("store", _text, "a path or sqlite:///path"),
-    "bundle": _Setting("bundle", _text, "the path of a file that 'whet pack' wrote"),
+    "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
-    "seed": _Setting("seed", _whole(0), "a whole number from 0 up"),
+    "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),
     "jobs": _Setting("jobs", _whole(1, 100_000), "a whole number from 1 to 100,000"),
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
@@ -212,12 +212,12 @@ _TABLE: dict[str, _Setting] = {
         "device_memory_bytes", _size(0), "a size, such as 512M or 8G, or none"
     ),
     "l2": _Setting("l2", _one_of("cold", "warm"), "cold or warm"),
-    "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, 0 for none"),
+    "l2_bytes": _Setting("l2_bytes", _size(0), "a size, such as 64M, or 0 for none"),
     "cuda_graph": _Setting("cuda_graph", _yes_or_no, "yes or no"),
     "samples": _Setting("samples", _whole(1, 1_000_000), "a whole number from 1 to 1,000,000"),
     "learn": _Setting("learn", _yes_or_no, "yes or no"),
     "agree_wait": _Setting("agree_wait_s", _seconds, "a time, such as 30s or 5m"),
-    "binaries": _Setting("binaries", _text, "a folder that whet precompile has written"),
+    "binaries": _Setting("binaries", _text, "a directory written by 'whet precompile'"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
     "stall_timeout": _Setting("stall_timeout_s", _seconds_or_none, "a time, such as 5m, or none"),
@@ -265,7 +265,7 @@ def _renamed(
         if new is None:
             notes.append(f"the setting {old} ({entry[1]}) no longer exists and is ignored")
         else:
-            notes.append(f"the setting {old} ({entry[1]}) is now called {new}; use that name")
+            notes.append(f"the setting {old} ({entry[1]}) was renamed; use {new}")
             current.setdefault(new, entry)
     return current
 
@@ -313,7 +313,7 @@ def _notes(environ: Mapping[str, str]) -> tuple[str, ...]:
         if name.startswith("WHET_") and name not in known and name not in old
     )
     return tuple(
-        f"the variable {name} is not a setting and was ignored{did_you_mean(name, known)}"
+        f"the variable {name} is not a setting and is ignored{did_you_mean(name, known)}"
         for name in unknown
     )
 
@@ -335,11 +335,11 @@ def _from_file(
     except FileNotFoundError:
         if file is None and not named:
             return {}
-        raise SettingsError(f"the settings file {path} does not exist") from None
+        raise SettingsError(f"settings file {path} does not exist") from None
     except OSError as error:
-        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
+        raise SettingsError(f"cannot read settings file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
+        raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
     source = SettingSource("file", str(path))
     for name in table:
         if name not in _TABLE and name not in _RENAMED:

@@ -61,27 +61,28 @@ def tune(
     on_event: Callable[[Event], None] | None = None,
     mode: Mode | None = None,
 ) -> Result:
-    """Finds the fastest config of a target and remembers it.
+    """Finds the fastest config of a target and stores it.
 
-    `transfer` is what is known of its space beforehand, or a function that says so of a space;
-    without it, a search that cannot try everything learns from the store's other workloads of the
-    same kernel. What is not given comes from the settings (environment, file, defaults).
-    `store=":memory:"` leaves nothing behind. Raises `TuningFailedError` where nothing works, and
-    `Interrupted`, which is a KeyboardInterrupt with the best so far, on Ctrl-C; `StoreLostError`
-    has it as well, where the store cannot be written any more, and `HostLostError`, where the
-    machine has no more space or processes.
+    `transfer` is prior knowledge about the space, or a function that returns it for a space; by
+    default, a search that cannot try everything learns from stored workloads of the same kernel.
+    Everything not given comes from the settings (environment, file, defaults). `store=":memory:"`
+    stores nothing on disk.
 
-    Where another process tunes the same for the same store, this one waits for it, no longer than
-    the budget and the setting `agree_wait` allow; after that the result is the best known so far,
-    and its `source` is `waited`.
+    Raises `TuningFailedError` if nothing works, and `Interrupted` (a KeyboardInterrupt with the
+    best so far) on Ctrl-C. `StoreLostError`, raised if the store can no longer be written, and
+    `HostLostError`, raised if the machine runs out of space or processes, also carry the best so
+    far.
 
-    In a mode that does not tune (`mode`, else the target's, the context's or the settings') it
-    returns the stored result of this very workload, or raises `NotTunedError`.
+    If another process is tuning the same workload in the same store, waits for it, within the
+    budget and the setting `agree_wait`; after that the result is the best known so far, and its
+    `source` is `waited`.
+
+    In a mode that does not tune (from `mode`, the target, the context or the settings), returns the
+    stored result of this workload, or raises `NotTunedError`.
     """
     if not isinstance(target, Target):
         raise UsageError(
-            f"{type(target).__name__} cannot be tuned; make it tunable with whet.function(…) "
-            "or whet.native(…)"
+            f"{type(target).__name__} cannot be tuned; use whet.function(…) or whet.native(…)"
         )
     settings = settings or resolve_settings().settings
     allowed = current_mode(own_mode(target), settings) if mode is None else mode

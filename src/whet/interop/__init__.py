@@ -3,22 +3,40 @@
 One file a format: `vllm.py` and `sglang.py` (what they share is in `serving.py`),
 `triton_cache.py`, and `python_source.py`, whose rule `decision.py` makes. What is written comes
 from a store through `selecting.py`. What is read is a `Finding` (`findings.py`), which a store
-keeps apart from whet's own timings. `registry.py` lists the readers.
+keeps apart from whet's own timings. `registry.py` lists the readers, and finds formats of other
+packages.
 """
 
+from whet.interop.files import FormatError, OutFile
 from whet.interop.findings import Finding, Tried, keep
+from whet.interop.measured import MeasuredWorkload
 from whet.interop.reading import ReadOptions
-from whet.interop.registry import READERS, FileReading, Read
+from whet.interop.registry import (
+    READERS,
+    FileReading,
+    Format,
+    Read,
+    Write,
+    package_reader,
+    package_writer,
+)
 from whet.interop.selecting import Selection, select
 
 __all__ = [
     "READERS",
     "FileReading",
     "Finding",
+    "Format",
+    "FormatError",
+    "MeasuredWorkload",
+    "OutFile",
     "Read",
     "ReadOptions",
     "Selection",
     "Tried",
+    "Write",
     "keep",
+    "package_reader",
+    "package_writer",
     "select",
 ]

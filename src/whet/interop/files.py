@@ -29,12 +29,14 @@ class OutFile:
 def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise FormatError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: no such file is")
+            raise FormatError(
+                f"{path} is larger than {LARGEST_BYTES >> 20} MiB, the limit for such files"
+            )
         return path.read_bytes().decode()
     except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise FormatError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError:
-        raise FormatError(f"{path} is not text") from None
+        raise FormatError(f"{path} is not a text file") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -44,11 +46,11 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=_unrepeated)
     except _RepeatedName as error:
-        raise FormatError(f"{path} has the member '{error}' twice") from None
+        raise FormatError(f"{path} has the key '{error}' twice") from None
     except (ValueError, RecursionError):
-        raise FormatError(f"{path} does not hold JSON, or is cut off") from None
+        raise FormatError(f"{path} is not valid JSON, or is truncated") from None
     if not isinstance(data, dict):
-        raise FormatError(f"{path} does not hold a JSON object")
+        raise FormatError(f"{path} is not a JSON object")
     return data
 
 
@@ -60,7 +62,7 @@ def refuse_to_lose(file: OutFile, folder: Path) -> None:
     except (OSError, ValueError) as error:
         raise _unwritable(target, error) from None
     if lost:
-        raise UsageError(f"{target} is there already and differs; replace it with --force")
+        raise UsageError(f"{target} already exists and differs; use --force to overwrite it")
 
 
 def write_out(file: OutFile, folder: Path) -> Path:
@@ -75,7 +77,7 @@ def write_out(file: OutFile, folder: Path) -> Path:
 
 
 def _unwritable(target: Path, error: Exception) -> UsageError:
-    return UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}")
+    return UsageError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}")
 
 
 class _RepeatedName(Exception):

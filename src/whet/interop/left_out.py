@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from whet.core.workload import Workload, captured_differences
 
 _SHOWN = 3
-_AGAIN = "tune them again with the code of now"
+_AGAIN = "tune them again with the current code"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def left_out(
     notes = [_note(reason, workloads) for reason, workloads in groups.items()]
     if older:
         notes.append(
-            f"left out {_count(older, 'older result')} of keys that are in it anyway, from another "
-            "source or toolchain"
+            f"not exported: {_count(older, 'older result')} for keys already included, from "
+            "another source or toolchain"
         )
     return tuple(notes)
 
@@ -52,7 +52,7 @@ def _note(reason: _Reason, workloads: Sequence[Workload]) -> str:
     labels = list(dict.fromkeys(_label(one, reason.captured) for one in workloads))
     shown = [*filter(None, labels[:_SHOWN]), *(["…"] if len(labels) > _SHOWN else [])]
     listed = f" ({'; '.join(shown)})" if shown else ""
-    return f"left out {_count(len(labels), 'key')}{listed}, {reason.why}: {reason.remedy}"
+    return f"not exported: {_count(len(labels), 'key')}{listed}, {reason.why}: {reason.remedy}"
 
 
 def _label(workload: Workload, captured: Sequence[str]) -> str:
@@ -71,26 +71,26 @@ def _reason(one: Workload, chosen: Workload | None) -> _Reason:
     if one.fingerprint != chosen.fingerprint:
         return _other_source(one, chosen)
     return _Reason(
-        f"built with {_tools(one)} and not {_tools(chosen)}", "tune them again with the latter"
+        f"built with {_tools(one)}, not {_tools(chosen)}", "tune them again with the latter"
     )
 
 
 def _other_source(one: Workload, chosen: Workload) -> _Reason:
     if not one.origin.code or not chosen.origin.code:
-        return _Reason("from another source (whet 0.1 did not write down what differs)", _AGAIN)
+        return _Reason("from another source (whet 0.1 did not record what differs)", _AGAIN)
     if one.origin.code == chosen.origin.code:
         changes = captured_differences(chosen.origin, one.origin)
         names = " and ".join(changes)
         values = " and ".join(f"{name}={ours}" for name, (ours, _) in changes.items())
         return _Reason(
-            f"from the same code with another {names} captured (in the file: {values})",
+            f"from the same code with a different {names} captured (in the file: {values})",
             f"put {names} in key= and tune them again",
             tuple(changes),
         )
     place = _place(one)
     if place and _file(place) != _file(_place(chosen)):
-        return _Reason(f"from another {one.kernel}", f"export {shlex.quote(place)} as well")
-    return _Reason("from earlier code of the kernel", _AGAIN)
+        return _Reason(f"from a different {one.kernel}", f"export {shlex.quote(place)} as well")
+    return _Reason("from an earlier version of the kernel", _AGAIN)
 
 
 def _tools(workload: Workload) -> str:

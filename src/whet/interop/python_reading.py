@@ -24,12 +24,12 @@ def read(path: Path, options: ReadOptions) -> list[Finding]:
     """Of a table only: a tree names no keys, so that no choice can be told."""
     text = read_text(path)
     if len(text) > _LARGEST:
-        raise FormatError(f"{path} is too long for a table of choices")
+        raise FormatError(f"{path} is too large for a table of choices")
     found = _literals(path, text)
     try:
         return _findings(path, found, options)
     except KeyError as error:
-        raise FormatError(f"{path} is not a file of 'whet export python': no {error}") from None
+        raise FormatError(f"{path} was not written by 'whet export python': no {error}") from None
     except (SpaceError, AttributeError, TypeError, ValueError, LookupError) as error:
         raise FormatError(f"{path} is inconsistent: {error}"[:300]) from None
 
@@ -43,7 +43,9 @@ def _literals(path: Path, text: str) -> dict[str, Any]:
                 if name != "_RULES":
                     found[name] = ast.literal_eval(statement.value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise FormatError(f"{path} is not a file of 'whet export python', or is cut off") from None
+        raise FormatError(
+            f"{path} was not written by 'whet export python', or is truncated"
+        ) from None
     return found
 
 
@@ -53,8 +55,8 @@ def _findings(path: Path, found: Mapping[str, Any], options: ReadOptions) -> lis
     for number, rest in enumerate(found["KINDS"]):
         if f"_TABLE_{number}" not in found:
             raise FormatError(
-                f"{path} decides by a tree, which names no keys; write it with --style table, or "
-                "merge the store it was made from"
+                f"{path} contains a decision tree, which has no keys; export it with --style "
+                "table, or merge the original store"
             )
         kind = dict(zip(found["PARTS"], rest, strict=True))
         several = len(found["DEVICES"]) > 1

@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whet._version import __version__
-from whet.core.config import Config
 from whet.core.errors import UsageError
-from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.interop.decision import Decision, Known, Node, Rule, Style, decide
 from whet.interop.findings import TIMER
+from whet.interop.measured import MeasuredWorkload
 
 DEVICE = "device"
 CONFIGS = 8
@@ -32,7 +31,7 @@ _WIDEST = 96
 _NEAREST = '''
 
 def _nearest(table, sizes):
-    """What the table has for these sizes, else for the nearest in doublings."""
+    """The table's entry for these sizes, or for the nearest ones in doublings."""
     if sizes in table:
         return table[sizes]
 
@@ -43,29 +42,6 @@ def _nearest(table, sizes):
 
     return table[min(table, key=distance)]
 '''
-
-
-@dataclass(frozen=True)
-class MeasuredWorkload:
-    """A workload, its best, and the latest trial of each of its configs."""
-
-    workload: Workload
-    best: Trial
-    trials: Sequence[Trial]
-
-    def times(self) -> dict[Config, float]:
-        """Nanoseconds of what may be compared with the best; of an untimed one, only that."""
-        best = self.best.timing
-        if best is None:
-            return {self.best.config: 1.0}
-        return {
-            trial.config: trial.timing.median_ns
-            for trial in self.trials
-            if trial.status.measured
-            and trial.timing is not None
-            and trial.timing.median_ns > 0
-            and trial.timing.comparable(best)
-        }
 
 
 @dataclass(frozen=True)
@@ -90,7 +66,7 @@ def python_source(
     By default among eight configs; among all where there are no times to choose them by.
     """
     if not function.isidentifier() or keyword.iskeyword(function):
-        raise UsageError(f"'{function}' cannot be the name of a function")
+        raise UsageError(f"'{function}' is not a valid function name")
     names = _names(measured)
     known = [
         Known(
@@ -124,8 +100,8 @@ def _names(measured: Sequence[MeasuredWorkload]) -> _Names:
     for key in keys:
         if set(key) != set(keys[0]):
             raise UsageError(
-                f"the keys of {measured[0].workload.kernel} are not made of the same names "
-                f"({', '.join(keys[0])} and {', '.join(key)}); choose some with --where"
+                f"the keys of {measured[0].workload.kernel} have different names "
+                f"({', '.join(keys[0])} and {', '.join(key)}); select some with --where"
             )
     sizes = tuple(name for name in keys[0] if all(_is_number(key[name]) for key in keys))
     others = [name for name in keys[0] if name not in sizes]
@@ -133,7 +109,7 @@ def _names(measured: Sequence[MeasuredWorkload]) -> _Names:
     fixed = {name: keys[0][name] for name in others if name not in parts}
     if len({one.workload.device.name for one in measured}) > 1:
         if DEVICE in keys[0]:
-            raise UsageError("the key has a part called 'device' of its own; name one --device")
+            raise UsageError("the key already has a part named 'device'; select one --device")
         parts.append(DEVICE)
     return _Names(sizes, tuple(parts), fixed)
 
@@ -160,7 +136,7 @@ def _header(measured: Sequence[MeasuredWorkload], names: _Names, decision: Decis
     ]
     tried = {trial.config for one in measured for trial in one.trials}
     fields = {
-        "written by": f"whet {__version__}; better written again than edited",
+        "written by": f"whet {__version__}; regenerate it instead of editing",
         "device": _listed(f"{w.device.name} {w.device.architecture}".strip() for w in workloads),
         "built with": _listed(toolchain),
         "measured": f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}" if moment else "",
@@ -177,10 +153,10 @@ def _header(measured: Sequence[MeasuredWorkload], names: _Names, decision: Decis
 
 def _score(decision: Decision) -> str:
     if decision.score is None or decision.worst is None or decision.limit is None:
-        return "not known: the results have no times"
+        return "unknown: the results have no times"
     return (
-        f"{decision.score:.2%} of the best known, geometric mean over the keys; "
-        f"worst {decision.worst:.1%}; {decision.limit:.2%} is possible with these configs"
+        f"{decision.score:.2%} of the best known, geometric mean over the keys; worst "
+        f"{decision.worst:.1%}; at most {decision.limit:.2%} is possible with these configs"
     )
 
 
@@ -235,7 +211,7 @@ def _pick(function: str, sizes: Sequence[str], parts: Sequence[str], decision: D
     default = decision.rules[0].rest
     given = [f"{name}={_literal(value)}" for name, value in zip(parts, default, strict=True)]
     asked = ", ".join(sizes)
-    doc = "The config to launch with; sizes that were not measured get that of their like."
+    doc = "The config to launch with, also for sizes that were not measured."
     lines = ["", "", f"def {function}({', '.join([*sizes, *given])}) -> dict:"]
     if not parts:
         lines += [f'    """{doc}"""', f"    return {{**CONFIGS[_rule_0({asked})]}}"]
@@ -246,7 +222,7 @@ def _pick(function: str, sizes: Sequence[str], parts: Sequence[str], decision: D
     lines += [
         f'    """{doc}',
         "",
-        f"    Where {' or '.join(parts)} is none of KINDS, what holds for KINDS[0] is used.",
+        f"    If {' or '.join(parts)} is not in KINDS, the rule for KINDS[0] is used.",
         '    """',
         f"    rule = _RULES.get(({kind},), _rule_0)",
         f"    return {{**CONFIGS[rule({asked})]}}",

@@ -51,7 +51,7 @@ def select(
     contested = sum(bool(one.rivals) for one in once.values())
     if contested:
         which = "a pick is" if contested == 1 else f"{contested} picks are"
-        notes += (f"{which} contested, since merged stores disagree; tune again to decide",)
+        notes += (f"{which} contested, because merged stores disagree; tune again to decide",)
     return Selection(tuple(sorted(picks, key=lambda pick: _order(pick[0]))), notes)
 
 
@@ -70,10 +70,11 @@ def _of_devices(usable: list[WorkloadSummary], devices: Sequence[str]) -> list[W
     names = list(dict.fromkeys(one.workload.device.name for one in usable))
     for device in devices:
         if device not in names:
-            raise UsageError(f"nothing is known of device '{device}'{did_you_mean(device, names)}")
+            raise UsageError(f"no results for device '{device}'{did_you_mean(device, names)}")
     if not devices and len(names) > 1:
         raise UsageError(
-            f"there are results of {len(names)} devices ({', '.join(names)}); choose with --device"
+            f"there are results for {len(names)} devices ({', '.join(names)}); choose one with "
+            "--device"
         )
     return [one for one in usable if not devices or one.workload.device.name in devices]
 
@@ -83,8 +84,8 @@ def _nothing(known: Sequence[WorkloadSummary], where: Mapping[str, Any]) -> str:
     if any(one.best is not None for one in known) and where:
         asked = ", ".join(f"{name}={value}" for name, value in where.items())
         names = sorted({name for one in known for name in one.workload.key})
-        return f"no workload of {kernel} has {asked}; its keys are made of: {', '.join(names)}"
-    return f"no config of {kernel} is known to work; tune it first"
+        return f"no workload of {kernel} has {asked}; its keys have: {', '.join(names)}"
+    return f"no working config of {kernel} is known; tune it first"
 
 
 def _made_alike(one: Workload, other: Workload) -> bool:

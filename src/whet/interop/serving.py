@@ -72,11 +72,11 @@ class Layout:
         if value is None:
             have = ", ".join(workload.key) or "nothing"
             raise UsageError(
-                f"the key of {workload} does not say {name} (it has {have}); "
-                f"give --{name.lower()}-key NAME or --extra {name}=NUMBER"
+                f"the key of {workload} has no {name} (it has {have}); give "
+                f"--{name.lower()}-key NAME or --extra {name}=NUMBER"
             )
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"{name} of {workload} is {value!r}, not a whole number above 0")
+            raise UsageError(f"{name} of {workload} is {value!r}, not a positive whole number")
         return value
 
     def dtype_of(self, workload: Workload) -> str:
@@ -105,7 +105,7 @@ class Layout:
 def checked_part(text: str, what: str) -> str:
     """A part of a file's name that cannot lead anywhere else."""
     if re.search(r"[/\\\x00-\x1f\x7f]", text) or text in (".", ".."):
-        raise UsageError(f"{what} is {text!r}, which cannot be part of a file's name")
+        raise UsageError(f"{what} is {text!r}, which cannot be part of a file name")
     return text
 
 
@@ -123,8 +123,8 @@ def by_name(
         other = owners.setdefault((file, m), workload)
         if other is not workload:
             raise UsageError(
-                f"{other} and {workload} are both the entry {m} of {file}; "
-                "choose one with --where NAME=VALUE"
+                f"{other} and {workload} both map to entry {m} of {file}; choose one with "
+                "--where NAME=VALUE"
             )
         files.setdefault(file, {})[m] = _entry(workload, trial.config, layout, extras)
     return files
@@ -143,8 +143,8 @@ def _entry(
     entry.update({name: left.pop(name) for name in extras if name in left})
     if left:
         raise UsageError(
-            f"the best config of {workload} has {', '.join(left)}, which the engine's kernel does "
-            "not take; tune a space without"
+            f"the best config of {workload} has {', '.join(left)}, which the engine's kernel "
+            "does not accept; tune a space without it"
         )
     return entry
 
@@ -181,20 +181,22 @@ def read_entries(path: Path) -> tuple[dict[int, Config], str | None]:
     data = read_object(path)
     version = data.pop("triton_version", None)
     if version is not None and not isinstance(version, str):
-        raise FormatError(f"{path} has a triton_version that is no text")
+        raise FormatError(f"{path} has a triton_version that is not a string")
     entries: dict[int, Config] = {}
     for name, values in data.items():
         if not re.fullmatch(r"[1-9][0-9]{0,11}", name):
-            raise FormatError(f"{path} has the entry '{name[:60]}', which is no number of tokens")
+            raise FormatError(
+                f"{path} has the entry '{name[:60]}', which is not a number of tokens"
+            )
         entries[int(name)] = _config(path, name, values)
     if not entries:
-        raise FormatError(f"{path} has no entry")
+        raise FormatError(f"{path} has no entries")
     return entries, version
 
 
 def _config(path: Path, name: str, values: Any) -> Config:
     if not isinstance(values, dict):
-        raise FormatError(f"entry {name} of {path} is no config")
+        raise FormatError(f"entry {name} of {path} is not a config")
     missing = [one for one in PARAMETERS if one not in values and one not in OPTIONS]
     if missing:
         raise FormatError(f"entry {name} of {path} has no {', '.join(missing)}")
@@ -204,7 +206,7 @@ def _config(path: Path, name: str, values: Any) -> Config:
     try:
         return Config(values)
     except (SpaceError, RecursionError) as error:
-        raise FormatError(f"entry {name} of {path} cannot be read: {error}"[:300]) from None
+        raise FormatError(f"entry {name} of {path} is not valid: {error}"[:300]) from None
 
 
 def findings_of(
@@ -237,7 +239,7 @@ def findings_of(
 def matched(path: Path, pattern: re.Pattern[str], example: str) -> re.Match[str]:
     found = pattern.fullmatch(path.name)
     if found is None:
-        raise FormatError(f"{path} is not named as the engine names such a file: {example}")
+        raise FormatError(f"{path} does not have a name the engine uses; expected {example}")
     return found
 
 

@@ -69,8 +69,8 @@ def moe_files(picks: Sequence[Pick], layout: Layout) -> list[OutFile]:
         version = layout.triton_of(workload)
         if version is None:
             raise UsageError(
-                f"the version of Triton that {workload} was tuned with is not known, and SGLang "
-                "has a folder for each; give --triton 3.5.1"
+                f"the Triton version that {workload} was tuned with is unknown, and SGLang has "
+                "one directory per version; give --triton 3.5.1"
             )
         file = moe_name(
             layout.size(workload, "E"),

@@ -62,12 +62,12 @@ def write(
         by_id = {menu.plain(config).id: config for config in configs}
         if one.best.config.id not in by_id:
             raise UsageError(
-                f"the best config of {one.workload} is none of the kernel's own any more; tune it "
-                "again, or leave it out with --where"
+                f"the best config of {one.workload} is no longer one of the kernel's configs; "
+                "tune it again, or exclude it with --where"
             )
         if any(config.pre_hook for config in configs):
             raise UsageError(
-                f"Triton keeps no file for configs with a pre_hook, as {one.workload} has"
+                f"Triton writes no cache file for configs with a pre_hook, as in {one.workload}"
             )
         best = quantiles(one.best)
         timings = {by_id.pop(one.best.config.id): best}  # first, so that it wins among equals
@@ -110,7 +110,9 @@ def _written(
     stand_in = SimpleNamespace(fn=tuner.fn, cache={}, configs_timings=dict(timings))
     key = tuning_key(tuner, workload)
     if not key:
-        raise UsageError(f"Triton keeps no file for a kernel without a key, as {workload} is")
+        raise UsageError(
+            f"Triton writes no cache file for a kernel without a key, such as {workload}"
+        )
     with _target(workload), _writing_to(folder) as written:
         Stock.check_disk_cache(stand_in, key, list(configs), lambda: None)
     return written[0]
@@ -139,7 +141,7 @@ def _writing_to(folder: Path) -> Iterator[list[Path]]:
         try:
             yield written
         except OSError as error:
-            raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
+            raise UsageError(f"cannot write {folder}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -154,7 +156,9 @@ def _target(workload: Workload) -> Iterator[None]:
     elif architecture.startswith("gfx"):
         target = GPUTarget("hip", architecture, 64 if architecture.startswith("gfx9") else 32)
     else:
-        raise UsageError(f"{workload} is of architecture '{architecture}', not of a GPU Triton has")
+        raise UsageError(
+            f"{workload} has architecture '{architecture}', which is not a GPU Triton supports"
+        )
     before = driver._active
     driver.set_active(SimpleNamespace(get_current_target=lambda: target))
     try:
@@ -169,13 +173,13 @@ def read(path: Path, options: ReadOptions) -> list[Finding]:
         return [_read_file(path, options)]
     files = sorted(path.rglob(f"*{ENDING}"))
     if not files:
-        raise FormatError(f"there is no *{ENDING} in {path}; Triton writes it with cache_results")
+        raise FormatError(f"no *{ENDING} in {path}; Triton writes it with cache_results=True")
     return [_read_file(file, options) for file in files]
 
 
 def _read_file(path: Path, options: ReadOptions) -> Finding:
     if not path.name.endswith(ENDING):
-        raise FormatError(f"{path} is not named as Triton names such a file: KERNEL{ENDING}")
+        raise FormatError(f"{path} does not have the name of a Triton cache file: KERNEL{ENDING}")
     data = read_object(path)
     key, timings = data.get("key"), data.get("configs_timings")
     if not isinstance(key, list) or not isinstance(timings, list) or not timings:
@@ -184,11 +188,9 @@ def _read_file(path: Path, options: ReadOptions) -> Finding:
         tried = tuple(_tried(one) for one in timings)
         named = FrozenMap(_named(key, options.names, path))
     except (SpaceError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FormatError(
-            f"{path} has a config or timing that cannot be read: {error}"[:300]
-        ) from None
+        raise FormatError(f"{path} has an invalid config or timing: {error}"[:300]) from None
     if len({one.config for one in tried}) != len(tried):
-        raise FormatError(f"{path} has a config twice")
+        raise FormatError(f"{path} lists a config twice")
     return Finding(
         kernel=options.kernel or path.name.removesuffix(ENDING),
         device=options.device or "unknown",
@@ -203,7 +205,7 @@ def _read_file(path: Path, options: ReadOptions) -> Finding:
 def _named(key: Sequence[Any], names: Sequence[str], path: Path) -> dict[str, Any]:
     if names and len(names) != len(key):
         raise FormatError(
-            f"{path} has a key of {len(key)} parts, {key}, and --names has {len(names)}"[:300]
+            f"{path} has a key of {len(key)} parts, {key}, but --names has {len(names)}"[:300]
         )
     return dict(Config(dict(zip(names or _numbered(key), key, strict=True))))
 

@@ -127,7 +127,7 @@ class Columns:
         keys, extras = (_names(data.get(name), name) for name in ("keys", "extras"))
         given = _listed(data.get("parameters"), "parameters", _MOST_NAMES)
         if not all(isinstance(one, list) and len(one) == 2 for one in given):
-            raise ValueError("its parameters are not all a name and values")
+            raise ValueError("its parameters are not all a name with values")
         names = _names([name for name, _ in given], "parameters")
         values = [_values(one) for _, one in given]
         sums = [
@@ -193,14 +193,14 @@ def _extra(value: Any) -> float:
 
 def _listed(given: Any, name: str, most: int) -> list[Any]:
     if not isinstance(given, list) or len(given) > most:
-        raise ValueError(f"its {name} are no list of at most {most}")
+        raise ValueError(f"its {name} are not a list of at most {most}")
     return given
 
 
 def _names(given: Any, name: str) -> tuple[str, ...]:
     listed = _listed(given, name, _MOST_NAMES)
     if not all(isinstance(one, str) for one in listed) or len(set(listed)) < len(listed):
-        raise ValueError(f"its {name} are not all different names")
+        raise ValueError(f"its {name} are not unique names")
     return tuple(listed)
 
 
@@ -213,9 +213,9 @@ def _values(given: Any) -> tuple[Value, ...]:
 
 def _checked(term: Any, keys: int, parameters: int) -> Term:
     if not isinstance(term, list) or len(term) != 2 or not all(type(one) is int for one in term):
-        raise ValueError("its columns are not all made of pairs")
+        raise ValueError("its columns are not all pairs")
     size, parameter = term
     inside = _ABSENT <= size < keys and _ABSENT <= parameter < parameters
     if not inside or size == parameter == _ABSENT:
-        raise ValueError("its columns are made of names there are not")
+        raise ValueError("its columns use unknown names")
     return size, parameter

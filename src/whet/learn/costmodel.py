@@ -145,13 +145,13 @@ class CostModel:
     def from_json(cls, data: Any, features: Extra | None = None) -> CostModel:
         """A ValueError says in what way this is no model; nothing in it is ever executed."""
         if not isinstance(data, dict) or data.get("v") != VERSION:
-            raise ValueError(f"it is no cost model of version {VERSION}")
+            raise ValueError(f"it is not a cost model of version {VERSION}")
         given, grown = data.get("columns"), data.get("trees")
         if not isinstance(given, dict) or not isinstance(grown, dict):
             raise ValueError("it has no columns or no trees")
         columns, trees = Columns.from_json(given), PlainTrees.from_json(grown)
         if trees.width != columns.width:
-            raise ValueError(f"its trees ask for {trees.width} columns; it has {columns.width}")
+            raise ValueError(f"its trees use {trees.width} columns, but it has {columns.width}")
         return cls(columns, trees, features)
 
 

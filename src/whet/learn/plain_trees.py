@@ -118,18 +118,18 @@ class PlainTrees:
         jumps = _whole(data.get("rights"), "rights", MOST_NODES)
         numbers = _finite(data.get("numbers"), "numbers", MOST_NODES)
         if not len(roots) or roots[0] != 0 or (np.diff(roots) <= 0).any():
-            raise ValueError("its trees have no proper roots")
+            raise ValueError("its trees have no valid roots")
         if len(features) != len(numbers) or roots[-1] >= len(features):
-            raise ValueError("its trees do not have one number a node")
+            raise ValueError("its trees do not have one number per node")
         if features.min() < _LEAF or features.max() >= width:
-            raise ValueError("its trees ask for columns there are not")
+            raise ValueError("its trees use columns that do not exist")
         inner = np.flatnonzero(features >= 0)
         if len(jumps) != len(inner):
-            raise ValueError("its trees do not have one branch an inner node")
+            raise ValueError("its trees do not have one branch per inner node")
         ends = np.append(roots[1:], len(features))
         last = ends[np.searchsorted(roots, inner, side="right") - 1]
         if (jumps <= inner + 1).any() or (jumps >= last).any():
-            raise ValueError("its trees have branches that lead out of them or back")
+            raise ValueError("its trees have branches that point outside or back")
         rights = np.zeros(len(features), dtype=np.int32)
         rights[inner] = jumps
         return cls(width, roots, features, numbers, rights)
@@ -166,8 +166,8 @@ def _finite(given: Any, name: str, most: int) -> Floats:
 def _array(given: Any, name: str, most: int) -> npt.NDArray[Any]:
     """Of whatever kind its items are: looking at each alone would take longer than reading it."""
     if not isinstance(given, list) or len(given) > most:
-        raise ValueError(f"its {name} are no list of at most {most}")
+        raise ValueError(f"its {name} are not a list of at most {most}")
     array = np.array(given if given else [], dtype=None if given else np.int64)
     if array.ndim != 1:
-        raise ValueError(f"its {name} are no plain list")
+        raise ValueError(f"its {name} are not a flat list")
     return array

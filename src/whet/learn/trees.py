@@ -20,7 +20,7 @@ def ensembles() -> Any:
         return import_module("sklearn.ensemble")
     except ImportError:
         raise UsageError(
-            "this search needs scikit-learn: pip install scikit-learn, or choose auto, gp or tpe"
+            "this search needs scikit-learn: pip install scikit-learn, or use auto, gp or tpe"
         ) from None
 
 

@@ -44,7 +44,7 @@ class Declared:
         parameters = tuple(_parameter(one) for one in data["parameters"])
         constraints = tuple(data["constraints"])
         if not all(isinstance(text, str) for text in constraints):
-            raise ValueError("a constraint is not text")
+            raise ValueError("a constraint is not a string")
         declared = cls(parameters, constraints)
         declared.space()
         return declared
@@ -60,5 +60,5 @@ def _parameter(data: Mapping[str, Any]) -> Parameter:
     if kind == Permutation.kind:
         return Permutation(name, values)
     if kind not in _PLAIN:
-        raise ValueError(f"parameter '{name}' is of the unknown kind '{kind}'")
+        raise ValueError(f"parameter '{name}' has the unknown kind '{kind}'")
     return _PLAIN[kind](name, values)

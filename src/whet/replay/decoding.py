@@ -29,10 +29,10 @@ def table_from_json(data: Any) -> Table:
         raise TableError(f"its format is not '{FORMAT}'")
     version = data.get("v")
     if type(version) is not int or version < 1:
-        raise TableError(f"its version is {version!r}, which is no number of a version")
+        raise TableError(f"its version is {version!r}, which is not a version number")
     if version > VERSION:
         raise TableError(
-            f"its version is {version}, and this whet reads none after {VERSION}; update whet"
+            f"its version is {version}, but this whet reads up to {VERSION}; update whet"
         )
     try:
         return _table(data)
@@ -47,7 +47,7 @@ def table_from_json(data: Any) -> Table:
 def _table(data: Mapping[str, Any]) -> Table:
     legend = [Status(name) for name in data["statuses"]]
     if len(legend) > 10:
-        raise ValueError("the legend of statuses has more than ten")
+        raise ValueError("it has more than ten statuses")
     configs = _configs(data["configs"], len(_text(data["builds"]["status"])))
     declared = None if data["space"] is None else Declared.from_json(data["space"])
     if declared is not None:
@@ -70,7 +70,7 @@ def _refuse_strangers(configs: Sequence[Config], declared: Declared) -> None:
     space = declared.space()
     for config in configs:
         if reason := space.explain(config):
-            raise ValueError(f"config {config} is not of its space: {reason}")
+            raise ValueError(f"config {config} is not in its space: {reason}")
 
 
 def _origin(data: Mapping[str, Any]) -> TableOrigin:
@@ -87,7 +87,7 @@ def _configs(data: Mapping[str, Any], count: int) -> tuple[Config, ...]:
         raise ValueError("the parameters' names, values and columns do not match")
     for name, offered, column in zip(names, values, columns, strict=True):
         if column and max(column) >= len(offered):
-            raise ValueError(f"a config has a value of '{name}' that is not listed")
+            raise ValueError(f"a config has a value for '{name}' that is not listed")
     return tuple(
         Config.from_frozen(
             {
@@ -106,7 +106,7 @@ def _builds(data: Mapping[str, Any], legend: Sequence[Status], count: int) -> tu
     stages = {stage: _column(ticks, count) for stage, ticks in data["stages"].items()}
     facts = data["facts"]
     if len(statuses) != count or any(len(column) != count for column in facts.values()):
-        raise ValueError("the builds are not as many as the configs")
+        raise ValueError("the numbers of builds and configs differ")
     errors = _by_index(data["errors"], count)
     builds = []
     for at, status in enumerate(statuses):
@@ -158,12 +158,12 @@ def _visits(shape: Sequence[Sequence[int]], samples: Sequence[int]) -> Visits:
     sizes = _integers([size for config in shape for size in config])
     flat = _integers(samples)
     if flat.size and not -LONGEST_NS <= flat.min() <= flat.max() <= LONGEST_NS:
-        raise ValueError("a sample is longer than weeks")
+        raise ValueError("a sample is implausibly long")
     if sizes.size and sizes.min() < 1:
         raise ValueError("a visit has no samples")
     taken = [sum(config) for config in shape if config]
     if sum(taken) != len(flat):
-        raise ValueError("the samples are not as many as their visits say")
+        raise ValueError("the samples do not match their visits")
     first = np.concatenate([[0], np.cumsum(taken[:-1], dtype=np.int64)]) if taken else flat[:0]
     base = np.repeat(flat[first], taken)
     base[first] = 0
@@ -192,7 +192,7 @@ def _column(values: Any, count: int) -> list[int]:
     if len(column) != count:
         raise ValueError(f"a column has {len(column)} entries for {count} configs")
     if column.size and column.min() < UNKNOWN:
-        raise ValueError(f"a column goes below {UNKNOWN}")
+        raise ValueError(f"a column has a value below {UNKNOWN}")
     listed: list[int] = column.tolist()
     return listed
 
@@ -203,7 +203,7 @@ def _integers(values: Any) -> Integers:
         raise TypeError("a column is not a list")
     array = np.array(values) if values else np.zeros(0, dtype=np.int64)
     if array.dtype.kind != "i" or array.ndim != 1:
-        raise ValueError("a column is not made of whole numbers")
+        raise ValueError("a column is not a list of whole numbers")
     return array.astype(np.int64)
 
 
@@ -213,5 +213,5 @@ def _seconds(ticks: int) -> float | None:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} stands where text belongs"[:200])
+        raise TypeError(f"{value!r} is not a string"[:200])
     return value

@@ -129,9 +129,9 @@ def write_figure(figure: Figure, path: str, after: str = "") -> None:
             text = svg(figure) if suffix == ".svg" else html_page(figure, after)
             Path(path).write_text(text, encoding="utf-8")
         else:
-            raise UsageError(f"{path} cannot be drawn; valid endings: .svg, .html, .png")
+            raise UsageError(f"cannot write {path}: the name must end in .svg, .html or .png")
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def png_possible() -> bool:
@@ -199,7 +199,9 @@ def _text(
 
 def _write_png(figure: Figure, path: str) -> None:
     if not png_possible():
-        raise UsageError(f"{path} needs matplotlib, which is not installed; .svg and .html do not")
+        raise UsageError(
+            f"{path} needs matplotlib, which is not installed; use .svg or .html instead"
+        )
     canvas: Any = import_module("matplotlib.figure").Figure(
         figsize=(WIDTH / 100, HEIGHT / 100), dpi=160, layout="constrained"
     )

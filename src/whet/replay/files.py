@@ -47,23 +47,23 @@ def locate(path_or_name: str | os.PathLike[str]) -> Path:
     if os.path.isfile(path):  # not Path.is_file, which raises for a name that is too long
         return path
     if os.path.exists(path):
-        raise TableError(f"{path} is not a file; name the table itself")
+        raise TableError(f"{path} is not a file; name a table file")
     name = str(path_or_name).removesuffix(SUFFIX)
     if name in shipped():
         return SHIPPED / f"{name}{SUFFIX}"
-    raise TableError(f"there is no table '{path_or_name}'{did_you_mean(name, shipped())}")
+    raise TableError(f"no such table: '{path_or_name}'{did_you_mean(name, shipped())}")
 
 
 def write_table(table: Table, path: str | os.PathLike[str]) -> None:
     """Puts the file in place as a whole, or leaves what was there."""
     target = Path(path)
     if not target.name.endswith(SUFFIX):
-        raise UsageError(f"{target} must end in {SUFFIX}, so that it is found as a table")
+        raise UsageError(f"{target} must end in {SUFFIX}")
     packed = table_bytes(table)
     try:
         write_whole(target, packed)
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
 
 
 def table_bytes(table: Table) -> bytes:
@@ -78,10 +78,12 @@ def unpack(path: Path) -> FileContent:
     """A file's bytes, unzipped where they are zipped; as far as they go where they are damaged."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise TableError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: no table is")
+            raise TableError(
+                f"{path} is larger than {LARGEST_BYTES >> 20} MiB, the limit for tables"
+            )
         packed = path.read_bytes()
     except OSError as error:
-        raise TableError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise TableError(f"cannot read {path}: {error.strerror or error}") from None
     if not packed.startswith(_GZIP):
         return FileContent(path, packed, whole=True)
     parts: list[bytes] = []
@@ -95,7 +97,9 @@ def unpack(path: Path) -> FileContent:
         parts.append(part)
         size += len(part)
         if size > LARGEST_BYTES:
-            raise TableError(f"{path} unzips to more than {LARGEST_BYTES >> 20} MiB: no table does")
+            raise TableError(
+                f"{path} decompresses to more than {LARGEST_BYTES >> 20} MiB, the limit for tables"
+            )
         if not inflate.eof:
             return FileContent(path, b"".join(parts), whole=False)
         packed = inflate.unused_data
@@ -109,15 +113,15 @@ def is_ours(file: FileContent) -> bool:
 def parse_table(file: FileContent) -> Table:
     """Only whole files: a table is measured once and read often, so that half of one misleads."""
     if not file.whole:
-        raise TableError(f"{file.path} is damaged or cut off; copy or record it again")
+        raise TableError(f"{file.path} is damaged or truncated; copy or record it again")
     try:
         data: Any = json.loads(file.data)
     except (ValueError, RecursionError):
-        raise TableError(f"{file.path} is no table: it does not hold JSON") from None
+        raise TableError(f"{file.path} is not a table: not valid JSON") from None
     try:
         return table_from_json(data)
     except TableError as error:
-        raise TableError(f"{file.path} is no table: {error}") from None
+        raise TableError(f"{file.path} is not a table: {error}") from None
 
 
 def _salvaged(packed: bytes) -> bytes:

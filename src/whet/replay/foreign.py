@@ -138,18 +138,18 @@ def reading_notes(rows: Rows, whole: bool) -> tuple[str, ...]:
     notes = []
     if not whole:
         notes.append(
-            f"the file is cut off or damaged: its first {len(rows.configs)} configs were read"
+            f"the file is truncated or damaged; read its first {len(rows.configs)} configs"
         )
     if rows.unusable:
-        notes.append(f"left out because they could not be read: {rows.unusable}")
+        notes.append(f"skipped because they are not valid: {rows.unusable}")
     if rows.repeated:
-        notes.append(f"left out because their config was there already: {rows.repeated}")
+        notes.append(f"skipped because their config was already listed: {rows.repeated}")
     return tuple(notes)
 
 
 def refuse_empty(rows: Rows, file: FileContent, member: str) -> None:
     if not rows.configs:
-        raise TableError(f"{file.path} has no whole result in its '{member}'")
+        raise TableError(f"{file.path} has no complete result in '{member}'")
 
 
 def is_time(value: Any) -> bool:

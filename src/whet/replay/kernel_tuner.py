@@ -94,4 +94,4 @@ def _problem(size: Any, file: FileContent) -> dict[str, Any]:
     try:
         return {} if size is None else {"problem_size": freeze_value(size)}
     except SpaceError as error:
-        raise TableError(f"{file.path} has a problem size that cannot be read: {error}") from None
+        raise TableError(f"{file.path} has an invalid problem size: {error}") from None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,11 +139,6 @@ class Replayed:
         if optimum is None:
             return [1.0] * len(self.courses)
         return [course.fraction(evals, optimum.ns) for course in self.courses]
-
-
-def takes_prior(search: str) -> bool:
-    """Whether the strategy of that name can learn from other workloads."""
-    return "transfer" in signature(type(make_strategy(search, Space([])))).parameters
 
 
 def cases_of(name: str, table: Table, workloads: int | None = None) -> list[Case]:

@@ -10,12 +10,13 @@ import numpy as np
 
 from whet.core.space import Space
 from whet.replay.frontier import Comparison, Frontier, compare
-from whet.replay.lab import Case, Experiment, TableSource, replay, takes_prior
+from whet.replay.lab import Case, Experiment, TableSource, replay
 from whet.replay.pareto import Cloud, Draws, Paper
 from whet.replay.racing import racing_clouds
 from whet.replay.repetition import Array, Ints
 from whet.replay.simulation import Course
 from whet.replay.table import Table, TableWorkload
+from whet.search import takes_prior
 
 Done = Callable[[int, int], None]
 

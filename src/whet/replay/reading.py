@@ -44,6 +44,6 @@ def _foreign_table(file: FileContent) -> Table:
     except CutOff:
         pass
     raise TableError(
-        f"{file.path} is no table: neither whet's, nor a Kernel Tuner cache, nor T4"
-        + ("" if file.whole else "; the file is damaged or cut off")
+        f"{file.path} is not a table (whet, Kernel Tuner or T4)"
+        + ("" if file.whole else "; the file is damaged or truncated")
     )

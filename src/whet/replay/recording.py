@@ -18,7 +18,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.replay.declared import Declared
 from whet.replay.table import Build, Table, TableOrigin, TableOutcome, TableWorkload
-from whet.store import Store
+from whet.store import StoreReader
 
 _BEST_FIRST: tuple[Quality, ...] = ("clean", "contaminated", "host_bound")
 _PHASES = ("load", "first_call", "check", "warmup", "warmup.kernel", "measure", "measure.kernel")
@@ -29,7 +29,7 @@ _ENUMERABLE = 1_000_000
 
 
 def table_from_stores(
-    stores: Sequence[Store],
+    stores: Sequence[StoreReader],
     *,
     kernel: str | None = None,
     workloads: Iterable[Workload] | None = None,
@@ -81,7 +81,7 @@ class _Record:
     history: Sequence[Trial]
 
     @classmethod
-    def of(cls, workload: Workload, stores: Iterable[Store]) -> _Record:
+    def of(cls, workload: Workload, stores: Iterable[StoreReader]) -> _Record:
         visits: dict[Config, list[Trial]] = {}
         history: list[Trial] = []
         for store in stores:
@@ -92,7 +92,7 @@ class _Record:
 
 
 def _chosen(
-    stores: Sequence[Store], kernel: str | None, workloads: Iterable[Workload] | None
+    stores: Sequence[StoreReader], kernel: str | None, workloads: Iterable[Workload] | None
 ) -> list[Workload]:
     if workloads is not None:
         listed = list({workload.id: workload for workload in workloads}.values())
@@ -106,7 +106,7 @@ def _chosen(
         listed = [one for one in known.values() if kernel in (None, one.kernel)]
         listed.sort(key=lambda workload: _key_order(workload.key))
     if not listed:
-        raise UsageError(f"no workload to make a table of in {_named(stores)}")
+        raise UsageError(f"no workload to record in {_named(stores)}")
     return listed
 
 
@@ -127,8 +127,8 @@ def _one_kernel(workloads: list[Workload]) -> list[Workload]:
     for aspect, found in aspects.items():
         if len(set(found)) > 1:
             raise UsageError(
-                f"a table holds one kernel as it was built and run in one place, and there are "
-                f"several {aspect}: {'; '.join(sorted(set(found)))}; pick with workloads="
+                "a table holds one kernel, built and run in one place, but there are several "
+                f"{aspect}: {'; '.join(sorted(set(found)))}; select with workloads="
             )
     return workloads
 
@@ -181,7 +181,7 @@ def _outcome(visits: Sequence[Trial]) -> TableOutcome:
     if not measured:
         failed = next((one for one in visits if one.status.failed), None)
         if failed is None:
-            return TableOutcome(Status.RUN_ERROR, error="it was measured without a sample")
+            return TableOutcome(Status.RUN_ERROR, error="it was measured without samples")
         return TableOutcome(failed.status, seconds=_seconds(failed), error=failed.error)
     quality = min((_quality(one) for one in measured), key=_BEST_FIRST.index)
     kept = [one for one in measured if _quality(one) == quality]
@@ -212,12 +212,12 @@ def _seconds(trial: Trial) -> FrozenMap[float]:
     return FrozenMap({phase: work[phase] for phase in _PHASES if phase in work})
 
 
-def _origin(stores: Sequence[Store], records: Sequence[_Record]) -> TableOrigin:
+def _origin(stores: Sequence[StoreReader], records: Sequence[_Record]) -> TableOrigin:
     trials = [one for record in records for visits in record.visits.values() for one in visits]
     ways = sorted({(one.timing.timer, one.timing.l2) for one in trials if one.timing is not None})
     if len(ways) > 1:
         found = "; ".join(f"{timer}, L2 {l2}" for timer, l2 in ways)
-        raise UsageError(f"a table holds times taken in one way, and there are several: {found}")
+        raise UsageError(f"a table holds times measured in one way, but there are several: {found}")
     runs = [run for record in records for store in stores for run in store.runs(record.workload.id)]
     newest = max(runs, key=lambda run: run.started, default=None)
     timer, l2 = ways[0] if ways else ("", "none")
@@ -243,5 +243,5 @@ def _value_order(value: Value) -> tuple[Any, ...]:
     return (1, str(value), type(value).__name__)
 
 
-def _named(stores: Sequence[Store]) -> str:
-    return ", ".join(store.location for store in stores) or "no store at all"
+def _named(stores: Sequence[StoreReader]) -> str:
+    return ", ".join(store.location for store in stores) or "no store"

@@ -91,9 +91,11 @@ def _measured_times(entry: Mapping[str, Any]) -> list[Any]:
 def _unit(metadata: Any, rows: Rows, file: FileContent) -> int:
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, dict) else None
     if not isinstance(unit, str) or unit not in _NS_PER_UNIT:
-        raise TableError(f"{file.path} counts time in {unit!r}; known: {', '.join(_NS_PER_UNIT)}")
+        raise TableError(
+            f"{file.path} has the unknown time unit {unit!r}; valid: {', '.join(_NS_PER_UNIT)}"
+        )
     if rows.configs and _NS_PER_UNIT[unit] != rows.ns_per_unit:
         raise TableError(
-            f"{file.path} says after its results that they are in {unit}; say it before"
+            f"{file.path} gives its time unit {unit} after the results; it must come first"
         )
     return _NS_PER_UNIT[unit]

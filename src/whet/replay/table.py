@@ -119,10 +119,10 @@ class TableWorkload:
         lengths = [len(self.visits), *map(len, self.spent.values())]
         lengths += [len(self.first)] if self.first else []
         if any(length != len(self.statuses) for length in lengths):
-            raise ValueError("its columns are not all as long as the list of configs")
+            raise ValueError("its columns do not all match the number of configs")
         measured = [status is not None and status.measured for status in self.statuses]
         if not np.array_equal(self.visits.counts > 0, np.array(measured, dtype=bool)):
-            raise ValueError("a measured config has no samples, or another one has")
+            raise ValueError("a measured config has no samples, or an unmeasured one has some")
 
     @classmethod
     def of(cls, key: Mapping[str, Any], outcomes: Sequence[TableOutcome]) -> TableWorkload:
@@ -219,12 +219,12 @@ class Table:
 
     def __post_init__(self) -> None:
         if len(self.builds) != len(self.configs):
-            raise ValueError(f"it has {len(self.configs)} configs and {len(self.builds)} builds")
+            raise ValueError(f"it has {len(self.configs)} configs but {len(self.builds)} builds")
         if len(self._rows) != len(self.configs):
             raise ValueError("a config is listed twice")
         for workload in self.workloads:
             if len(workload.statuses) != len(self.configs):
-                raise ValueError(f"workload {dict(workload.key)} is not about the listed configs")
+                raise ValueError(f"workload {dict(workload.key)} does not match the listed configs")
         if len({canonical(workload.key) for workload in self.workloads}) != len(self.workloads):
             raise ValueError("a key is listed twice")
 

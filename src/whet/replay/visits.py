@@ -29,16 +29,16 @@ class Visits:
 
     def __post_init__(self) -> None:
         if self.counts.size and self.counts.min() < 0:
-            raise ValueError("a config has less than no visits")
+            raise ValueError("a config has a negative number of visits")
         if self.sizes.size and self.sizes.min() < 1:
             raise ValueError("a visit has no samples")
         # Python's sums do not wrap, so that no size can be made to look like a smaller one.
         if sum(self.counts.tolist()) != self.sizes.size:
-            raise ValueError("the visits are not as many as their configs say")
+            raise ValueError("the visits do not match their configs")
         if sum(self.sizes.tolist()) != self.flat.size:
-            raise ValueError("the samples are not as many as their visits say")
+            raise ValueError("the samples do not match their visits")
         if self.flat.size and not 0 < self.flat.min() <= self.flat.max() <= LONGEST_NS:
-            raise ValueError("a sample is shorter than 1 ns or longer than weeks")
+            raise ValueError("a sample is shorter than 1 ns or implausibly long")
         for array in (self.flat, self.sizes, self.counts):
             array.setflags(write=False)
 

@@ -1,11 +1,14 @@
-"""Strategies by name. A new one is one new file and one line here."""
+"""Strategies by name. A new one is one new file and one line here, or a package's entry point."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from inspect import signature
+from typing import Any
 
 from whet.core.errors import UsageError, did_you_mean
+from whet.core.plugins import Plugin, find_plugin, plugin_names
 from whet.core.space import Space
 from whet.learn.prior import Prior
 from whet.search.strategy import Strategy
@@ -41,13 +44,20 @@ class _Unsaid:
 
 def check_search(search: str | Strategy) -> None:
     """Raises `UsageError` for what is neither a strategy nor the name of one."""
-    if isinstance(search, str) and search not in _CLASSES:
-        raise UsageError(f"unknown search '{search}'{did_you_mean(search, STRATEGIES)}")
-    if not isinstance(search, str) and not all(hasattr(search, one) for one in _NEEDED):
+    if isinstance(search, str):
+        if search not in _CLASSES:
+            _plugin(search)
+    elif not _complete(search):
         raise UsageError(
             f"search is {search!r}, which has no name, ask and tell; "
             f"give a Strategy or one of {', '.join(STRATEGIES)}"
         )
+
+
+def takes_prior(search: str) -> bool:
+    """Whether the strategy of that name can learn from other workloads."""
+    made = _plugin(search).part if search not in _CLASSES else _class(search)
+    return "transfer" in _parameters(made)
 
 
 def make_strategy(
@@ -65,11 +75,45 @@ def make_strategy(
     """
     check_search(search)
     if not isinstance(search, str):
-        return search if hasattr(search, "guided") else _Unsaid(search)
-    module, _, name = _CLASSES[search].partition(":")
-    made = getattr(import_module(module), name)
+        return _with_guided(search)
+    plugin = None if search in _CLASSES else _plugin(search)
+    made = _class(search) if plugin is None else plugin.part
     offered = {"transfer": transfer, "whole": whole}
-    taken = signature(made).parameters
+    taken = _parameters(made)
     given = {name: value for name, value in offered.items() if value is not None and name in taken}
-    strategy: Strategy = made(space, seed, **given)
-    return strategy
+    if plugin is None:
+        strategy: Strategy = made(space, seed, **given)
+        return strategy
+    strategy = plugin.make(space, seed, **given)
+    if not _complete(strategy):
+        raise plugin.unfit(f"it made {type(strategy).__name__!r}, which has no name, ask and tell")
+    return _with_guided(strategy)
+
+
+def _class(search: str) -> Callable[..., Any]:
+    module, _, name = _CLASSES[search].partition(":")
+    made: Callable[..., Any] = getattr(import_module(module), name)
+    return made
+
+
+def _plugin(search: str) -> Plugin:
+    found = find_plugin("strategy", search)
+    if found is None:
+        names = (*STRATEGIES, *plugin_names("strategy"))
+        raise UsageError(f"unknown search '{search}'{did_you_mean(search, names)}")
+    return found
+
+
+def _parameters(made: Callable[..., Any]) -> Iterable[str]:
+    try:
+        return signature(made).parameters
+    except (TypeError, ValueError):
+        return ()
+
+
+def _complete(strategy: Any) -> bool:
+    return all(hasattr(strategy, one) for one in _NEEDED)
+
+
+def _with_guided(strategy: Strategy) -> Strategy:
+    return strategy if hasattr(strategy, "guided") else _Unsaid(strategy)

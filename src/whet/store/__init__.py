@@ -1,7 +1,14 @@
 """What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
 
 from whet.store.memory import MemoryStore
-from whet.store.opening import open_if_there, open_store, over_bundle, store_path
+from whet.store.opening import (
+    is_missing,
+    lock_folder,
+    open_if_there,
+    open_store,
+    over_bundle,
+    store_place,
+)
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import (
     GcReport,
@@ -10,6 +17,8 @@ from whet.store.protocol import (
     MergeReport,
     Pick,
     Store,
+    StoreReader,
+    StoreWriter,
     WorkloadSummary,
 )
 from whet.store.sqlite import SqliteStore
@@ -24,9 +33,13 @@ __all__ = [
     "Pick",
     "SqliteStore",
     "Store",
+    "StoreReader",
+    "StoreWriter",
     "WorkloadSummary",
+    "is_missing",
+    "lock_folder",
     "open_if_there",
     "open_store",
     "over_bundle",
-    "store_path",
+    "store_place",
 ]

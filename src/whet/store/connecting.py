@@ -27,7 +27,7 @@ def connect(path: Path, *, read_only: bool, busy_s: float) -> tuple[sqlite3.Conn
     try:
         there = _is_file(path)
         if not there and read_only:
-            raise StoreError(f"there is no store at {path} yet; 'whet tune' makes one")
+            raise StoreError(f"no store at {path} yet; 'whet tune' creates it")
         network = network_filesystem(path.parent)
         if network:
             if not read_only:
@@ -49,7 +49,7 @@ def _is_file(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if stat.S_ISDIR(mode):
-        raise UsageError(f"store {path} is a folder; name a file in it, such as {path}/store.db")
+        raise UsageError(f"store {path} is a directory; name a file in it, such as {path}/store.db")
     if not stat.S_ISREG(mode):
         raise UsageError(f"store {path} is not a regular file; choose another with --store")
     return True
@@ -87,8 +87,8 @@ def _refuse_leftovers(path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and not path.exists():
         raise StoreError(
-            f"{log} is left over from a store that is gone; "
-            f"bring {path} back, or remove {log} and {path.name}-shm"
+            f"{log} is left over from a deleted store; restore {path}, or delete {log} and "
+            f"{path.name}-shm"
         )
 
 
@@ -122,17 +122,17 @@ def _owner(path: Path, options: str) -> tuple[int, int]:
 def _check_version(path: Path, version: int) -> None:
     if version > schema.SCHEMA_VERSION:
         raise StoreError(
-            f"store {path} has schema version {version}, and this whet knows versions up to "
+            f"store {path} has schema version {version}, but this whet supports versions up to "
             f"{schema.SCHEMA_VERSION}; upgrade whet, or choose another store with --store"
         )
     if version < 1:
-        raise _not_a_store(path, f"a database of schema version {version}, which never was")
+        raise _not_a_store(path, f"a database with the unknown schema version {version}")
 
 
 def _not_a_store(path: Path, what: str) -> StoreError:
     return StoreError(
-        f"{path} is not a whet store: it is {what}, and was left as it was; "
-        "move it away, or choose another store with --store"
+        f"{path} is not a whet store ({what}) and was not changed; move it, or choose "
+        "another store with --store"
     )
 
 
@@ -166,7 +166,7 @@ def _connect_reading(path: Path, busy_s: float) -> sqlite3.Connection:
         db.close()
         if result_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
-        _refuse_unread_log(path, "in a read-only folder")
+        _refuse_unread_log(path, "in a read-only directory")
         db = _open(path, "mode=ro&immutable=1", busy_s)
     return _readable(db, path)
 
@@ -184,8 +184,8 @@ def _readable(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
         db.close()
         _check_version(path, version)
         raise StoreError(
-            f"store {path} has the older schema version {version} and is read-only; "
-            f"open it once where it can be written, to upgrade it to {schema.SCHEMA_VERSION}"
+            f"store {path} has the older schema version {version} and is read-only; open it "
+            f"once with write access to upgrade it to {schema.SCHEMA_VERSION}"
         )
     return db
 
@@ -194,8 +194,8 @@ def _refuse_unread_log(path: Path, where: str) -> None:
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size > 0:
         raise StoreError(
-            f"store {path} is {where} and has results in {log.name} that cannot "
-            "be read there; copy both files to a folder that can be written and use that copy"
+            f"store {path} is {where} and has results in {log.name} that cannot be read there; "
+            "copy both files to a writable directory and use the copy"
         )
 
 
@@ -220,8 +220,8 @@ def _upgrade(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
             backup.unlink(missing_ok=True)
         if isinstance(error, ValueError | KeyError | TypeError):
             raise StoreError(
-                f"store {path} has damaged rows and cannot be upgraded ({error}); it was left as "
-                "it was; restore it from a backup, or choose another store with --store"
+                f"store {path} has damaged rows and cannot be upgraded ({error}); it was not "
+                "changed; restore it from a backup, or choose another store with --store"
             ) from error
         raise
 

@@ -23,16 +23,16 @@ _WORDS = {
     ),
     sqlite3.SQLITE_READONLY: (
         "is read-only",
-        f"make the file and its folder writable, {_ELSEWHERE}",
+        f"make the file and its directory writable, {_ELSEWHERE}",
     ),
-    sqlite3.SQLITE_PERM: ("may not be accessed", f"check its permissions, {_ELSEWHERE}"),
+    sqlite3.SQLITE_PERM: ("cannot be accessed", f"check its permissions, {_ELSEWHERE}"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", f"check its permissions, {_ELSEWHERE}"),
-    sqlite3.SQLITE_NOTADB: ("is not a database", f"move that file away, {_ELSEWHERE}"),
+    sqlite3.SQLITE_NOTADB: ("is not a database", f"move that file, {_ELSEWHERE}"),
     sqlite3.SQLITE_CORRUPT: ("is damaged", f"restore it from a backup, {_ELSEWHERE}"),
     sqlite3.SQLITE_FULL: ("is on a full disk", f"free some space, {_ELSEWHERE}"),
     sqlite3.SQLITE_IOERR: (
         "cannot be read or written",
-        f"check the disk and the limits on its use, {_ELSEWHERE}",
+        f"check the disk and its quota, {_ELSEWHERE}",
     ),
 }
 
@@ -57,7 +57,7 @@ def store_error(path: Path, error: Fault) -> StoreError:
         code, error = sqlite3.SQLITE_FULL, OSError(reason)
     elif isinstance(error, UnicodeDecodeError):  # SQLite's own words, which quote what is damaged
         what, remedy = _WORDS[sqlite3.SQLITE_CORRUPT]
-        return StoreError(f"store {path} {what} (its schema is no text); {remedy}")
+        return StoreError(f"store {path} {what} (its schema is not text); {remedy}")
     elif code == sqlite3.SQLITE_IOERR and _no_room(path):
         code = sqlite3.SQLITE_FULL
     what, remedy = _WORDS.get(code, ("failed", f"try again, {_ELSEWHERE}"))
@@ -75,9 +75,9 @@ def _no_room(path: Path) -> bool:
 
 def network_error(path: Path, filesystem: str) -> StoreError:
     return StoreError(
-        f"store {path} cannot be written: its folder {path.parent} is on a network file system "
+        f"cannot write store {path}: its directory {path.parent} is on a network file system "
         f"({filesystem}), where SQLite's write-ahead log is not safe; choose a local path with "
-        "--store or WHET_STORE, and carry results over with 'whet pack' or 'whet store merge'"
+        "--store or WHET_STORE, and transfer results with 'whet pack' or 'whet store merge'"
     )
 
 
@@ -88,26 +88,25 @@ def result_code(error: Fault) -> int:
 
 def unknown_workload(workload_id: str, location: str) -> StoreError:
     return StoreError(
-        f"store {location} does not know workload {workload_id}; "
-        "put_workload or save_run comes before its trials"
+        f"store {location} has no workload {workload_id}; call put_workload or save_run before "
+        "adding its trials"
     )
 
 
 def unknown_run(run_id: str, location: str) -> StoreError:
     return StoreError(
-        f"store {location} does not know run {run_id}; save_run comes before its timeline"
+        f"store {location} has no run {run_id}; call save_run before adding its timeline"
     )
 
 
 def gone_error(path: Path) -> StoreError:
     return StoreError(
-        f"store {path} was removed or replaced while it was in use, so nothing more is written to "
-        "it; leave its files in place and open it again"
+        f"store {path} was removed or replaced while in use, so nothing more is written to it; "
+        "leave its files in place and open it again"
     )
 
 
 def read_only_error(path: Path) -> StoreError:
     return StoreError(
-        f"store {path} is read-only, so nothing can be written to it; "
-        f"make the file and its folder writable, {_ELSEWHERE}"
+        f"store {path} is read-only; make the file and its directory writable, {_ELSEWHERE}"
     )

@@ -31,6 +31,7 @@ from whet.store.protocol import (
     MergeReport,
     Pick,
     Store,
+    StoreReader,
     WorkloadSummary,
 )
 from whet.store.sweeping import Sweep, Weighed
@@ -290,7 +291,7 @@ class MemoryStore(Store):
                 dry_run=dry_run,
             )
 
-    def merge(self, other: Store) -> MergeReport:
+    def merge(self, other: StoreReader) -> MergeReport:
         self._refuse_if_read_only()
         workloads = trials = runs = 0
         picks: list[MergedPick] = []
@@ -344,7 +345,7 @@ class MemoryStore(Store):
     def _reading(self) -> Iterator[None]:
         with LOCK:
             if self._closed:
-                raise StoreError("store :memory: is closed; open a new one")
+                raise StoreError(f"store {self.location} is closed; open a new one")
             yield
 
     @contextmanager
@@ -355,7 +356,7 @@ class MemoryStore(Store):
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:
-            raise StoreError("store :memory: is read-only; open it without read_only")
+            raise StoreError(f"store {self.location} is read-only; open it without read_only")
 
 
 def _bytes(trial: Trial) -> int:

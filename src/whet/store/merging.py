@@ -10,7 +10,7 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.store.lineage import departing
-from whet.store.protocol import MergedPick, Pick, Store
+from whet.store.protocol import MergedPick, Pick, Store, StoreReader
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Contents:
         return max(moments, default=None)
 
 
-def contents(store: Store) -> Iterator[Contents]:
+def contents(store: StoreReader) -> Iterator[Contents]:
     for summary in store.workloads():
         yield _contents(store, summary.workload)
 
 
-def arriving(store: Store, other: Store) -> list[Workload]:
+def arriving(store: StoreReader, other: StoreReader) -> list[Workload]:
     """What a merge of `other` would make known that `store` does not know yet."""
     known = {summary.workload.id for summary in store.workloads()}
     theirs = [summary.workload for summary in other.workloads()]
@@ -57,7 +57,7 @@ def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
     return [tuple(several) for several in by_name.values() if len(several) > 1]
 
 
-def _contents(store: Store, workload: Workload) -> Contents:
+def _contents(store: StoreReader, workload: Workload) -> Contents:
     """Reads again while somebody appends in between: what stands must be among the trials."""
     while True:
         trials = store.trials(workload.id, all=True)
@@ -77,7 +77,7 @@ def merged_pick(workload: Workload, before: Pick | None, now: Pick | None) -> li
     return [told] if told.changed or now.rivals else []
 
 
-def take_missed(mine: Store, other: Store) -> None:
+def take_missed(mine: Store, other: StoreReader) -> None:
     """What is missed there and not known here is missed here; what is known now is not."""
     for miss in other.missed():
         mine.miss(miss)

@@ -1,4 +1,7 @@
-"""From what a person writes to a store."""
+"""From what a person writes to a store.
+
+Of what does not name a file or memory, the scheme says which installed package opens it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from whet.core.errors import UsageError
+from whet.core.plugins import Plugin, find_plugin, plugin_names
+from whet.store.beside import lock_folder_of
 from whet.store.memory import MemoryStore
 from whet.store.overlay import OverlayStore
-from whet.store.protocol import Store
+from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
 from whet.store.sqlite import SqliteStore
 
 _VALID = "a path, sqlite:///relative/path, sqlite:////absolute/path, or :memory:"
 _SQLITE = "sqlite:///"
-_MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
+_MEMORY = ":memory:"
+_IN_MEMORY = (_MEMORY, "sqlite://", "sqlite:///", "sqlite:///:memory:")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def open_store(
@@ -28,16 +35,19 @@ def open_store(
     """`open_store("runs.db")`, `open_store("sqlite:///runs.db")`, `open_store(":memory:")`.
 
     None stands for `WHET_STORE`, and without that for `whet/store.db` in the XDG data folder.
-    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves. What is not
-    in the store is looked for in `bundle`, which is never written to.
+    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves. Any other
+    scheme, as in `team:///mnt/results`, is a store of an installed package. What is not in the
+    store is looked for in `bundle`, which is never written to.
     """
-    path = store_path(where, environ)
+    named = _named(where, environ)
     under = None if bundle is None else _bundled(bundle)
     store: Store
-    if path is None:
+    if isinstance(named, Plugin):
+        store = _of_package(named, _text(where, environ), read_only)
+    elif named is None:
         store = MemoryStore(read_only=read_only)
     else:
-        store = SqliteStore(path, read_only=read_only)
+        store = SqliteStore(named, read_only=read_only)
     return store if under is None else OverlayStore(store, under)
 
 
@@ -53,39 +63,82 @@ def open_if_there(
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """To be read only, and empty where there is no store: asking must not make one."""
-    path = store_path(where, environ)
-    if path is None or not os.path.exists(path):
-        where = ":memory:"
+    if is_missing(where, environ):
+        where = _MEMORY
     return open_store(where, read_only=True, bundle=bundle, environ=environ)
 
 
-def _bundled(path: str | Path) -> Store:
+def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """The `location` of the store that `open_store` would open or make, without opening it."""
+    named = _named(where, environ)
+    if isinstance(named, Plugin):
+        return _text(where, environ)
+    return _MEMORY if named is None else str(named.absolute())
+
+
+def is_missing(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether there is no store yet. One of a package is never missing: to be read, it is empty
+    where there is nothing."""
+    named = _named(where, environ)
+    return isinstance(named, Path) and not os.path.exists(named)
+
+
+def lock_folder(
+    where: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Path | None:
+    """That of the store, without opening it; None where only the open store can tell."""
+    named = _named(where, environ)
+    return lock_folder_of(named) if isinstance(named, Path) else None
+
+
+def _bundled(path: str | Path) -> StoreReader:
     """Imported when used: few have a bundle, and everybody imports this."""
     from whet.store.bundles.bundle import active_bundle
 
     return active_bundle(path).store
 
 
-def store_path(
-    where: str | Path | None = None, environ: Mapping[str, str] = os.environ
-) -> Path | None:
-    """The file that `open_store` would open or make, None where it would be in memory."""
+def _of_package(plugin: Plugin, where: str, read_only: bool) -> Store:
+    made: Store = plugin.make(where, read_only=read_only)
+    lacking = [name for name in STORE_MEMBERS if not hasattr(made, name)]
+    if lacking:
+        kind = type(made).__name__
+        raise plugin.unfit(f"it made {kind!r}, which is not a Store: no {', '.join(lacking[:3])}")
+    return made
+
+
+def _text(where: str | Path | None, environ: Mapping[str, str]) -> str:
+    return str(environ["WHET_STORE"] if where is None else where)
+
+
+def _named(where: str | Path | None, environ: Mapping[str, str]) -> Path | Plugin | None:
+    """A file, a package's store, or None for memory."""
     if where is None:
         where = environ.get("WHET_STORE") or _default_path(environ)
-    if str(where) in _MEMORY:
+    if str(where) in _IN_MEMORY:
         return None
-    return _expanded(where if isinstance(where, Path) else _path_of(where))
+    found = where if isinstance(where, Path) else _path_or_plugin(where)
+    return found if isinstance(found, Plugin) else _expanded(found)
 
 
-def _path_of(where: str) -> Path:
+def _path_or_plugin(where: str) -> Path | Plugin:
     if not where or "\0" in where:
         raise UsageError(f"store {where!r} is not a place; valid: {_VALID}")
     if where.startswith(_SQLITE):
         return Path(where.removeprefix(_SQLITE))
-    scheme = re.match(r"sqlite:|[A-Za-z][A-Za-z0-9+.-]*://", where)
-    if scheme:
-        raise UsageError(f"store '{where}' starts with '{scheme[0]}'; valid: {_VALID}")
-    return Path(where)
+    scheme = _SCHEME.match(where)
+    if scheme is None and not where.startswith("sqlite:"):
+        return Path(where)
+    found = None if scheme is None else find_plugin("store", scheme[1].lower())
+    if found is None:
+        start = "sqlite:" if scheme is None else scheme[0]
+        raise UsageError(f"store '{where}' starts with '{start}'; valid: {_VALID}{_others()}")
+    return found
+
+
+def _others() -> str:
+    names = plugin_names("store")
+    return f"; of installed packages: {', '.join(f'{name}://' for name in names)}" if names else ""
 
 
 def _default_path(environ: Mapping[str, str]) -> Path:

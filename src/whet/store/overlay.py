@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from whet.core.mark import Mark
 from whet.core.miss import Miss
@@ -11,10 +12,20 @@ from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store.beside import LayeredModels
 from whet.store.lineage import departing, placed
 from whet.store.matching import nearest
 from whet.store.picking import best_of
-from whet.store.protocol import GcReport, Match, MergeReport, Pick, Store, WorkloadSummary
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergeReport,
+    Models,
+    Pick,
+    Store,
+    StoreReader,
+    WorkloadSummary,
+)
 
 
 class OverlayStore(Store):
@@ -25,12 +36,12 @@ class OverlayStore(Store):
     first, each store's newest first. Closing it leaves `under` open.
     """
 
-    def __init__(self, own: Store, under: Store) -> None:
+    def __init__(self, own: Store, under: StoreReader) -> None:
         self._own = own
         self._under = under
 
     @property
-    def layers(self) -> tuple[Store, Store]:
+    def layers(self) -> tuple[Store, StoreReader]:
         """One's own, and what lies under it."""
         return self._own, self._under
 
@@ -41,6 +52,22 @@ class OverlayStore(Store):
     @property
     def read_only(self) -> bool:
         return self._own.read_only
+
+    @property
+    def lock_folder(self) -> Path | None:
+        return self._own.lock_folder
+
+    @property
+    def models(self) -> Models:
+        return LayeredModels(self._own.models, self._under.models)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return self._own.size_bytes
+
+    @property
+    def replaced(self) -> bool:
+        return self._own.replaced
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         own = self._own.trials(workload_id, all=all)
@@ -155,7 +182,7 @@ class OverlayStore(Store):
             dry_run=dry_run,
         )
 
-    def merge(self, other: Store) -> MergeReport:
+    def merge(self, other: StoreReader) -> MergeReport:
         return self._own.merge(other)
 
     def close(self) -> None:

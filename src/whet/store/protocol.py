@@ -1,14 +1,17 @@
 """`Store`: where trials and runs are kept, and what any store owes its callers.
 
+Code that only looks things up asks for a `StoreReader`.
+
 `whet.testing.store_kit` holds these obligations as tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeAlias
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
@@ -18,6 +21,8 @@ from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+
+Models: TypeAlias = MutableMapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -105,16 +110,13 @@ class MergeReport:
     picks: tuple[MergedPick, ...] = ()
 
 
-class Store(Protocol):
-    """Trials are appended and never edited; a later trial of a config supersedes the earlier.
-
-    A store may be used from any thread, and after a fork by the child as well as the parent.
-    Whatever goes wrong is a `StoreError` that names the store and the remedy.
-    """
+class StoreReader(Protocol):
+    """What a store knows. Whatever goes wrong is a `StoreError` that names the store and the
+    remedy. It may be used from any thread, and after a fork by the child as well as the parent."""
 
     @property
     def location(self) -> str:
-        """Where it is, in words a person can use."""
+        """Where it is, as `open_store` and `--store` take it."""
         ...
 
     @property
@@ -122,18 +124,28 @@ class Store(Protocol):
         """True where every writing method raises `StoreError` and changes nothing."""
         ...
 
-    def put_workload(self, workload: Workload) -> None:
-        """Makes a workload known. A second time adds to its origin, where that says more, and
-        changes nothing else."""
-        ...
+    @property
+    def lock_folder(self) -> Path | None:
+        """A folder in which the processes of this host that use this store take turns; None, as
+        without a definition, where nobody else uses it or they need not wait for each other."""
+        return None
 
-    def append(self, trials: Iterable[Trial]) -> int:
-        """Stores the trials whose `id` is new, all or none, and returns how many those were.
+    @property
+    def models(self) -> Models:
+        """Texts by name that are worth keeping beside the results; an `OSError` where one cannot
+        be written. Without a definition nothing is kept."""
+        return {}
 
-        Once it has returned, kill -9 of this process loses none of them. A trial whose workload
-        is not known raises `StoreError`. Each trial is from then on its config's latest.
-        """
-        ...
+    @property
+    def size_bytes(self) -> int | None:
+        """What it takes on disk, for a person to read; None where it cannot tell."""
+        return None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another store has taken its place since it was opened, so that it should be
+        opened anew."""
+        return False
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         """The latest trial of each config, in the order in which the configs first appeared;
@@ -162,49 +174,18 @@ class Store(Protocol):
         """
         ...
 
-    def save_run(self, run: Run) -> None:
-        """Inserts the run or replaces the one of the same `id`; makes its workload known.
-
-        A finished run that chose a config takes its workload off the list of missed ones.
-        """
-        ...
-
     def runs(self, workload_id: str) -> list[Run]:
         """Newest first, by `started`; of two started at once, the one saved later."""
         ...
 
     def run(self, run_id: str) -> Run | None: ...
 
-    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
-        """Keeps it with its run, in place of any other; a run that is not known raises
-        `StoreError`. Saving the run again leaves it as it is, and it goes when the run goes."""
-        ...
-
     def timeline(self, run_id: str) -> Timeline | None:
         """To the microsecond at least; None where none was saved."""
         ...
 
-    def miss(self, miss: Miss) -> bool:
-        """Writes down a key that had no result when it was needed, as durably as trials are;
-        False where its workload is on the list already. Makes no workload known."""
-        ...
-
     def missed(self, kernel: str | None = None) -> list[Miss]:
         """In the order in which they were met."""
-        ...
-
-    def forget_missed(self, workload_ids: Iterable[str]) -> int:
-        """Takes workloads off the list; how many of them were on it."""
-        ...
-
-    def mark(self, mark: Mark) -> None:
-        """Keeps it as durably as trials are, in place of any other mark of its run; a workload
-        that is not known raises `StoreError`. It goes with its workload, and no merge takes it:
-        it speaks of processes that use this store."""
-        ...
-
-    def unmark(self, run_id: str) -> None:
-        """Removes the run's mark, if there is one."""
         ...
 
     def marks(self, workload_id: str) -> list[Mark]:
@@ -222,6 +203,70 @@ class Store(Protocol):
         first, then same device, then same fingerprint, then the rest; among those the nearest
         key (numbers on a log scale, anything else equal or not), then the same toolchain.
         """
+        ...
+
+    def close(self) -> None:
+        """Later calls raise `StoreError`; closing again does nothing."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class StoreWriter(Protocol):
+    """What changes a store: trials are appended and never edited, and a later trial of a config
+    supersedes the earlier. Where the store is read-only, each of these raises `StoreError`."""
+
+    def put_workload(self, workload: Workload) -> None:
+        """Makes a workload known. A second time adds to its origin, where that says more, and
+        changes nothing else."""
+        ...
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        """Stores the trials whose `id` is new, all or none, and returns how many those were.
+
+        Once it has returned, kill -9 of this process loses none of them. A trial whose workload
+        is not known raises `StoreError`. Each trial is from then on its config's latest.
+        """
+        ...
+
+    def save_run(self, run: Run) -> None:
+        """Inserts the run or replaces the one of the same `id`; makes its workload known.
+
+        A finished run that chose a config takes its workload off the list of missed ones.
+        """
+        ...
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        """Keeps it with its run, in place of any other; a run that is not known raises
+        `StoreError`. Saving the run again leaves it as it is, and it goes when the run goes."""
+        ...
+
+    def miss(self, miss: Miss) -> bool:
+        """Writes down a key that had no result when it was needed, as durably as trials are;
+        False where its workload is on the list already. Makes no workload known."""
+        ...
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        """Takes workloads off the list; how many of them were on it."""
+        ...
+
+    def mark(self, mark: Mark) -> None:
+        """Keeps it as durably as trials are, in place of any other mark of its run; a workload
+        that is not known raises `StoreError`. It goes with its workload, and no merge takes it:
+        it speaks of processes that use this store."""
+        ...
+
+    def unmark(self, run_id: str) -> None:
+        """Removes the run's mark, if there is one."""
         ...
 
     def gc(
@@ -245,7 +290,7 @@ class Store(Protocol):
         """
         ...
 
-    def merge(self, other: Store) -> MergeReport:
+    def merge(self, other: StoreReader) -> MergeReport:
         """Adds what `other` has and this one lacks; a second time adds nothing.
 
         Of a config that both have tried, the trial with the later `created` is the latest one. A
@@ -257,17 +302,10 @@ class Store(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Later calls raise `StoreError`; closing again does nothing."""
-        ...
 
-    def __enter__(self) -> Self:
-        return self
+class Store(StoreReader, StoreWriter, Protocol):
+    """Both. One that is `read_only` only has the methods of a writer."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+
+# What a class must have to be a store.
+STORE_MEMBERS = tuple(name for name in dir(Store) if not name.startswith("_"))

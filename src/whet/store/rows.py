@@ -36,7 +36,7 @@ def _load(body: str) -> Any:
     """As `json.loads` of what `_dump` wrote, which has no space around it to look for."""
     value, end = _scan(body)
     if end != len(body):
-        raise ValueError("it does not end where its JSON does")
+        raise ValueError("there is text after its JSON")
     return value
 
 
@@ -78,7 +78,7 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
     n, id_, status, created, run_id, config, cost, facts, limit, timing, samples, error = row[:12]
     try:
         if not type(id_) is type(run_id) is type(error) is str or type(created) is not float:
-            raise ValueError("a column is not of its type")
+            raise ValueError("a column has the wrong type")
         trial = Trial(
             workload_id=workload_id,
             config=_config(config),
@@ -216,9 +216,9 @@ _UNREADABLE = (
 
 def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:
     return StoreError(
-        f"store {location} is damaged: {table} row {n} cannot be read "
-        f"({type(reason).__name__}: {reason}); restore the store from a backup, "
-        "or remove the kernel's results with 'whet store gc --kernel NAME'"
+        f"store {location} is damaged: {table} row {n} is not valid ({type(reason).__name__}: "
+        f"{reason}); restore the store from a backup, or remove the kernel's results with "
+        "'whet store gc --kernel NAME'"
     )
 
 

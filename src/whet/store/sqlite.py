@@ -20,6 +20,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import schema
 from whet.store import statements as sql
+from whet.store.beside import FolderModels, identity_of, lock_folder_of, size_of
 from whet.store.connecting import connect, stored_version
 from whet.store.faults import (
     gone_error,
@@ -39,6 +40,7 @@ from whet.store.protocol import (
     MergeReport,
     Pick,
     Store,
+    StoreReader,
     WorkloadSummary,
 )
 from whet.store.rows import (
@@ -81,7 +83,7 @@ class SqliteStore(Store):
             self._pid = os.getpid()
             self._db: sqlite3.Connection | None
             self._db, self._read_only = connect(self._path, read_only=read_only, busy_s=busy_s)
-            self._file = _identity(self._path)
+            self._file = identity_of(self._path)
             self._is_old = stored_version(self._db) < schema.SCHEMA_VERSION
 
     @property
@@ -91,6 +93,22 @@ class SqliteStore(Store):
     @property
     def read_only(self) -> bool:
         return self._read_only
+
+    @property
+    def lock_folder(self) -> Path | None:
+        return lock_folder_of(self._path) if self._path.is_file() else None
+
+    @property
+    def models(self) -> FolderModels:
+        return FolderModels(f"{self._path}.models", read_only=self._read_only)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return size_of(self._path)
+
+    @property
+    def replaced(self) -> bool:
+        return identity_of(self._path) != self._file
 
     def put_workload(self, workload: Workload) -> None:
         with self._writing() as db:
@@ -243,7 +261,7 @@ class SqliteStore(Store):
             report = joined_reports(report, again)
         return report
 
-    def merge(self, other: Store) -> MergeReport:
+    def merge(self, other: StoreReader) -> MergeReport:
         self._refuse_if_read_only()
         workloads = trials = runs = 0
         picks: list[MergedPick] = []
@@ -296,8 +314,8 @@ class SqliteStore(Store):
                 raise store_error(self._path, error) from error
             except UnicodeEncodeError as error:
                 raise StoreError(
-                    f"store {self._path} cannot hold {error.object!r}, which is no text; "
-                    "name it in valid UTF-8"
+                    f"store {self._path} cannot hold {error.object!r}, which is not text; use "
+                    "valid UTF-8"
                 ) from None
 
     @contextmanager
@@ -321,7 +339,7 @@ class SqliteStore(Store):
 
     def _refuse_if_gone(self) -> None:
         """What is written to a file without a name is lost as soon as it is closed."""
-        if _identity(self._path) != self._file:
+        if self.replaced:
             raise gone_error(self._path)
 
     def _put_workload(self, db: sqlite3.Connection, workload: Workload) -> int:
@@ -404,14 +422,6 @@ class SqliteStore(Store):
                 db.execute("VACUUM")
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return max(0, size - file_bytes(db)), live_bytes(db)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def _working(row: Row, workload_id: str, location: str) -> Trial:
     trial = trial_of(row, workload_id, location)
     if trial.status is not Status.OK:
         raise StoreError(
-            f"store {location} is damaged: trial row {row[0]} is listed as one that works "
-            f"and says {trial.status}; restore the store from a backup"
+            f"store {location} is damaged: trial row {row[0]} is listed as working but has "
+            f"status {trial.status}; restore the store from a backup"
         )
     return trial

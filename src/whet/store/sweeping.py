@@ -52,9 +52,9 @@ class Sweep:
         max_bytes: int | None,
     ) -> Sweep:
         if older_than_s is not None and not older_than_s >= 0:
-            raise UsageError(f"an age of {older_than_s} s cannot be; give zero or more seconds")
+            raise UsageError(f"an age of {older_than_s} s is not valid; give 0 seconds or more")
         if max_bytes is not None and max_bytes < 0:
-            raise UsageError(f"a size of {max_bytes} bytes cannot be; give zero or more")
+            raise UsageError(f"a size of {max_bytes} bytes is not valid; give 0 or more")
         confined = kernel is not None or ids is not None
         return cls(
             workloads=older_than_s is not None

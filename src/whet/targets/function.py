@@ -20,6 +20,7 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
@@ -52,10 +53,14 @@ class FunctionTarget:
     file: str = ""
     prepare: Callable[..., Any] | None = None
     place: str = ""
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method = Method(CpuTimer.name)
     build_mode = "fork"
+
+    @property
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
@@ -76,10 +81,10 @@ class FunctionTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
-            return LocalBench(self, CpuTimer())
+            return LocalBench(self, self.make_timer())
         return RemoteBench(
             lambda: self,
-            CpuTimer,
+            self.make_timer,
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
@@ -109,6 +114,10 @@ class FunctionTarget:
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)
 
+    def keywords(self, config: Config) -> dict[str, Any]:
+        """What a call with this config is given by name."""
+        return {**self.kwargs, **config}
+
 
 class LoadedFunction:
     """The callable with one config bound to it."""
@@ -116,7 +125,7 @@ class LoadedFunction:
     def __init__(self, target: FunctionTarget, config: Config) -> None:
         self._target = target
         self._config = config
-        self._keywords = {**target.kwargs, **config}
+        self._keywords = target.keywords(config)
         self._returned: list[Any] = []
         self.facts: Mapping[str, Any] = {}
         self.compares = target.reference is not None or target.check is not None
@@ -149,7 +158,7 @@ class LoadedFunction:
             if isinstance(answer, str) and answer:
                 return Verdict(False, answer)
             if answer is False:
-                return Verdict(False, "the check function said no")
+                return Verdict(False, "the check function returned False")
         return Verdict(True, "")
 
     def close(self) -> None:
@@ -173,19 +182,21 @@ def function(
     mode: Mode | None = None,
     buckets: Mapping[str, Any] | None = None,
     prepare: Callable[..., Any] | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> FunctionTarget:
-    """Makes a callable tunable: every parameter of the space is passed to it by keyword.
+    """Makes a callable tunable: each parameter of the space is passed to it by keyword.
 
-    `reference` is compared with what `fn` returns; `check(result, config)` returns False, or says
-    what is wrong. `key` names the problem; without it the shapes and dtypes of the arguments do.
-    What `fn` captures from around it, a closure's variable or a module's global, is part of the
-    source, and another value makes it another source, unless `key` has it by the same name.
-    `buckets` are by name of the key: "pow2", a list of upper bounds or a function. `mode` holds for
-    this target whatever the context and the settings say.
+    `reference` is compared with the return value of `fn`; `check(result, config)` returns False or
+    a message if the result is wrong. `key` names the problem (default: the shapes and dtypes of the
+    arguments). Closure variables and globals that `fn` captures are part of the source: a different
+    value is a different source, unless `key` has an entry of the same name. `buckets` map values of
+    the key to one workload: "pow2", a list of upper bounds or a function. `mode` overrides the
+    context and the settings for this target.
 
-    What the first call of a config does besides (compile, fill a cache) is neither timed nor cut by
-    what other configs need: it may take `first_call_limit`. `prepare(*args, **kwargs, **config)` is
-    called in its place, where one is given.
+    Extra work in the first call of a config (compiling, filling a cache) is not timed; its limit is
+    `first_call_limit`. If given, `prepare(*args, **kwargs, **config)` is called instead of that
+    first call. `timer` is the name of a timer of an installed package, or a timer class; results of
+    different timers are never compared.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
@@ -193,8 +204,8 @@ def function(
         raise UsageError(f"prepare= needs a callable, not {type(prepare).__name__}")
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
-    _check_keywords(fn, whole, dict(kwargs or {}))
+        raise UsageError("give the constraints either to the Space or here with a dict, not both")
+    check_keywords(fn, whole, dict(kwargs or {}))
     exact = key_of(key, dict(enumerate(args)), dict(kwargs or {}))
     ranges = Buckets.of(buckets, exact)
     return FunctionTarget(
@@ -213,13 +224,15 @@ def function(
         mode=None if mode is None else checked_mode(mode),
         file=sys._getframe(1).f_code.co_filename,
         prepare=prepare,
+        make_timer=timer_maker(timer),
     )
 
 
-def _check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+def check_keywords(fn: Callable[..., Any], space: Space, fixed: Mapping[str, Any]) -> None:
+    """Raises where `fn` cannot be given the parameters of the space besides what is fixed."""
     for name in space.names:
         if name in fixed:
-            raise UsageError(f"parameter '{name}' is both tuned and given in kwargs; drop one")
+            raise UsageError(f"parameter '{name}' is tuned and also given in kwargs; remove one")
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

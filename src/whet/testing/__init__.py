@@ -1,5 +1,4 @@
-"""Contract kits for strategies, stores, timers and targets; a fake clock and a fake device.
+"""Contract tests for strategies, stores, timers, targets and formats; a fake clock and device.
 
-Shipped, so that a strategy, store, timer or target written elsewhere can be held to the same
-obligations as ours: subclass the kit in a test file, fill in how to make yours, run pytest.
+To test your own part, subclass the kit in a test file, say how to create yours, and run pytest.
 """

@@ -1,10 +1,10 @@
-"""The obligations of a `Store`, as tests.
+"""Contract tests for stores, as a pytest class.
 
     class TestMyStore(StoreContract):
         def make_store(self, folder):
             return MyStore(folder / "store")
 
-Each call of `make_store` gets a folder of its own and returns an empty store. pytest does the rest.
+Each call of `make_store` gets its own folder and must return an empty store.
 """
 
 from __future__ import annotations
@@ -328,6 +328,16 @@ class LifeObligations(StoreMaker):
         assert store.location
         assert not store.read_only
 
+    def test_it_says_where_to_take_turns_and_keeps_models_or_goes_without(
+        self, tmp_path: Path
+    ) -> None:
+        with self.make_store(tmp_path) as store:
+            assert store.lock_folder is None or isinstance(store.lock_folder, Path)
+            assert store.models.get("unknown") is None
+            store.models["known"] = "text"
+            assert store.models.get("known") in (None, "text")
+            assert not store.replaced
+
     def test_a_closed_store_refuses_and_can_be_closed_again(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:
             store.put_workload(a_workload())
@@ -377,4 +387,4 @@ class StoreContract(
     PickObligations,
     LifeObligations,
 ):
-    """All that a `Store` promises; durability and many processes are for a store's own tests."""
+    """Contract tests for a `Store`; durability and concurrent processes need tests of their own."""

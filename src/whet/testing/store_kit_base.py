@@ -17,7 +17,7 @@ from whet.testing.samples import a_trial, a_workload
 
 class StoreMaker:
     def make_store(self, folder: Path) -> Store:
-        raise NotImplementedError("a contract test says here how its store is made")
+        raise NotImplementedError("implement make_store to create an empty store")
 
     def filled(self, folder: Path, *trials: Any, **changes: Any) -> tuple[Store, Workload]:
         """A store that knows `a_workload(**changes)` and its trials, each given as arguments of

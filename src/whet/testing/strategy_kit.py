@@ -1,4 +1,4 @@
-"""What every strategy owes, as a pytest class.
+"""Contract tests for strategies, as a pytest class.
 
 class TestMine(StrategyContract):
     def make(self, space, seed):
@@ -25,10 +25,10 @@ FAILURES = tuple(status for status in Status if status.failed)
 
 
 class StrategyContract:
-    """Fill in `make`; narrow `small` and `large` only where the strategy needs other spaces.
+    """Implement `make`; override `small` and `large` only if the strategy needs other spaces.
 
-    `exhaustive = False` is for a strategy that may stop before a small space is used up,
-    `diverse = False` for one whose order is given, so that what it asks for at once may be alike.
+    Set `exhaustive = False` for a strategy that may stop before it has tried all of a small space,
+    and `diverse = False` for one with a fixed order, whose proposals in one batch may be similar.
     """
 
     exhaustive = True

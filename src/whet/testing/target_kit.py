@@ -1,4 +1,4 @@
-"""What every target owes the engine, as tests.
+"""Contract tests for targets, as a pytest class.
 
     class TestMine(TargetContract):
         def make_target(self):
@@ -17,7 +17,7 @@ from whet.store.memory import MemoryStore
 
 
 class TargetContract:
-    """Subclass it, implement `make_target`, and let pytest collect it."""
+    """Subclass this, implement `make_target`, and let pytest collect it."""
 
     def make_target(self) -> Target:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What every timer owes, as a pytest class.
+"""Contract tests for timers, as a pytest class.
 
 class TestMine(TimerContract):
     def make(self):
@@ -32,7 +32,7 @@ class Counted:
 
 
 class TimerContract:
-    """Fill in `make` and `kernel`. `make` is called once a test, before `kernel`."""
+    """Implement `make` and `kernel`. `make` is called once per test, before `kernel`."""
 
     def make(self) -> Timer:
         raise NotImplementedError
@@ -88,7 +88,7 @@ class TimerContract:
 
 
 class ExactTimerContract(TimerContract):
-    """For a timer on a fake clock: there its readings must be right as well."""
+    """For a timer on a fake clock, whose readings must also be exact."""
 
     tolerance = 0.01
 

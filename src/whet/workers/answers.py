@@ -15,9 +15,9 @@ _REMEDIES = {
     errno.ENFILE: "raise the system's limit on open files",
     errno.EAGAIN: "raise the limit on processes (ulimit -u), or end some",
     errno.ENOMEM: "free some memory",
-    errno.ENOSPC: "free some space, or set TMPDIR to another folder",
-    errno.EDQUOT: "free some space, or set TMPDIR to another folder",
-    errno.EROFS: "set TMPDIR to a folder that can be written",
+    errno.ENOSPC: "free some space, or set TMPDIR to another directory",
+    errno.EDQUOT: "free some space, or set TMPDIR to another directory",
+    errno.EROFS: "set TMPDIR to a writable directory",
 }
 
 
@@ -29,7 +29,7 @@ class WorkerNotStarted(errors.HostFailure):
         name = problem.filename
         remedy = _REMEDIES.get(problem.errno or 0, f"check {name}" if name else "try again")
         reason = f"{problem.strerror or problem}{f': {name}' if name else ''}"
-        return cls(f"a worker process could not be started ({reason}); {remedy}")
+        return cls(f"cannot start a worker process ({reason}); {remedy}")
 
 
 class WorkerDied(errors.WhetError):

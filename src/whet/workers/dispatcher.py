@@ -134,7 +134,7 @@ class Dispatcher:
                 timeout,
             )
             if self._problem is not None:
-                raise RuntimeError("the worker pool broke down") from self._problem
+                raise RuntimeError("the worker pool failed") from self._problem
             outcomes = list(self._finished)
             self._finished.clear()
             self._pending -= len(outcomes)

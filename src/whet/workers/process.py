@@ -132,7 +132,7 @@ def available_cores() -> int:
 def check_mode(mode: str) -> Mode:
     if mode == "spawn":
         if not sys.executable:
-            raise UsageError("this Python does not know its own executable; use mode 'fork'")
+            raise UsageError("Python does not know its own executable; use mode 'fork'")
         return "spawn"
     if mode == "fork":
         return "fork"

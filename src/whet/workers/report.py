@@ -41,10 +41,10 @@ def read_report(frame: bytes) -> Report:
             pickle.loads(frame)
         )
         if not all(isinstance(one, str) for one in (type_name, text, trace)):
-            raise TypeError("words that are none")
+            raise TypeError("not a string")
         stages, seconds = FrozenMap(dict(stages)), float(seconds)
     except Exception:
-        raise Garbled("it sent what is no report") from None
+        raise Garbled("it did not send a report") from None
     loaded, problem = _load(value) if ok else (None, None)
     raised, _ = _load(exception) if exception is not None else (None, None)
     if problem is not None:
@@ -68,7 +68,7 @@ def read_report(frame: bytes) -> Report:
 def describe_exit(returncode: int | None) -> str:
     """`-11` is "was killed by SIGSEGV", `3` is "exited with code 3"."""
     if returncode is None:
-        return "gave no answer that makes sense"
+        return "sent an invalid answer"
     if returncode >= 0:
         return f"exited with code {returncode}"
     number = -returncode

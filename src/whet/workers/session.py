@@ -63,7 +63,7 @@ class _Limit:
         taken = self._worker.shared_bytes() - self._shared
         if taken > self._memory_bytes:
             raise MemoryError(
-                f"took {taken >> 20} MiB of shared memory, and may take "
+                f"used {taken >> 20} MiB of shared memory, more than the limit of "
                 f"{self._memory_bytes >> 20} MiB"
             )
 

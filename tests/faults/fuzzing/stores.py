@@ -27,7 +27,7 @@ from whet.core.miss import Argument, Miss
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.core.trial import Trial
-from whet.store import MemoryStore, SqliteStore, Store
+from whet.store import MemoryStore, SqliteStore, Store, StoreReader
 from whet.store import rows as kept
 from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
@@ -94,7 +94,7 @@ def _check_best(best: Trial | None, trials: list[Trial]) -> None:
         raise WrongAnswerError("the best is not among the trials")
 
 
-def _check_store(store: Store) -> None:
+def _check_store(store: StoreReader) -> None:
     for summary in store.workloads():
         workload = summary.workload
         trials = store.trials(workload.id)

@@ -107,6 +107,7 @@ def _write_from_another_process(folder: str) -> None:
     ConfigCache(folder).set("gemm", (64,), "cpu", {"BLOCK_M": 256})
 
 
+@pytest.mark.slow
 def test_get_sees_what_another_process_has_written_since(tmp_path: Path) -> None:
     cache = ConfigCache(tmp_path)
     cache.set("gemm", (64,), "cpu", CONFIG)
@@ -181,11 +182,12 @@ def test_a_write_that_fails_is_said_and_memory_still_remembers(tmp_path: Path) -
     folder = tmp_path / "cache"
     cache = ConfigCache(folder)
     folder.rmdir()
-    with pytest.warns(UserWarning, match="not written"):
+    with pytest.warns(UserWarning, match="could not save"):
         cache.set("gemm", (64,), "cpu", CONFIG)
     assert cache.get("gemm", (64,), "cpu") == CONFIG
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_cache_lose_nothing_and_read_no_half_file(tmp_path: Path) -> None:
     cache = ConfigCache(tmp_path)
     wrong: list[object] = []
@@ -211,3 +213,15 @@ def test_threads_that_share_a_cache_lose_nothing_and_read_no_half_file(tmp_path:
     assert wrong == []
     assert len(cache.get_all_keys()) == 4 * 20 + 1
     assert all(not file.name.startswith(".") for file in _files(tmp_path))
+
+
+def test_a_file_that_whet_0_1_wrote_is_read_and_would_be_written_the_same(tmp_path: Path) -> None:
+    name = "config-2a0c789ed220c9cc623af99e27178452.json"
+    text = (
+        '{\n  "v": 1,\n  "kernel_type": "gemm",\n  "problem_size": [\n    64,\n    32\n  ],\n'
+        '  "device": "NVIDIA H200",\n  "config": {\n    "BLOCK_M": 64,\n    "num_warps": 4\n  }\n}'
+    )
+    (tmp_path / name).write_text(text)
+    assert ConfigCache(tmp_path).get("gemm", (64, 32), "NVIDIA H200") == CONFIG
+    ConfigCache(tmp_path).set("gemm", (64, 32), "NVIDIA H200", CONFIG)
+    assert [(file.name, file.read_text()) for file in _files(tmp_path)] == [(name, text)]

@@ -1,38 +1,45 @@
-"""The engine's side of this room keeps the contracts every target and timer keeps."""
+"""The engine's side of this room keeps the contract every target keeps."""
 
 import time
+from collections import Counter
 
+from whet.autotuner.devices import find_place
 from whet.autotuner.target import CallableTarget, PlainChoices
-from whet.autotuner.timers import HostTimer
+from whet.measure import CpuTimer
 from whet.testing.target_kit import TargetContract
-from whet.testing.timer_kit import TimerContract
+
+calls: Counter[int] = Counter()
 
 
-class _Waiting:
-    def __init__(self, ns: float) -> None:
-        self._seconds = ns / 1e9
-
-    def repeat(self, n: int) -> None:
-        time.sleep(n * self._seconds)
+def wait(wait_ms: int) -> None:
+    calls[wait_ms] += 1
+    time.sleep(wait_ms / 1e3)
 
 
-class TestHostTimer(TimerContract):
-    def make(self) -> HostTimer:
-        return HostTimer(warmup_runs=2)
-
-    def kernel(self, ns: float) -> _Waiting:
-        return _Waiting(ns)
+def waiting(warmup_runs: int = 0) -> CallableTarget:
+    choices = PlainChoices({"wait_ms": [2, 0]})
+    return CallableTarget(
+        fn=wait,
+        space=choices.space,
+        name="wait",
+        choices=choices,
+        runs_on=find_place("cpu", wait, ()),
+        timer=CpuTimer(),
+        warmup_runs=warmup_runs,
+    )
 
 
 class TestCallableTarget(TargetContract):
     def make_target(self) -> CallableTarget:
-        choices = PlainChoices({"wait_ms": [2, 0]})
-        return CallableTarget(
-            name="wait",
-            kernel_fn=lambda wait_ms: time.sleep(wait_ms / 1e3),
-            choices=choices,
-            space=choices.space,
-            timer=HostTimer(warmup_runs=1),
-            args=(),
-            kwargs={},
-        )
+        return waiting()
+
+
+def test_a_config_is_called_as_often_as_asked_before_the_timers_own_warm_up() -> None:
+    for warmup_runs, expected in ((0, 1), (1, 1), (5, 5)):
+        target = waiting(warmup_runs)
+        assert target.space.first is not None
+        loaded = target.load(target.space.first, None)
+        calls.clear()
+        loaded.first_call()
+        assert loaded.check().ok
+        assert calls == {2: expected}

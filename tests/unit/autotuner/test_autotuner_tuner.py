@@ -40,6 +40,7 @@ def _tuner(kernel: Callable[..., Any], **options: Any) -> TritonAutoTuner:
     )
 
 
+@pytest.mark.slow
 def test_the_config_with_the_lowest_median_wins() -> None:
     result = _tuner(Kernel()).tune()
     assert result.best_config == {"wait_ms": 1}
@@ -47,7 +48,7 @@ def test_the_config_with_the_lowest_median_wins() -> None:
 
 
 @pytest.mark.parametrize(("warmup_runs", "benchmark_runs"), [(0, 1), (2, 5), (10, 100)])
-def test_each_config_is_called_exactly_as_often_as_asked(
+def test_each_config_is_called_at_least_as_often_as_asked(
     warmup_runs: int, benchmark_runs: int
 ) -> None:
     calls: Counter[int] = Counter()
@@ -56,7 +57,43 @@ def test_each_config_is_called_exactly_as_often_as_asked(
         calls[block] += 1
 
     TritonAutoTuner(kernel, {"block": [1, 2, 4]}, warmup_runs, benchmark_runs).tune()
-    assert calls == dict.fromkeys((1, 2, 4), warmup_runs + benchmark_runs)
+    assert set(calls) == {1, 2, 4}
+    assert min(calls.values()) >= warmup_runs + benchmark_runs
+
+
+@pytest.mark.slow
+def test_a_config_that_has_clearly_lost_gets_few_calls_unless_their_number_is_given() -> None:
+    calls: dict[int | None, int] = {}
+    for benchmark_runs in (None, 20):
+        kernel = Kernel()
+        space = {"wait_ms": [1, 60]}
+        assert TritonAutoTuner(kernel, space, benchmark_runs=benchmark_runs).tune().best_config == {
+            "wait_ms": 1
+        }
+        calls[benchmark_runs] = kernel.calls[60]
+    assert calls[None] < 10
+    assert calls[20] >= 20
+
+
+@pytest.mark.slow
+def test_without_numbers_every_config_is_still_run_and_reported() -> None:
+    kernel = Kernel(failing=(10,))
+    result = TritonAutoTuner(kernel, {"wait_ms": [20, 1, 10]}).tune()
+    assert result.best_config == {"wait_ms": 1}
+    outcomes = {config["wait_ms"]: type(outcome) for config, outcome in result.all_results}
+    assert outcomes == {20: KernelMetrics, 1: KernelMetrics, 10: str}
+
+
+def test_a_short_kernel_is_timed_by_many_calls_for_each_sample() -> None:
+    calls: Counter[int] = Counter()
+
+    def kernel(block: int) -> None:
+        calls[block] += 1
+
+    metrics = TritonAutoTuner(kernel, {"block": [1]}, 0, 3).tune().metrics
+    assert calls[1] > 100
+    assert metrics.min_ms is not None
+    assert 0 < metrics.min_ms <= metrics.latency_ms
 
 
 def test_the_kernel_is_given_the_arguments_and_the_config_as_keywords() -> None:
@@ -67,7 +104,7 @@ def test_the_kernel_is_given_the_arguments_and_the_config_as_keywords() -> None:
 
     marker = object()
     TritonAutoTuner(kernel, {"block": [1, 2], "warps": [4]}, 0, 1).tune(marker, scale=3)
-    assert seen == [(marker, 3, 1, 4), (marker, 3, 2, 4)]
+    assert list(dict.fromkeys(seen)) == [(marker, 3, 1, 4), (marker, 3, 2, 4)]
 
 
 def test_every_config_is_tried_in_order_and_reported_with_its_metrics() -> None:
@@ -77,6 +114,7 @@ def test_every_config_is_tried_in_order_and_reported_with_its_metrics() -> None:
     assert all(isinstance(metrics, KernelMetrics) for _, metrics in result.all_results)
 
 
+@pytest.mark.slow
 def test_a_space_of_thousands_is_still_tried_whole() -> None:
     space = {"a": list(range(40)), "b": list(range(40))}
     result = TritonAutoTuner(lambda a, b: None, space, 0, 1).tune()
@@ -93,6 +131,7 @@ def test_the_metrics_summarise_all_timed_calls() -> None:
     assert metrics.std_ms >= 0.0
 
 
+@pytest.mark.slow
 def test_a_config_that_raises_is_recorded_and_skipped() -> None:
     result = _tuner(Kernel(failing=(1,))).tune()
     assert result.best_config == {"wait_ms": 10}
@@ -102,6 +141,7 @@ def test_a_config_that_raises_is_recorded_and_skipped() -> None:
     assert isinstance(outcomes[20], KernelMetrics)
 
 
+@pytest.mark.slow
 def test_a_config_that_raises_only_while_it_is_timed_is_skipped_too() -> None:
     calls: Counter[int] = Counter()
 
@@ -109,9 +149,12 @@ def test_a_config_that_raises_only_while_it_is_timed_is_skipped_too() -> None:
         calls[block] += 1
         if block == 1 and calls[block] > 4:
             raise ValueError("worn out")
+        time.sleep(0.025)  # so long that the timer's warm-up is one call
 
-    result = TritonAutoTuner(kernel, {"block": [1, 2]}, 2, 10).tune()
+    result = TritonAutoTuner(kernel, {"block": [1, 2]}, 2, 5).tune()
     assert result.best_config == {"block": 2}
+    assert calls[1] == 5
+    assert "worn out" in str(result.all_results[0][1])
 
 
 def test_when_nothing_works_the_error_counts_the_failures_and_quotes_the_first() -> None:
@@ -132,6 +175,7 @@ def test_problem_size_and_device_come_back_in_the_result() -> None:
     assert (result.problem_size, result.device) == ((8, 9), "cpu")
 
 
+@pytest.mark.slow
 def test_the_winner_is_cached_under_kernel_type_problem_size_and_device() -> None:
     tuner = _tuner(Kernel())
     tuner.tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
@@ -147,6 +191,7 @@ def test_without_a_kernel_type_the_name_of_the_kernel_is_the_key() -> None:
         assert tuner.cache.get_all_keys() == [("scale", (8,), "cpu")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partial_key", [{}, {"problem_size": (8,)}, {"device": "cpu"}])
 def test_without_a_full_key_nothing_is_cached(partial_key: dict[str, Any]) -> None:
     tuner = _tuner(Kernel())
@@ -154,18 +199,20 @@ def test_without_a_full_key_nothing_is_cached(partial_key: dict[str, Any]) -> No
     assert tuner.cache.get_all_keys() == []
 
 
+@pytest.mark.slow
 def test_a_cached_config_is_measured_again_and_nothing_else_is_run() -> None:
     kernel = Kernel()
     tuner = _tuner(kernel)
     first = tuner.tune(problem_size=(8,), device="cpu")
     kernel.calls.clear()
     second = tuner.tune(problem_size=(8,), device="cpu")
-    assert kernel.calls == {1: 4}
+    assert set(kernel.calls) == {1}
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.best_config == first.best_config
     assert second.all_results == [(second.best_config, second.metrics)]
 
 
+@pytest.mark.slow
 def test_another_problem_size_is_tuned_afresh() -> None:
     kernel = Kernel()
     tuner = _tuner(kernel)
@@ -175,6 +222,7 @@ def test_another_problem_size_is_tuned_afresh() -> None:
     assert set(kernel.calls) == {1, 10, 20}
 
 
+@pytest.mark.slow
 def test_a_new_tuner_on_the_same_folder_uses_what_the_last_one_found(tmp_path: Path) -> None:
     _tuner(Kernel(), cache_dir=str(tmp_path)).tune(
         problem_size=(8,), device="cpu", kernel_type="copy"
@@ -187,6 +235,7 @@ def test_a_new_tuner_on_the_same_folder_uses_what_the_last_one_found(tmp_path: P
     assert set(kernel.calls) == {1}
 
 
+@pytest.mark.slow
 def test_a_cached_config_that_the_space_no_longer_offers_is_not_used(tmp_path: Path) -> None:
     ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 3})
     tuner = _tuner(Kernel(), cache_dir=tmp_path)
@@ -195,6 +244,7 @@ def test_a_cached_config_that_the_space_no_longer_offers_is_not_used(tmp_path: P
     assert tuner.cache.get("copy", (8,), "cpu") == {"wait_ms": 1}
 
 
+@pytest.mark.slow
 def test_a_cached_config_that_fails_now_is_replaced_by_one_that_works(tmp_path: Path) -> None:
     ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 1})
     tuner = _tuner(Kernel(failing=(1,)), cache_dir=tmp_path)
@@ -215,14 +265,26 @@ def test_a_value_that_json_cannot_hold_reaches_the_kernel_as_it_is(tmp_path: Pat
         result = tuner.tune(problem_size=(8,), device="cpu")
         assert result.best_config == {"cast": complex, "tile": [8, 16]}
     assert result.from_cache
-    assert given == [(complex, [8, 16])] * 2
+    assert all(values == (complex, [8, 16]) for values in given)
 
 
+@pytest.mark.slow
 def test_the_environment_does_not_cut_the_search_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_BUDGET", "1trials")
     assert len(_tuner(Kernel()).tune().all_results) == 3
 
 
+@pytest.mark.slow
+def test_the_environment_does_not_change_how_many_samples_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WHET_SAMPLES", "1")
+    kernel = Kernel()
+    _tuner(kernel, benchmark_runs=7).tune()
+    assert min(kernel.calls.values()) >= 7
+
+
+@pytest.mark.slow
 def test_tuning_leaves_nothing_in_the_users_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +307,7 @@ def test_a_kernel_that_takes_any_keyword_takes_any_parameter() -> None:
 
 def test_a_parameter_that_is_also_an_argument_is_refused() -> None:
     tuner = _tuner(Kernel())
-    with pytest.raises(UsageError, match="'wait_ms' is tuned and also given"):
+    with pytest.raises(UsageError, match="'wait_ms' is tuned and also passed"):
         tuner.tune(wait_ms=3)
 
 
@@ -285,6 +347,7 @@ def test_a_bad_argument_is_named_in_an_error_of_both_families(
         build()
 
 
+@pytest.mark.slow
 def test_importing_the_room_and_tuning_do_not_import_torch() -> None:
     code = (
         "import sys\n"

@@ -56,6 +56,7 @@ def test_what_the_compiler_printed_is_the_error(shared: Builder) -> None:
     assert "whet" not in result.error
 
 
+@pytest.mark.slow
 def test_a_build_past_its_limit_is_a_timeout_with_that_limit(shared: Builder) -> None:
     result = build(shared, Job(builds.hang, ("unrolling…\n",)), limit_s=1.5)
     assert (result.status, result.limit) == (Status.BUILD_TIMEOUT, Limit("build_s", 1.5))

@@ -45,11 +45,11 @@ def test_the_text_says_what_the_limit_came_from() -> None:
     assert slow is not None
     assert quick is not None
     assert slow.text == (
-        "cut after 2.9 s: 3 times what the slowest config still in the race took to build (0.97 s)"
+        "stopped after 2.9 s: 3 times what the slowest config still in the race took to build "
+        "(0.97 s)"
     )
-    assert (
-        quick.text
-        == f"cut after {FLOOR_S:.2g} s: the slowest config still in the race took 0.3 s to build"
+    assert quick.text == (
+        f"stopped after {FLOOR_S:.2g} s: the slowest config still in the race took 0.3 s to build"
     )
 
 

@@ -17,7 +17,9 @@ from whet.core.status import Status
 
 ONE, TWO = Config(n=1), Config(n=2)
 REFUSED = BuildResult(ONE, Status.RESOURCES, error="too much shared memory", seconds=0.1)
-LATE = BuildResult(ONE, Status.BUILD_TIMEOUT, error="cut after 2 s", limit=Limit("build_s", 10.0))
+LATE = BuildResult(
+    ONE, Status.BUILD_TIMEOUT, error="stopped after 2 s", limit=Limit("build_s", 10.0)
+)
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
     assert (cut.config, cut.status, cut.error) == (
         TWO,
         Status.BUILD_TIMEOUT,
-        "cut after 0.1 s: because",
+        "stopped after 0.1 s: because",
     )
     assert cut.limit == Limit("build_s", 60.0)
     assert (spared.config, spared.status) == (ONE, Status.OK)
@@ -157,6 +159,7 @@ def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
     assert again.error == cut.error
 
 
+@pytest.mark.slow
 def test_what_waits_can_be_put_in_another_order(tmp_path: Path) -> None:
     started: list[Config] = []
     gate, place = tmp_path / "gate", tmp_path / "0"

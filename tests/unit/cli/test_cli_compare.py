@@ -46,15 +46,15 @@ def test_a_clear_winner_is_recommended_with_its_lead() -> None:
     assert said.startswith(
         "Use auto. Over evaluations it was ahead of the next best (gp) by 0.20 ±"
     )
-    assert "tell them apart" not in said
+    assert "too close to call" not in said
     assert "these 2 workloads and 20 repeats, with 95 % confidence" in said
 
 
 def test_a_lead_within_the_noise_is_too_little() -> None:
     said = verdict(standings({"auto": 0.71, "gp": 0.70, "random": 0.0}), 1)
-    assert said.startswith("Use auto, the default: nothing was shown to be better.")
+    assert said.startswith("Use auto, the default: nothing proved better.")
     assert "ahead of the next best (gp) by 0.01 ±" in said
-    assert "too little to tell them apart" in said
+    assert "too close to call" in said
     assert "this workload" in said
     assert "--repeats 80 would halve the ±" in said
 
@@ -99,7 +99,7 @@ def test_a_strategy_alone_is_compared_with_random_search(mean: float, said: str)
 
 def test_one_repeat_says_nothing_of_how_sure() -> None:
     said = verdict(standings({"auto": 0.9, "gp": 0.1}, repeats=1), 2)
-    assert "one repeat cannot say how sure that is" in said
+    assert "one repeat cannot say how certain that is" in said
     assert "Use" not in said
 
 

@@ -28,13 +28,14 @@ def merged(whet: Whet) -> str:
     return "idle.db"
 
 
+@pytest.mark.slow
 def test_merge_names_what_is_contested_and_the_remedy(whet: Whet) -> None:
     ran = whet("store", "merge", "busy.db", "--store", "idle.db")
 
     assert "contested: matmul(" in ran.out
     text = " ".join(ran.out.split())
     assert "[BM=a] stays, but [BM=b] may be faster" in text
-    assert "tune it again to decide" in text
+    assert "tune it again to measure them side by side" in text
     assert ran.widest <= 80
 
 
@@ -65,12 +66,13 @@ def test_merge_tells_machines_too(whet: Whet) -> None:
     assert (pick["changed"], pick["contested"]) == (False, [{"BM": "b"}])
 
 
+@pytest.mark.slow
 def test_best_shows_the_other_pick(whet: Whet, merged: str) -> None:
     ran = whet("best", "--store", merged)
     assert "BM=a" in ran.out
     assert "contested" in ran.out
     assert "[BM=b] 30.0 ns" in ran.out
-    assert "the tuning of" in ran.out
+    assert "the tuning run of" in ran.out
     (best,) = json.loads(whet("best", "--store", merged, "--json").out)["best"]
     assert best["config"] == {"BM": "a"}
     assert best["contested"] == [{"config": {"BM": "b"}, "median_ns": 30.0}]
@@ -87,6 +89,7 @@ def test_best_of_several_marks_the_contested_one(whet: Whet, merged: str) -> Non
     assert any("[BM=a] or [BM=b]" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_listing_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert "[BM=a] or [BM=b]" in whet("store", "ls", "--store", merged).out
     (one,) = json.loads(whet("store", "ls", "--store", merged, "--json").out)["workloads"]
@@ -99,6 +102,7 @@ def test_diff_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert (one["a"]["contested"], one["b"]["contested"]) == ([], [{"BM": "b"}])
 
 
+@pytest.mark.slow
 def test_unpack_names_what_is_contested(whet: Whet) -> None:
     whet("pack", "busy.whet", "--store", "busy.db")
     ran = whet("unpack", "busy.whet", "--store", "idle.db")

@@ -77,7 +77,7 @@ def rows(text: str, start: str) -> list[str]:
 def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     ran = whet("cost", "--store", "none.db")
     assert ran.code == 1
-    assert "there is no store at" in ran.err
+    assert "no store at" in ran.err
     assert not Path("none.db").exists()
 
 
@@ -91,7 +91,7 @@ def test_a_store_without_a_run_says_so(whet: Whet, store: Store) -> None:
     store.append([a_trial(triton(1))])
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 1
-    assert "no tuning of matmul is known" in ran.err
+    assert "no tuning run of matmul in " in ran.err
 
 
 def test_wall_time_is_told_by_phase_with_shares(whet: Whet, store: Store) -> None:
@@ -150,17 +150,17 @@ def test_what_was_imported_cost_nothing_here(whet: Whet, store: Store) -> None:
     tuned(store, triton(1, fingerprint="", toolchain={"timer": "vllm"}), later_s=100.0)
     ran = whet("cost", "matmul", "--store", "s.db")
     assert f"run {ours.id}" in ran.out
-    assert "left out" not in ran.out
+    assert "not included" not in ran.out
 
 
 def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
-    assert "1 config refused before code generation, in 250 ms: at least 750 ms" in said
-    assert "estimated (the others took 1.00 s in the median" in said
+    assert "1 config rejected before code generation, in 250 ms: at least 750 ms" in said
+    assert "estimated (the others took a median of 1.00 s" in said
     assert "cutting 1 build after 6.00 s in all" in said
-    assert "8.00 s of building for 2.00 s of waiting" in said
-    assert "10 samples for each of 2 configs would have been" in said
+    assert "8.00 s of building in 2.00 s of waiting" in said
+    assert "10 samples for each of 2 configs would have taken" in said
     assert "the cache nothing was known or built before" in said
 
 
@@ -178,7 +178,7 @@ def test_stock_is_an_estimate_beside_this_run(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
     # Builds of 1, 1 and 6 s, a refused one as the median of 1 s, and two benchmarks of 0.12 s.
-    assert "in all 9.24 s, estimated, 2.31× this tuning's" in said
+    assert "total 9.24 s, estimated, 2.31× this tuning's" in said
 
 
 def test_a_kernel_without_triton_is_not_compared_with_stock(whet: Whet, store: Store) -> None:
@@ -190,7 +190,7 @@ def test_it_says_after_how_many_calls_the_tuning_has_paid(whet: Whet, store: Sto
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
     assert "after 2,000,000 calls: 2.00 µs less than with the config measured first" in said
-    assert "of the run time from 36,000,000 calls on, at 1.00 µs a call" in said
+    assert "of run time after 36,000,000 calls, at 1.00 µs a call" in said
 
 
 def test_a_tuning_without_gain_never_pays(whet: Whet, store: Store) -> None:
@@ -226,7 +226,7 @@ def test_a_run_that_is_not_there_is_an_error_that_names_one(whet: Whet, store: S
     run = tuned(store, triton(1))
     ran = whet("cost", "--run", "zz", "--store", "s.db")
     assert ran.code == 2
-    assert f"no run of matmul has an id that starts with 'zz'; the newest is {run.id}" in ran.err
+    assert f"no run of matmul has an id starting with 'zz'; the newest is {run.id}" in ran.err
 
 
 def test_the_start_of_several_ids_is_an_error(whet: Whet, store: Store) -> None:
@@ -234,7 +234,7 @@ def test_the_start_of_several_ids_is_an_error(whet: Whet, store: Store) -> None:
         store.save_run(a_run(triton(1), id=id))
     ran = whet("cost", "--run", "aa", "--store", "s.db")
     assert ran.code == 2
-    assert "could be any of 2 runs" in ran.err
+    assert "matches 2 runs" in ran.err
 
 
 def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None:
@@ -244,9 +244,9 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 0
     assert ", still running, or killed: 1 config tried\n" in ran.out
-    assert "wall time: unknown, the run did not live to write it down" in ran.out
+    assert "wall time: unknown, the run ended before it was recorded" in ran.out
     assert rows(ran.out, "building 1.00 s")
-    assert rows(ran.out, "unknown: no run was timed to its end")
+    assert rows(ran.out, "unknown: no run was timed to completion")
 
 
 def test_several_keys_are_told_in_a_table_and_summed(whet: Whet, store: Store) -> None:
@@ -265,7 +265,7 @@ def test_keys_beyond_the_top_are_counted(whet: Whet, store: Store) -> None:
     for m in (1, 2, 3):
         tuned(store, triton(m))
     ran = whet("cost", "matmul", "--top", "1", "--store", "s.db")
-    assert "2 keys not listed (--top 0)" in ran.out
+    assert "2 keys not shown (--top 0)" in ran.out
     assert rows(ran.out, "12.0 s 100.0%")
 
 
@@ -275,7 +275,7 @@ def test_another_version_of_the_kernel_is_left_out_and_said(whet: Whet, store: S
     new = tuned(store, triton(1), later_s=100.0)
     ran = whet("cost", "matmul", "--store", "s.db")
     assert new.id in ran.out
-    assert "left out: 1 workload of another version of the kernel" in ran.out
+    assert "not included: 1 workload for another version of the kernel" in ran.out
     assert old.id[:8] in ran.out
 
 
@@ -360,4 +360,4 @@ def test_a_place_that_cannot_be_written_is_an_error(whet: Whet, store: Store) ->
     store.save_timeline(tuned(store, triton(1)).id, TIMELINE)
     ran = whet("cost", "matmul", "--timeline", "no/such/folder.json", "--store", "s.db")
     assert ran.code == 2
-    assert "cannot be written to no/such/folder.json: No such file or directory" in ran.err
+    assert "cannot write the timeline to no/such/folder.json: No such file or directory" in ran.err

@@ -27,8 +27,8 @@ import whet
 space = {"a": list(range(12)), "b": list(range(11))}
 t = whet.function(lambda a, b: None, space, name="t", isolate=False)
 """
-STOPPED = "5 of 132 configs tried: the budget of 5 trials is spent"
-NEXT = "go on with --budget 10trials"
+STOPPED = "5 of 132 configs tried: budget of 5 trials used up"
+NEXT = "continue with --budget 10trials"
 RUN = a_run(a_workload(), {"BM": 1}, space_size=132, tried=5, budget=Budget(trials=5))
 ENDED = a_run(
     a_workload(), {"BM": 1}, space_size=132, tried=5, budget=Budget(trials=5), stopped=Stop.TRIALS
@@ -39,6 +39,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL)
     arguments = ("tune", "kernel.py:t", "--budget", "5trials", "--store", "s.db", "-q")
@@ -53,7 +54,7 @@ def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
         "tried": 5,
         "size": 132,
         "stopped": "trials",
-        "reason": "the budget of 5 trials is spent",
+        "reason": "budget of 5 trials used up",
         "next": "--budget 10trials",
     }
     results = [json.loads(whet(*arguments, "--json").out)["coverage"]]
@@ -82,7 +83,9 @@ def test_a_run_that_was_killed_is_not_taken_for_a_finished_one(whet: Whet) -> No
         store.save_run(a_run(workload, outcome=Outcome.RUNNING))
         store.append([a_trial(workload, {"BM": n}) for n in range(2)])
     said = whet("trials", "matmul", "--store", "s.db").out
-    assert "2 of 6 configs tried: it still runs, or was killed\ntune again to go on" in said
+    assert (
+        "2 of 6 configs tried: it is still running, or was killed\ntune again to continue" in said
+    )
 
 
 def test_progress_says_it_at_the_end_and_the_live_display_all_along() -> None:

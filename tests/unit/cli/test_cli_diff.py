@@ -51,25 +51,26 @@ def test_every_workload_is_told_once_and_then_counted(whet: Whet) -> None:
     assert ran.code == 0
     rows = [line for line in ran.out.splitlines() if "matmul(" in line or "softmax(" in line]
     assert [row.split("  ")[0] for row in rows] == [
-        "other pick",
+        "changed",
         "only in A",
         "only in B",
-        "same pick",
+        "same",
     ]
     assert "1.00 µs  2.00 µs  2.00×  A" in rows[0]
-    assert rows[3].endswith("not told")
+    assert rows[3].endswith("unclear")
     assert ran.out.splitlines()[-1] == (
-        "4 workloads: 1 same pick, 1 other pick (1 told apart), 1 only in A, 1 only in B"
+        "4 workloads: 1 same, 1 changed (1 significant), 1 only in A, 1 only in B"
     )
 
 
 def test_other_picks_are_shown_beneath_their_workload(whet: Whet) -> None:
     lines = whet("diff", "a.db", "b.db").out.splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith("other pick"))
+    at = next(n for n, line in enumerate(lines) if line.startswith("changed"))
 
     assert [line.strip() for line in lines[at + 1 : at + 3]] == ["A  BM=64 BN=32", "B  BM=16 BN=32"]
 
 
+@pytest.mark.slow
 def test_only_an_exit_code_that_is_asked_for_tells(whet: Whet) -> None:
     assert whet("diff", "a.db", "b.db", "--exit-code").code == 1
     assert whet("diff", "a.db", "b.db", "softmax", "--exit-code").code == 0
@@ -117,7 +118,7 @@ def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
     ran = whet("diff", "a.db", "none.db", "--exit-code")
 
     assert ran.code == 2
-    assert "there is no store at" in ran.err
+    assert "no store at" in ran.err
     assert not Path("none.db").exists()
 
 

@@ -85,6 +85,7 @@ def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 @both
 def test_its_kernel_computes_what_torch_does(kernel: str, key: dict[str, int]) -> None:
     file, _, name = kernel.rpartition(":")
@@ -94,6 +95,7 @@ def test_its_kernel_computes_what_torch_does(kernel: str, key: dict[str, int]) -
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @both
 def test_its_first_config_is_precompiled(whet: Whet, kernel: str, key: dict[str, int]) -> None:
     typed = ",".join(f"{name}={value}" for name, value in key.items())
@@ -104,6 +106,7 @@ def test_its_first_config_is_precompiled(whet: Whet, kernel: str, key: dict[str,
     assert "2 of 2 compiled" in ran.out
 
 
+@pytest.mark.slow
 @both
 def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[str, int]) -> None:
     found: Any = locate(kernel)
@@ -121,6 +124,7 @@ def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[s
     assert driver.launches[-1][0] == found.name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(demo.gpu_ready(), reason="there is a GPU")
 @pytest.mark.parametrize("kernel", [MATMUL, SOFTMAX], ids=["matmul", "softmax"])
 def test_without_a_gpu_it_says_what_can_be_done(kernel: str) -> None:

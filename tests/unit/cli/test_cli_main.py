@@ -108,10 +108,10 @@ def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str
             ("settings", "--jsn"),
             "whet: no such option --jsn; did you mean --json? (see whet settings --help)",
         ),
-        (("tune",), "whet: missing argument 'FILE.py:NAME' (see whet tune --help)"),
+        (("tune",), "whet: missing argument 'FILE.py:NAME' or --missed (see whet tune --help)"),
         (("best", "a", "b"), "unexpected extra argument"),
         (("tune", "--budget"), "whet: option '--budget' requires an argument"),
-        (("tune", "nowhere.py:x"), "whet: there is no file nowhere.py"),
+        (("tune", "nowhere.py:x"), "whet: no such file: nowhere.py"),
         (
             ("settings", "--store", ""),
             "whet: store = '' (flag --store) is not valid; use a path or sqlite:///path",
@@ -133,7 +133,7 @@ def test_a_mistake_in_typing_is_one_line_and_code_2(
     ("flag", "value", "remedy"),
     [
         ("--budget", "soon", "30s"),
-        ("--seed", "x", "a whole number from 0 up"),
+        ("--seed", "x", "a whole number, 0 or more"),
         ("--jobs", "0", "a whole number from 1 to 100,000"),
     ],
 )
@@ -159,7 +159,8 @@ def test_an_unexpected_error_is_one_line_and_its_own_code(
 
     assert ran.code == 70
     assert ran.err == (
-        "whet: RuntimeError: the unthinkable (a bug; run with WHET_DEBUG=1 for the traceback)\n"
+        "whet: RuntimeError: the unthinkable "
+        "(this is a bug; run with WHET_DEBUG=1 for the traceback)\n"
     )
 
 
@@ -169,7 +170,7 @@ def test_whet_debug_gives_the_traceback(whet: Whet, monkeypatch: pytest.MonkeyPa
 
     assert ran.code == 2
     assert "Traceback" in ran.err
-    assert ran.err.splitlines()[-1] == "whet: there is no file nowhere.py"
+    assert ran.err.splitlines()[-1] == "whet: no such file: nowhere.py"
 
 
 def test_an_unknown_variable_is_noted_on_stderr_once(
@@ -183,6 +184,7 @@ def test_an_unknown_variable_is_noted_on_stderr_once(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.builds"]
     code = f"import sys, whet.cli; print([name for name in {heavy} if name in sys.modules])"
@@ -190,6 +192,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from whet.cli import main; main(['--help']);"
@@ -199,12 +202,14 @@ def test_help_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout.endswith("\n[]\n")
 
 
+@pytest.mark.slow
 def test_python_dash_m_is_the_same_command() -> None:
     done = python("-m", "whet", "--version")
 
     assert (done.returncode, done.stdout) == (0, f"whet {__version__}\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w);"
     done = python("-c", code + "from whet.cli import main; sys.exit(main(['--help']))")
@@ -213,6 +218,7 @@ def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_without_the_letters_gets_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,6 +40,7 @@ def tuned(whet: Whet, tmp_path: Path) -> str:
     return "s.db"
 
 
+@pytest.mark.slow
 def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> None:
     for command in (
         ("best", "norm"),
@@ -59,16 +60,19 @@ def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> 
     assert "1 workload" in whet("store", "gc", "--kernel", "norm", "--store", tuned).out
 
 
+@pytest.mark.slow
 def test_diff_takes_it_too(whet: Whet, tuned: str) -> None:
     assert "root_sum()" in whet("diff", tuned, tuned, "norm").out
     assert "did you mean 'norm'" in whet("diff", tuned, tuned, "nrom").err
 
 
+@pytest.mark.slow
 def test_what_a_function_made_is_found_by_that_functions_name(whet: Whet, tuned: str) -> None:
     whet("tune", "norm.py:factory", "--store", tuned, "-q")
     assert whet("best", "factory", "--store", tuned).out.startswith("inner()")
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_known_gets_the_known_ones(whet: Whet, tuned: str) -> None:
     ran = whet("best", "nrom", "--store", tuned)
     assert ran.code == 2
@@ -104,14 +108,17 @@ def test_two_of_one_name_are_told_apart_by_their_files(whet: Whet, two: str) -> 
         }
 
 
+@pytest.mark.slow
 def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     for name in ("two/k.py:f", "two/k.py:t", "two/k.py", "/x/two/k.py:f"):
         assert f"id       {TWO.id}" in whet("best", name, "--store", two).out
     assert (
-        "no kernel or workload 'three/k.py:f'" in whet("best", "three/k.py:f", "--store", two).err
+        "no results for kernel or workload 'three/k.py:f'"
+        in whet("best", "three/k.py:f", "--store", two).err
     )
 
 
+@pytest.mark.slow
 def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str) -> None:
     assert "1 workload" in whet("pack", "p.whet", "--kernel", "one/k.py:f", "--store", two).out
     assert "removed 1 workload" in whet("store", "gc", "--kernel", "one/k.py:f", "--store", two).out
@@ -122,7 +129,7 @@ def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str)
 def test_an_export_takes_one_of_them_and_names_the_other(whet: Whet, two: str) -> None:
     ran = whet("export", "python", "f", "--store", two)
     assert ran.code == 0
-    assert "left out 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
+    assert "not exported: 1 key, from another f: export /x/" in ran.err or "older result" in ran.err
 
 
 def test_a_file_that_is_there_means_only_itself(tmp_path: Path) -> None:
@@ -162,6 +169,7 @@ b = whet.function(g, SIZES, kwargs={"n": 3000}, key={"n": 3000})
 """
 
 
+@pytest.mark.slow
 def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     """After a run that was cut short, one that went on, and another key; one config fails."""
     (tmp_path / "counted.py").write_text(COUNTED)
@@ -176,9 +184,9 @@ def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     assert ", 7 configs\n" in said("trials", "counted.py:a")
     heading = said("cost", "counted.py:a").splitlines()[2]
     tried, known = (int(part.split()[0]) for part in heading.partition(": ")[2].split(", ")[:2])
-    assert (tried + known, "known before" in heading) == (7, True)
+    assert (tried + known, "already known" in heading) == (7, True)
     assert " of 6 that were measured; 7 were tried" in said("export", "python", "g")
-    assert f"{tried + 7} trials of 7 configs, {known} known before" in said("cost", "g")
+    assert f"{tried + 7} trials of 7 configs, {known} already known" in said("cost", "g")
 
 
 CAPTURED = """
@@ -193,20 +201,22 @@ m1, m2 = make(256), make(512)
 """
 
 
+@pytest.mark.slow
 def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED)
     assert "captured" not in whet("tune", "factory.py:m1", "--store", "c.db").out
     ran = whet("tune", "factory.py:m2", "--store", "c.db")
     for text in (ran.out, ran.err):
-        assert "captured M=512 (was 256)" in " ".join(text.split())
+        assert "captures M=512 (was 256)" in " ".join(text.split())
     assert [line.split()[2] for line in whet("best", "run", "--store", "c.db").out.splitlines()[1:]]
     ran = whet("export", "python", "run", "--store", "c.db")
     assert (
-        "left out 1 key (M=256 N=8), from the same code with another M captured "
+        "not exported: 1 key (M=256 N=8), from the same code with a different M captured "
         "(in the file: M=512): put M in key= and tune them again"
     ) in ran.err
 
 
+@pytest.mark.slow
 def test_what_the_key_claims_is_exported_whole(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED.replace('{"N": 8}', '{"M": M}'))
     for name in ("m1", "m2"):

@@ -31,7 +31,7 @@ def test_every_setting_is_a_row_with_its_source(
     assert rows["budget"][1:] == ["30s", "environment", "WHET_BUDGET"]
     assert rows["jobs"][1:3] == ["3", "file"]
     assert rows["search"][1:] == ["auto", "default"]
-    assert rows["memory"] == ["memory", "what", "is", "free", "default"]
+    assert rows["memory"] == ["memory", "all", "free", "memory", "default"]
     assert ran.widest <= 80
 
 
@@ -69,7 +69,7 @@ def test_a_bad_file_is_one_line_and_code_2(
 
 def test_the_help_says_what_each_setting_means(whet: Whet) -> None:
     ran = whet("settings", "--help")
-    meanings = ran.out.partition("What they mean:\n")[2]
+    meanings = ran.out.partition("Settings:\n")[2]
 
     for name in SETTINGS:
         assert f"\n    {name} " in f"\n{meanings}"

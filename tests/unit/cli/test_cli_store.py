@@ -52,6 +52,7 @@ def large() -> str:
     return "large.db"
 
 
+@pytest.mark.slow
 def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
     before = os.path.getsize(large)
     dry = whet("store", "gc", "--max-size", "1M", "--dry-run", "--store", large)
@@ -116,8 +117,8 @@ def test_a_toolchain_confines_what_else_may_go(whet: Whet) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--max-size", "plenty"), "'plenty' cannot be read; write a size, such as 500M or 2G"),
-        (("--toolchain", "triton"), "write it as triton=3.5"),
+        (("--max-size", "plenty"), "'plenty' is not valid; use a size, such as 500M or 2G"),
+        (("--toolchain", "triton"), "such as triton=3.5"),
         (("--toolchain", "tritn=3.5"), "did you mean 'triton'?"),
     ],
 )
@@ -149,7 +150,7 @@ def test_merge_names_devices_that_only_look_alike(whet: Whet) -> None:
     fill("b.db", a_workload(device=replace(DEVICE, driver="7.0")))
     ran = whet("store", "merge", "a.db", "b.db", "--store", "all.db")
 
-    assert "note: 'Test CPU' is 2 devices" in ran.out
+    assert "note: 'Test CPU' stands for 2 different devices" in ran.out
     assert "driver 6.1" in ran.out.partition("note:")[2]
     assert "driver 7.0" in ran.out.partition("note:")[2]
     with open_store("all.db") as store:
@@ -191,7 +192,7 @@ def test_best_of_one_says_for_what_it_holds_and_who_chose_it(whet: Whet) -> None
     finished = whet("best", "matmul", "--store", "s.db")
     found = json.loads(whet("best", "matmul", "--store", "s.db", "--json").out)
 
-    assert "no tuning that chose it has finished" in unfinished.out
+    assert "no tuning run that chose it has finished" in unfinished.out
     assert "(gp, 6 configs tried)" in finished.out
     assert "Test CPU (x86_64, driver 6.1)" in finished.out
     assert "gcc 12.2.0" in finished.out

@@ -117,7 +117,7 @@ def test_where_the_time_went_is_shown_with_percent_and_bars() -> None:
 
 def test_it_ends_with_where_it_is_kept_and_what_to_type_next() -> None:
     assert lines(a_result(), store="my store.db")[-4:] == [
-        "kept in  /data/store.db",
+        "saved in /data/store.db",
         f"         as workload {WORKLOAD.id}",
         "next     whet best matmul --store 'my store.db'",
         "         whet trials matmul --store 'my store.db'",
@@ -132,15 +132,13 @@ def test_what_to_type_next_is_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_not_kept_is_said_not_to_be() -> None:
-    assert (
-        summary(a_result(), ":memory:", ":memory:")[-1] == "kept in  nowhere, as asked (:memory:)"
-    )
+    assert summary(a_result(), ":memory:", ":memory:")[-1] == "not saved: the store is :memory:"
 
 
 def test_an_answer_from_the_store_cost_no_trials() -> None:
     said = text(a_result(source="stored", trials=(), known=12))
 
-    assert "trials   none needed: the store had the answer (12 trials)" in said
+    assert "trials   none needed: answered from the store (12 trials)" in said
     assert "█" not in said
 
 

@@ -76,7 +76,7 @@ def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     head, row, *_, last = ran.out.splitlines()
     assert head.split() == ["verdict", "workload", "stored", "now", "now/stored", "first/now"]
     assert row.startswith("ok")
-    assert last == "1 pick: 1 ok (slower is more than 3 % at 95 %)"
+    assert last == "1 pick: 1 ok (slower means more than 3 % slower, at 95 % confidence)"
     assert ran.err == "verifying kernels.py:counting\n"
     assert ran.widest <= 80
 
@@ -98,6 +98,7 @@ def test_how_much_slower_is_a_failure_can_be_said(whet: Whet) -> None:
     assert verify(whet, "kernels.py:counting", "--fail-over", "100000000000%").code == 0
 
 
+@pytest.mark.slow
 def test_one_bad_pick_among_several_is_exit_code_1(whet: Whet) -> None:
     stored("counting", HOUR)
     stored("hurting", HOUR)
@@ -123,6 +124,7 @@ def test_json_has_the_ratios_and_what_was_not_verified(whet: Whet) -> None:
     assert [one["what"] for one in found["not_verified"]] == ["kernels.py:unknown"]
 
 
+@pytest.mark.slow
 def test_the_store_is_as_it_was_unless_told_to_record(whet: Whet) -> None:
     stored("counting", HOUR)
 
@@ -141,14 +143,14 @@ def test_what_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
     ran = verify(whet, "kernels.py:unknown")
 
     assert (ran.code, ran.out) == (1, "")
-    assert "tune it first, with 'whet tune kernels.py:unknown'" in ran.err
+    assert "tune it first with 'whet tune kernels.py:unknown'" in ran.err
 
 
 def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     ran = verify(whet, "kernels.py:counting", "--record")
 
     assert ran.code == 1
-    assert "there is no store at" in ran.err
+    assert "no store at" in ran.err
     assert not Path("s.db").exists()
 
 
@@ -172,7 +174,7 @@ def test_an_allowance_that_cannot_be_read_is_refused_before_anything_runs(
     ran = verify(whet, "kernels.py:counting", f"--fail-over={text}")
 
     assert ran.code == 2
-    assert "write a percentage, such as 3%" in ran.err
+    assert "use a percentage, such as 3%" in ran.err
 
 
 def test_a_function_takes_no_key(whet: Whet) -> None:
@@ -183,6 +185,7 @@ def test_a_function_takes_no_key(whet: Whet) -> None:
     assert "takes no --key" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_c_kernel_is_built_again(whet: Whet) -> None:
     Path("kernels.py").write_text(NATIVE)

@@ -73,6 +73,7 @@ def trials() -> int:
         return sum(one.trials for one in store.workloads())
 
 
+@pytest.mark.slow
 def test_a_key_is_verified_as_it_was_tuned(whet: Whet) -> None:
     tune(whet, "n=64")
     before = trials()
@@ -88,6 +89,7 @@ def test_a_key_is_verified_as_it_was_tuned(whet: Whet) -> None:
     assert trials() == before
 
 
+@pytest.mark.slow
 def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
     tune(whet, "n=64")
     slow_down(32, 1100.0)
@@ -98,6 +100,7 @@ def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
     assert "1.10×" in ran.out
 
 
+@pytest.mark.slow
 def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
     tune(whet, "n=64", "n=65")
     ran = verify(whet)
@@ -107,6 +110,7 @@ def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 def test_a_stored_key_that_inputs_calls_otherwise_is_named(whet: Whet) -> None:
     tune(whet, "n=64", "n=64,dtype=float16")
     ran = verify(whet)

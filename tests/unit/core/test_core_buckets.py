@@ -71,5 +71,5 @@ def test_a_function_that_fails_is_named_with_the_value() -> None:
 
 
 def test_a_function_must_return_what_a_key_can_hold() -> None:
-    with pytest.raises(UsageError, match="return a number or a text"):
+    with pytest.raises(UsageError, match="return a number or a string"):
         bucket(lambda m: object()).value("M", 3)

@@ -66,6 +66,7 @@ class TestExpressions:
         spec = {"a": [4], "b": [0, 3], "c": [0, 1]}
         assert valid(spec, "a % b == 9 or c >= 0") == ["a=4 b=3 c=0", "a=4 b=3 c=1"]
 
+    @pytest.mark.slow
     def test_a_conjunct_is_guarded_by_those_before_it(self) -> None:
         spec = {"tile": [None, 16, 32], "mode": ["plain", "tiled"]}
         assert valid(spec, "(tile, mode) in ((16, 'tiled'), (32, 'tiled')) and tile > 16") == [
@@ -155,7 +156,7 @@ class TestBadExpressions:
             Space({"a": [1]}, [expression])
 
     def test_an_endless_expression_is_refused(self) -> None:
-        with pytest.raises(SpaceError, match="characters, at most 2000"):
+        with pytest.raises(SpaceError, match="characters, more than 2000"):
             Space({"a": [1]}, ["a == 1 or " * 1000 + "a == 2"])
 
     @pytest.mark.parametrize("constraint", ["", "  ", "1 < 2", 5, None])

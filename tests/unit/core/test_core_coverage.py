@@ -16,10 +16,10 @@ def after(stopped: Stop | None, budget: str = "none", tried: int = 62, size: int
 
 def test_a_spent_budget_is_named_with_one_that_goes_on() -> None:
     assert str(after(Stop.TRIALS, "50trials")) == (
-        "62 of 132 configs tried: the budget of 50 trials is spent; go on with --budget 70trials"
+        "62 of 132 configs tried: budget of 50 trials used up; continue with --budget 70trials"
     )
     assert str(after(Stop.TIME, "30s")) == (
-        "62 of 132 configs tried: the budget of 30 s is spent; go on with --budget 1m"
+        "62 of 132 configs tried: budget of 30 s used up; continue with --budget 1m"
     )
 
 
@@ -50,7 +50,7 @@ def test_a_whole_space_needs_no_more_words() -> None:
 
 def test_a_space_that_cannot_be_counted_says_so() -> None:
     found = after(Stop.TRIALS, "50trials", size=None)
-    assert str(found).startswith("62 of too many configs to count tried")
+    assert str(found).startswith("62 of a very large number of configs tried")
     assert found.next_option == "--budget 100trials"
 
 

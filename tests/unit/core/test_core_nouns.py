@@ -69,6 +69,7 @@ class TestConfig:
         assert config.replace(a=5) == Config(a=5, b=2)
         assert config == Config(a=1, b=2)
 
+    @pytest.mark.slow
     @given(st.dictionaries(st.text(max_size=5), values, max_size=4))
     def test_survives_json_and_pickle(self, parameters):
         config = Config(parameters)
@@ -95,7 +96,7 @@ class TestFrozenMap:
     @pytest.mark.parametrize("kind", [FrozenMap, Config])
     def test_cannot_be_changed(self, kind, change):
         one = kind({"a": 1})
-        with pytest.raises(TypeError, match=f"a {kind.__name__} cannot be changed"):
+        with pytest.raises(TypeError, match=f"{kind.__name__} is immutable"):
             change(one)
         assert dict(one) == {"a": 1}
 

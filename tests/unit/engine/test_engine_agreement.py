@@ -231,6 +231,7 @@ class TestInPeace:
         assert simulation.tuned == [0]
         assert chosen(simulation) == {0: 0, 1: 0}
 
+    @pytest.mark.slow
     def test_a_tuning_that_takes_long_is_not_taken_for_a_death(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -253,6 +254,7 @@ class TestInPeace:
 
 
 class TestDeaths:
+    @pytest.mark.slow
     def test_the_rank_after_the_dead_one_takes_over(self) -> None:
         simulation = Simulation(8)
         join(simulation, 5, takes=60.0)
@@ -273,6 +275,7 @@ class TestDeaths:
         assert simulation.tuned == [0, 2]
         assert chosen(simulation) == {2: 2, 3: 2}
 
+    @pytest.mark.slow
     def test_a_successor_that_dies_while_it_tunes_has_a_successor(self) -> None:
         simulation = Simulation(4)
         for rank in range(4):
@@ -301,6 +304,7 @@ class TestDeaths:
         assert simulation.tuned == [0, 1]
         assert chosen(simulation) == dict.fromkeys(range(3), 1)
 
+    @pytest.mark.slow
     def test_a_claimant_that_comes_back_before_its_successor_is_done_follows_it(self) -> None:
         simulation = Simulation(2)
         join(simulation, 0)
@@ -311,6 +315,7 @@ class TestDeaths:
 
 
 class TestDeadlines:
+    @pytest.mark.slow
     def test_when_time_is_up_all_use_the_claimants_best_so_far_and_so_does_it(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -320,6 +325,7 @@ class TestDeadlines:
         assert chosen(simulation) == dict.fromkeys(range(3), 100)
         assert max(simulation.ended[1], simulation.ended[2]) < WAIT_S + 5.0
 
+    @pytest.mark.slow
     def test_when_nothing_was_found_by_then_all_use_one_stopgap(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -337,6 +343,7 @@ class TestDeadlines:
         assert isinstance(simulation.answers[1], BoardLostError)
         assert simulation.ended[1] < 11.0
 
+    @pytest.mark.slow
     def test_a_board_that_refuses_every_decision_is_a_lost_board(self) -> None:
         simulation = Simulation(2)
         simulation.notes["whet/id"] = '{"rank": 0, "generation": 1, "agreed": null}'  # other order
@@ -352,6 +359,7 @@ class TestDeadlines:
         assert isinstance(simulation.answers[0], BoardLostError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_survivors_agree_and_nobody_waits_for_ever(seed: int) -> None:
     rng = random.Random(seed)

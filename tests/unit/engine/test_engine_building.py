@@ -86,18 +86,20 @@ def endless(config: Config) -> float:
     return FOREVER_S if config["t"] == 7 else 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_build_that_takes_many_times_longer_than_good_ones_is_cut() -> None:
     target = BuildingTarget([{"t": t} for t in (1, 7, 2, 3, 4)], endless)
     result, _ = tuned(target, settings=Settings(build_limit_s=300.0))
     cut = outcome(result, 7)
     assert cut.status is Status.BUILD_TIMEOUT
-    assert cut.error.startswith("cut after ")
+    assert cut.error.startswith("stopped after ")
     assert "the slowest config still in the race took" in cut.error
     assert cut.limit == Limit("build_s", 300.0)
     assert result.config["t"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_later_run_with_the_same_limit_does_not_try_it_again() -> None:
     store, settings = MemoryStore(), Settings(build_limit_s=300.0)
@@ -108,6 +110,7 @@ def test_a_later_run_with_the_same_limit_does_not_try_it_again() -> None:
     assert started(events) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_the_authors_first_config_is_not_cut() -> None:
     def slow_first(config: Config) -> float:
@@ -119,6 +122,7 @@ def test_the_authors_first_config_is_not_cut() -> None:
     assert outcome(result, 7).status is Status.OUTRACED
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_nothing_is_cut_where_every_config_gets_the_same_samples() -> None:
     def slow(config: Config) -> float:
@@ -129,6 +133,7 @@ def test_nothing_is_cut_where_every_config_gets_the_same_samples() -> None:
     assert outcome(result, 7).status is Status.OK
 
 
+@pytest.mark.slow
 def test_what_was_refused_for_one_key_is_not_built_for_the_next() -> None:
     def target(name: str) -> BuildingTarget:
         return BuildingTarget(
@@ -185,6 +190,7 @@ def test_a_device_that_is_elsewhere_measures_while_the_pool_builds(tmp_path: Pat
     assert outcome(result, 2).status.measured
 
 
+@pytest.mark.slow
 def test_where_builds_and_runs_share_the_cores_nothing_is_measured_beside_a_build() -> None:
     target = BuildingTarget([{"t": t} for t in (1, 2, 3, 4, 5, 6)], lambda config: 0.02)
     target.shares_host = True
@@ -199,6 +205,7 @@ def ramp(config: Any) -> float:
     return float(1000 * (100 - 3 * config["a"]))
 
 
+@pytest.mark.slow
 def test_what_other_keys_found_good_and_cheap_is_built_first() -> None:
     space = {"a": list(range(30)), "t": [100]}
 

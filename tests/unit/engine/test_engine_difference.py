@@ -70,9 +70,12 @@ def test_a_users_own_benchmark_brings_its_own_interval() -> None:
     [
         (None, "never timed"),
         (a_timing(samples=()), "never timed"),
-        (a_timing(timer="cuda", l2="cold"), "two ways, cpu with L2 none and cuda with L2 cold"),
+        (
+            a_timing(timer="cuda", l2="cold"),
+            "different ways, cpu with L2 none and cuda with L2 cold",
+        ),
         (a_timing(quality="host_bound"), "one launch at a time"),
-        (a_timing(foreign=Summary(1.0, 1.0, 1.0, "x")), "benchmark of the user's own"),
+        (a_timing(foreign=Summary(1.0, 1.0, 1.0, "x")), "user's own benchmark"),
     ],
 )
 def test_only_like_is_compared_with_like(other: Timing | None, why: str) -> None:

@@ -77,8 +77,8 @@ def test_a_config_that_stays_so_is_out_however_fast_it_reads(
     status, reason = outcome(result, 50)
     assert status is Status.OUTRACED
     assert reason == (
-        "timed one launch at a time, since the host was too slow to fill the queue; "
-        "not comparable with clean timings"
+        "timed one launch at a time, because the host was too slow to fill the queue; "
+        "cannot be compared with regular timings"
     )
 
 

@@ -162,7 +162,7 @@ class TestBetweenCalls:
     def test_a_rival_that_takes_the_device_ends_it_and_the_next_run_knows(self) -> None:
         store, target = MemoryStore(), Target(spoiling(FAST))
         refinement = self.refined(target, store)
-        assert "can no longer use it" in (refinement.failure or "")
+        assert "can no longer use the device" in (refinement.failure or "")
         assert refinement.choice.config == FIRST
         (mark,) = store.marks(target.workload().id)
         assert (mark.configs, mark.spoiled) == ((FAST,), True)

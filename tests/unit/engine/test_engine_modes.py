@@ -210,7 +210,7 @@ def test_a_store_that_cannot_be_written_does_not_stop_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert whet.choose(target(), store=MemoryStore(read_only=True), mode="record").config == FIRST
-    assert "cannot write down" in caplog.text
+    assert "cannot record missed keys" in caplog.text
 
 
 # tune
@@ -229,7 +229,7 @@ def test_tune_returns_the_stored_result_where_it_may_not_tune(
 def test_tune_raises_where_it_may_not_tune_and_nothing_is_stored(name: Mode) -> None:
     store = MemoryStore()
     with pytest.raises(
-        NotTunedError, match=f"mode '{name}' does not tune; fill it with: whet tune"
+        NotTunedError, match=f"mode '{name}' does not tune; tune it with: whet tune"
     ):
         whet.tune(target(mode=name), store=store)
     assert len(store.missed()) == (name == "record")
@@ -256,7 +256,7 @@ def test_a_functions_key_holds_the_bucket() -> None:
 
 
 def test_a_bucket_must_be_of_the_key() -> None:
-    with pytest.raises(UsageError, match="names 'm', not in key; valid: n"):
+    with pytest.raises(UsageError, match="names 'm', which is not in key; valid: n"):
         target(buckets={"m": "pow2"})
 
 

@@ -173,7 +173,7 @@ class TestWhatTheStoreKnowsThen:
         ask(board, 0, target(1), MemoryStore())
         result = ask(board, 1, target(2), MemoryStore(read_only=True))
         assert result.config == Config(t=1)
-        assert "not remembered" in result.notes[1]
+        assert "not saved" in result.notes[1]
 
 
 class TestDecidedByOthersMeanwhile:
@@ -341,12 +341,14 @@ def chosen_by_processes(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_eight_that_come_at_different_times_choose_the_same(self, tmp_path: Path) -> None:
         answers = chosen_by_processes(tmp_path, "skewed")
         assert [len(answer) for answer in answers] == [5, 5, 5, 4, 5, 5, 5, 5]
         for repeat in "01234":
             assert len({answer[repeat] for answer in answers if repeat in answer}) == 1
 
+    @pytest.mark.slow
     def test_when_the_one_that_tunes_is_killed_the_rest_choose_the_same(
         self, tmp_path: Path
     ) -> None:
@@ -354,6 +356,7 @@ class TestProcesses:
         assert len(answers) == 3
         assert len({answer["0"] for answer in answers}) == 1
 
+    @pytest.mark.slow
     def test_when_the_board_dies_with_it_the_rest_agree_through_a_shared_store(
         self, tmp_path: Path
     ) -> None:

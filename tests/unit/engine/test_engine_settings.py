@@ -139,7 +139,7 @@ def test_the_names_of_0_1_are_taken_with_a_note(home: dict[str, str]) -> None:
     found = resolve_settings(environ={**home, "WHET_WEDGE": "7s", "WHET_RACE": "halving"})
     assert found.settings == Settings(stall_timeout_s=7.0)
     assert found.notes == (
-        "the setting wedge (environment WHET_WEDGE) is now called stall_timeout; use that name",
+        "the setting wedge (environment WHET_WEDGE) was renamed; use stall_timeout",
         "the setting race (environment WHET_RACE) no longer exists and is ignored",
     )
 
@@ -171,7 +171,7 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
     ("variable", "value", "remedy"),
     [
         ("WHET_BUDGET", "soon", "such as 30s, 5m or 200trials"),
-        ("WHET_SEED", "-1", "a whole number from 0 up"),
+        ("WHET_SEED", "-1", "a whole number, 0 or more"),
         ("WHET_JOBS", "0", "a whole number from 1 to 100,000"),
         ("WHET_JOBS", "two", "a whole number from 1 to 100,000"),
         ("WHET_JOBS", "9" * 400, "a whole number from 1 to 100,000"),
@@ -251,7 +251,7 @@ def test_a_named_file_that_is_missing_is_an_error(home: dict[str, str], tmp_path
 def test_a_file_that_is_not_toml_is_said_to_be_so(home: dict[str, str]) -> None:
     path = write_file(home, "budget: 30s\n")
 
-    with pytest.raises(SettingsError, match="is not TOML") as caught:
+    with pytest.raises(SettingsError, match="is not valid TOML") as caught:
         resolve_settings(environ=home)
     assert str(path) in str(caught.value)
 

@@ -23,28 +23,32 @@ def notes(store: Store, target: Any) -> list[str]:
     return [note for note in result.notes if "captured" in note or "key=" in note]
 
 
+@pytest.mark.slow
 def test_what_was_captured_is_named_where_it_keeps_results_apart() -> None:
     store = MemoryStore()
     assert notes(store, made(256, key={"N": 8})) == []
     assert notes(store, made(512, key={"N": 8})) == [
-        "same code as before, but captured M=512 (was 256): kept apart; "
-        "put M in key= to keep them together"
+        "same code as before, but it captures M=512 (was 256); results are kept separate; "
+        "put M in key= to combine them"
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_the_key_claims_it() -> None:
     store = MemoryStore()
     for size in (256, 512):
         assert notes(store, made(size, key={"M": size})) == []
 
 
+@pytest.mark.slow
 def test_a_key_that_says_otherwise_than_the_code_is_named_with_both_values() -> None:
     store = MemoryStore()
     notes(store, made(256, key={"M": 128}))
     [note] = notes(store, made(512, key={"M": 256}))
-    assert note.startswith("key= has M=256, but the code uses M=512: make them agree")
+    assert note.startswith("key= has M=256, but the code uses M=512; make them match")
 
 
+@pytest.mark.slow
 def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     with caplog.at_level(logging.INFO, "whet"):
@@ -52,7 +56,7 @@ def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
             whet.tune(made(size, key={"N": 8}), store=store)
     [said] = [record.message for record in caplog.records if "event=note" in record.message]
     assert "kernel=run" in said
-    assert "captured M=512 (was 256)" in said
+    assert "captures M=512 (was 256)" in said
 
 
 def test_a_stored_answer_is_found_under_the_name_of_now_too(tmp_path: Any) -> None:
@@ -70,6 +74,7 @@ def test_a_target_made_in_a_function_is_placed_by_its_file() -> None:
     assert store.workloads()[0].workload.origin.places == (f"{__file__}:run",)
 
 
+@pytest.mark.slow
 def test_configs_that_are_tried_again_are_not_known_before() -> None:
     """What was tried and what was known before add up to what the store has tried."""
     store = MemoryStore()

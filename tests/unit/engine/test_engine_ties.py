@@ -32,6 +32,7 @@ def fake(times, noise=None, seed=0):
     return FakeTarget(configs, nanoseconds, noise=noise, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_among_seven_equals_the_first_is_left_no_more_often_than_an_interval_of_95_percent_errs(
     noise: NoiseModel,
@@ -45,6 +46,7 @@ def test_among_seven_equals_the_first_is_left_no_more_often_than_an_interval_of_
     assert left <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_what_is_faster_by_a_twentieth_still_replaces_the_first(noise: NoiseModel) -> None:
     times = [50, 55, 47.5, 50, 60, 52, 70]
@@ -70,6 +72,7 @@ def test_a_speed_up_that_is_claimed_was_shown_by_the_samples_of_both() -> None:
     assert len(result.first.timing.samples) >= 7
 
 
+@pytest.mark.slow
 def test_a_stored_choice_is_not_left_for_a_newcomer_that_equals_it() -> None:
     kept = 0
     for seed in range(20):

@@ -189,7 +189,7 @@ def test_a_pick_that_is_no_longer_offered_cannot_be_built(store: Store) -> None:
 
     assert done is not None
     assert done.verdict == "cannot be built"
-    assert "no longer offers" in done.reason
+    assert "no longer has this config" in done.reason
 
 
 def test_without_a_stored_result_there_is_nothing_to_verify() -> None:
@@ -238,7 +238,7 @@ def test_what_was_timed_in_another_way_is_not_compared(store: Store) -> None:
 
     assert done is not None
     assert (done.verdict, done.ratio) == ("undecided", None)
-    assert "timed in two ways" in done.reason
+    assert "timed in different ways" in done.reason
     assert done.beats_first is True
 
 

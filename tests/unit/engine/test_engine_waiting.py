@@ -172,6 +172,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, Term
 
 
 class TestTwoProcesses:
+    @pytest.mark.slow
     def test_the_wait_is_announced_and_booked_and_ends_with_the_others_answer(
         self, desk: Desk
     ) -> None:
@@ -179,7 +180,10 @@ class TestTwoProcesses:
         second = desk.terminal("second")
         said = second.hear("waiting")
         assert said["waiting"] == first.process.pid
-        assert f"another process is tuning this (pid {first.process.pid}, since " in said["text"]
+        assert (
+            f"another process is already tuning this (pid {first.process.pid}, since "
+            in said["text"]
+        )
         log = second.hear("log")
         assert log["level"] == "WARNING"
         assert "event=waiting" in log["log"]
@@ -190,6 +194,7 @@ class TestTwoProcesses:
         assert end["queue"] > 0
         assert end["sum"] == pytest.approx(end["all"])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
     def test_a_run_that_was_cut_short_is_gone_on_with(
         self, desk: Desk, how: signal.Signals
@@ -205,6 +210,7 @@ class TestTwoProcesses:
         assert (4 in end["tried"]) == (how is signal.SIGINT)
         assert end["queue"] > 0
 
+    @pytest.mark.slow
     def test_a_killed_process_whose_workers_outlive_it_holds_nobody_up(self, desk: Desk) -> None:
         first = desk.first_held_at(3, isolate=True)
         second = desk.terminal("second", isolate=True)
@@ -213,6 +219,7 @@ class TestTwoProcesses:
         end = second.hear("source")
         assert (end["source"], end["outcome"], end["n"]) == ("tuned", "finished", 1)
 
+    @pytest.mark.slow
     def test_a_run_within_a_smaller_budget_is_gone_on_with(self, desk: Desk) -> None:
         desk.first_held_at(2, budget="2trials")
         second = desk.terminal("second")
@@ -222,6 +229,7 @@ class TestTwoProcesses:
         assert (end["source"], end["n"]) == ("tuned", 1)
         assert end["known"] + len(end["tried"]) == 4
 
+    @pytest.mark.slow
     def test_a_finished_run_over_more_configs_is_the_answer(self, desk: Desk) -> None:
         desk.first_held_at(4)
         second = desk.terminal("second", space=[1, 2])
@@ -232,6 +240,7 @@ class TestTwoProcesses:
 
 
 class TestASecondProcessThatDoesNotWaitForTheEnd:
+    @pytest.mark.slow
     def test_has_the_best_that_is_stored_when_its_budget_ends(
         self, midway: tuple[Desk, Terminal]
     ) -> None:
@@ -243,6 +252,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
         assert end["queue"] > 0
 
+    @pytest.mark.slow
     def test_has_the_best_that_is_stored_on_ctrl_c(self, midway: tuple[Desk, Terminal]) -> None:
         desk, first = midway
         second = desk.terminal("second")
@@ -252,6 +262,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert first.process.poll() is None
         assert (end["source"], end["n"]) == ("waited", 1)
 
+    @pytest.mark.slow
     def test_has_the_first_config_when_its_budget_ends_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:
@@ -261,6 +272,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
         assert "the author's first config" in end["notes"][-1]
 
+    @pytest.mark.slow
     def test_has_nothing_on_ctrl_c_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:
@@ -310,6 +322,7 @@ class TestTheWait:
         assert store.runs(mine.workload().id) == []
         assert tune(mine, store=store).config == Config(t=1)
 
+    @pytest.mark.slow
     def test_events_tell_it_before_the_run_starts(self, store: Store) -> None:
         events: list[Event] = []
         mine = target(2, 1)
@@ -322,6 +335,7 @@ class TestTheWait:
         assert kinds[-1] is RunFinished
         assert events[0].holder.own  # type: ignore[union-attr]
 
+    @pytest.mark.slow
     def test_what_was_done_meanwhile_came_before_the_run(self, store: Store) -> None:
         mine = target(2, 1)
         with somebody_tunes(mine, store):
@@ -404,14 +418,14 @@ class TestTheLockFile:
         with Turn(store, "w") as mine, Turn(store, "w") as other:
             assert mine.take()
             self.lock(store).write_bytes(content)
-            assert str(other.holder) == "another process is tuning this"
+            assert str(other.holder) == "another process is already tuning this"
 
     def test_of_a_process_that_has_ended_names_nobody(self, store: Store) -> None:
         ended = {**this_process().to_json(), "started": 1}
         with Turn(store, "w") as mine, Turn(store, "w") as other:
             assert mine.take()
             self.lock(store).write_text(json.dumps({"process": ended, "since": 1.0}))
-            assert str(other.holder) == "another process is tuning this"
+            assert str(other.holder) == "another process is already tuning this"
 
     def test_of_another_host_names_that(self, store: Store) -> None:
         there = {"host": "node7", "boot": "b", "pid": 4711, "started": 1}

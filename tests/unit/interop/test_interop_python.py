@@ -24,14 +24,15 @@ from whet.core.workload import Device
 from whet.interop import READERS, ReadOptions, keep, select
 from whet.interop.decision import Decision, Known, Split, decide
 from whet.interop.files import FormatError
-from whet.interop.python_source import MeasuredWorkload, python_source
+from whet.interop.measured import MeasuredWorkload
+from whet.interop.python_source import python_source
 from whet.replay import read_table
 from whet.store import MemoryStore, Store
 
 GOLDEN = '''\
 # Which config of matmul to launch, by the problem's size.
 #
-#   written by: whet 0.1.0; better written again than edited
+#   written by: whet 0.1.0; regenerate it instead of editing
 #   device:     NVIDIA H200 sm_90
 #   built with: triton 3.6.0
 #   measured:   2023-11-14
@@ -39,7 +40,7 @@ GOLDEN = '''\
 #   for:        a.dtype=torch.float16
 #   configs:    2 of 2 that were measured
 #   score:      100.00% of the best known, geometric mean over the keys; worst 100.0%; \
-100.00% is possible with these configs
+at most 100.00% is possible with these configs
 
 import math
 
@@ -57,7 +58,7 @@ CONFIGS = (
 
 
 def _nearest(table, sizes):
-    """What the table has for these sizes, else for the nearest in doublings."""
+    """The table's entry for these sizes, or for the nearest ones in doublings."""
     if sizes in table:
         return table[sizes]
 
@@ -80,7 +81,7 @@ def _rule_0(M, N):
 
 
 def pick(M, N) -> dict:
-    """The config to launch with; sizes that were not measured get that of their like."""
+    """The config to launch with, also for sizes that were not measured."""
     return {**CONFIGS[_rule_0(M, N)]}
 '''
 
@@ -152,6 +153,7 @@ def test_what_a_caller_does_to_the_dict_stays_with_the_caller(tmp_path: Path) ->
     assert run_alone(source, calls, tmp_path) == [None, SMALL]
 
 
+@pytest.mark.slow
 def test_a_tree_over_64_sizes_runs_alone_and_reproduces_the_picks(tmp_path: Path) -> None:
     known, store = h200()
     source, decision = python_source(measured(store))
@@ -162,6 +164,7 @@ def test_a_tree_over_64_sizes_runs_alone_and_reproduces_the_picks(tmp_path: Path
     assert len({json.dumps(answer) for answer in answers}) > 3
 
 
+@pytest.mark.slow
 def test_eight_configs_and_a_tree_lose_little_of_the_best_over_64_sizes() -> None:
     known, _ = h200()
     decision = decide(known, max_configs=8, max_leaves=32)
@@ -189,6 +192,7 @@ def test_a_tree_splits_halfway_in_doublings() -> None:
     assert (rule.tree.feature, rule.tree.at) == (0, 512)
 
 
+@pytest.mark.slow
 def test_a_tree_has_no_more_leaves_than_it_may() -> None:
     known, _ = h200()
 
@@ -219,7 +223,7 @@ def test_dtypes_that_differ_are_an_argument_and_unknown_ones_get_the_default(
     )
     source, _ = python_source(measured(store))
     assert 'def pick(M, N, a_dtype="torch.float16") -> dict:' in source
-    assert "Where a_dtype is none of KINDS, what holds for KINDS[0] is used." in source
+    assert "If a_dtype is not in KINDS, the rule for KINDS[0] is used." in source
     calls = ["pick(64, 64)", "pick(64, 64, 'torch.float32')", "pick(64, 64, a_dtype='bf16')"]
     assert run_alone(source, calls, tmp_path) == [SMALL, LARGE, SMALL]
 
@@ -260,7 +264,7 @@ def test_whatever_the_names_the_file_is_python(key: dict[str, int], text: str) -
 def test_keys_of_different_names_are_refused() -> None:
     store = matmul_store(64)
     tuned(store, a_key({"M": 64, "B": 1}, "matmul"), [(SMALL, 10.0)])
-    with pytest.raises(UsageError, match="not made of the same names"):
+    with pytest.raises(UsageError, match="have different names"):
         python_source(measured(store))
 
 
@@ -302,5 +306,5 @@ def test_what_is_no_such_file_is_refused_in_one_line(text: str, tmp_path: Path) 
 def test_a_tree_cannot_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / "decision.py"
     path.write_text(python_source(measured(matmul_store(64, 4096)), style="tree")[0])
-    with pytest.raises(FormatError, match="by a tree, which names no keys"):
+    with pytest.raises(FormatError, match="contains a decision tree, which has no keys"):
         READERS["python"](path, ReadOptions())

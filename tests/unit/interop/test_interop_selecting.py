@@ -24,11 +24,11 @@ A100 = Device("NVIDIA A100", "nvidia", "sm_80")
 def test_two_devices_are_refused_until_one_is_named() -> None:
     store = moe_store(8, 16)
     tuned(store, a_key({"M": 8, "E": 8, "N": 14336}, device=A100), [(tile(), 10.0)])
-    with pytest.raises(UsageError, match=r"2 devices \(.*A100.*\); choose with --device"):
+    with pytest.raises(UsageError, match=r"2 devices \(.*A100.*\); choose one with --device"):
         select(store.workloads())
     assert len(select(store.workloads(), devices=["NVIDIA A100"]).picks) == 1
     assert len(select(store.workloads(), devices=["NVIDIA A100", "NVIDIA H200"]).picks) == 3
-    with pytest.raises(UsageError, match="nothing is known of device 'H200'"):
+    with pytest.raises(UsageError, match="no results for device 'H200'"):
         select(store.workloads(), devices=["H200"])
 
 
@@ -41,9 +41,9 @@ def test_of_two_toolchains_the_newest_counts_and_the_rest_is_told() -> None:
     selection = select(store.workloads())
     assert [workload for workload, _ in selection.picks] == [newer]
     assert selection.notes == (
-        "left out 1 key (M=16 E=8 N=14336), built with triton 3.6.0 and not triton 3.7.0: "
+        "not exported: 1 key (M=16 E=8 N=14336), built with triton 3.6.0, not triton 3.7.0: "
         "tune them again with the latter",
-        "left out 1 older result of keys that are in it anyway, from another source or toolchain",
+        "not exported: 1 older result for keys already included, from another source or toolchain",
     )
 
 
@@ -66,8 +66,8 @@ def test_captured_values_that_split_a_kernel_are_named_with_the_remedy() -> None
         made_from(str(m), {"N": 8}, Origin("same", FrozenMap({"M": str(m)}))) for m in (3, 1, 2)
     ]
     assert notes_of(*sources) == (
-        "left out 2 keys (M=1 N=8; M=2 N=8), from the same code with another M captured (in the "
-        "file: M=3): put M in key= and tune them again",
+        "not exported: 2 keys (M=1 N=8; M=2 N=8), from the same code with a different M captured "
+        "(in the file: M=3): put M in key= and tune them again",
     )
 
 
@@ -75,7 +75,7 @@ def test_another_file_of_the_same_name_is_named() -> None:
     here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
     there = made_from("2", {"M": 2}, Origin("2", places=("/b/k.py:f",)))
     assert notes_of(here, there) == (
-        "left out 1 key (M=2), from another fused_moe_kernel: export /b/k.py:f as well",
+        "not exported: 1 key (M=2), from a different fused_moe_kernel: export /b/k.py:f as well",
     )
 
 
@@ -84,17 +84,17 @@ def test_earlier_code_is_told_from_a_source_of_which_nothing_is_known() -> None:
     earlier = made_from("2", {"M": 2}, Origin("2", places=("/a/k.py:f",)))
     unknown = made_from("3", {"M": 3}, Origin())
     assert notes_of(here, earlier, unknown) == (
-        "left out 1 key (M=2), from earlier code of the kernel: "
-        "tune them again with the code of now",
-        "left out 1 key (M=3), from another source (whet 0.1 did not write down what differs): "
-        "tune them again with the code of now",
+        "not exported: 1 key (M=2), from an earlier version of the kernel: "
+        "tune them again with the current code",
+        "not exported: 1 key (M=3), from another source (whet 0.1 did not record what differs): "
+        "tune them again with the current code",
     )
 
 
 def test_a_device_that_was_not_asked_for_is_named() -> None:
     here, there = a_key({"M": 1}), a_key({"M": 2}, device=A100)
     assert notes_of(here, there, devices=["NVIDIA H200"]) == (
-        "left out 1 key (M=2), of NVIDIA A100: add --device 'NVIDIA A100'",
+        "not exported: 1 key (M=2), of NVIDIA A100: add --device 'NVIDIA A100'",
     )
 
 
@@ -129,7 +129,7 @@ def test_a_kernel_of_which_nothing_works_is_refused() -> None:
     workload = a_key({"M": 1})
     store.put_workload(workload)
     store.append([a_trial(workload, status=Status.BUILD_ERROR)])
-    with pytest.raises(UsageError, match="known to work; tune it first"):
+    with pytest.raises(UsageError, match="is known; tune it first"):
         select(store.workloads())
 
 

@@ -207,7 +207,7 @@ class TestFailure:
         duel.drop("a")
         duel.drop("b")
         assert duel.outcome.winner is None
-        assert str(duel.outcome) == "nobody is left: every finalist failed"
+        assert str(duel.outcome) == "every finalist failed"
 
     def test_one_who_misses_rounds_is_compared_over_those_it_took(self) -> None:
         duel = Duel(["a", "b"])

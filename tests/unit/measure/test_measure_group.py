@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuda_stream import US, Kernel, Stream
-
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import Answer, CpuTimer, CudaTimer, Hopeless, Sampled, Verdict, Visit
 from whet.measure.bench.executor import Executor
 from whet.measure.timer import DeviceTimer, FlushingTimer, GroupTimer, L2Timer, PrimedTimer
+from whet.testing.fake_stream import US, Kernel, Stream
 
 
 class Loaded(Kernel):

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from cuda_stream import US, Kernel, Stream
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.measure import Built, CudaTimer, LocalBench, Verdict, Visit
+from whet.testing.fake_stream import US, Kernel, Stream
 
 STICKY = "CUDA error: an illegal memory access was encountered"
 

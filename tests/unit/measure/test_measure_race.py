@@ -273,7 +273,7 @@ class TestRounds:
         finish(race, FakeDevice(NoiseModel(gaussian=0.01), seed=1), truth)
         assert len(race.live) == 3
         cut = [race.reason(id) for id in truth if race.verdict(id) == "out"]
-        assert any("and the duel takes 3" in reason for reason in cut)
+        assert any("and 3 enter the duel" in reason for reason in cut)
 
     def test_nobody_is_sampled_beyond_the_limit(self) -> None:
         race = self.crowd(10, max_samples=8, precision=0.0)

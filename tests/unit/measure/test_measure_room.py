@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from cuda_stream import US, Kernel, OutOfMemoryError, Stream
 
 from whet.core.status import Status
 from whet.measure import CudaTimer, DeviceRoom, LocalBench, is_out_of_memory
 from whet.measure.bench.failures import from_exception
 from whet.measure.gpu.room import NoRoom
+from whet.testing.fake_stream import US, Kernel, OutOfMemoryError, Stream
 
 MIB = 1 << 20
 
@@ -49,7 +49,7 @@ class TestRoom:
     def test_the_limit_is_for_all_that_is_taken(self) -> None:
         room = DeviceRoom(100)
         room.take(60, lambda: None)
-        with pytest.raises(NoRoom, match="50 bytes are wanted, and device_memory leaves 40"):
+        with pytest.raises(NoRoom, match="50 bytes needed, but device_memory leaves 40"):
             room.take(50, lambda: None)
         room.take(40, lambda: None)
 
@@ -85,7 +85,7 @@ class TestFlushing:
         l2, said = reading(timer, stream)
         assert l2 == "warm"
         assert stream.flushes == []
-        assert "no device memory for the 1 MiB that clear the L2 cache" in said
+        assert "not enough device memory for the 1 MiB that flush the L2 cache" in said
 
     def test_a_smaller_buffer_will_do_while_it_clears_all_of_the_l2(self) -> None:
         stream = Stream()

@@ -113,6 +113,7 @@ class TestPairedRatio:
                     p = reference.wilcoxon(rest, method="exact").pvalue
                     assert bool(p < 0.05) is rejected
 
+    @pytest.mark.slow
     @given(
         st.lists(st.floats(0.5, 2), min_size=6, max_size=30),
         st.floats(0.1, 10),

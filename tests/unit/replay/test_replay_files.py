@@ -35,6 +35,7 @@ def reread(packed: bytes, folder: Path) -> Table:
     return read_table(path)
 
 
+@pytest.mark.slow
 @given(tables())
 def test_what_is_written_is_read(folder: Path, table: Table) -> None:
     back = reread(table_bytes(table), folder)
@@ -42,6 +43,7 @@ def test_what_is_written_is_read(folder: Path, table: Table) -> None:
     assert [dict(config) for config in back.configs] == [dict(config) for config in table.configs]
 
 
+@pytest.mark.slow
 @given(tables())
 def test_the_same_table_gives_the_same_bytes(folder: Path, table: Table) -> None:
     packed = table_bytes(table)
@@ -84,10 +86,11 @@ def test_the_space_comes_back_as_it_was_declared(folder: Path, declared: Any) ->
 
 def test_a_config_that_is_not_of_the_declared_space_is_refused(folder: Path) -> None:
     table = a_table(declared=SPACES[1])
-    with pytest.raises(TableError, match="config BM=16 is not of its space"):
+    with pytest.raises(TableError, match="config BM=16 is not in its space"):
         reread(table_bytes(table), folder)
 
 
+@pytest.mark.slow
 def test_576_configs_64_sizes_12_samples_fit_in_a_megabyte_and_a_half(folder: Path) -> None:
     table = a_large_table(configs=576, workloads=64, visits=2, samples=6)
     packed = table_bytes(table)
@@ -101,6 +104,7 @@ def test_a_file_that_is_cut_off_is_refused(folder: Path, length: int) -> None:
         reread(PACKED[:length], folder)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.integers(0, len(PACKED) * 8 - 1))
 def test_a_flipped_bit_is_refused_or_does_not_matter(folder: Path, bit: int) -> None:
@@ -173,26 +177,26 @@ def _edited(change: Callable[[dict[str, Any]], object]) -> bytes:
 @pytest.mark.parametrize(
     ("packed", "complaint"),
     [
-        (b"", "no table"),
-        (b"not gzip at all", "no table"),
-        (gzip.compress(b"not JSON", mtime=0), "no table"),
+        (b"", "not a table"),
+        (b"not gzip at all", "not a table"),
+        (gzip.compress(b"not JSON", mtime=0), "not a table"),
         (
             gzip.compress(b'{"format":"somebody-elses"}', mtime=0),
-            "neither whet's, nor a Kernel Tuner",
+            "not a table .whet, Kernel Tuner",
         ),
-        (gzip.compress(b'{"format":"whet-table",', mtime=0), "does not hold JSON"),
+        (gzip.compress(b'{"format":"whet-table",', mtime=0), "not valid JSON"),
         (
             gzip.compress(b'{"format":"whet-table","v":' + b"[" * 100_000, mtime=0),
-            "does not hold JSON",
+            "not valid JSON",
         ),
         (PACKED + b"and more", "damaged"),
         (_edited(lambda t: t.update(v=2)), "version is 2.*update whet"),
-        (_edited(lambda t: t.update(v="1")), "no number of a version"),
+        (_edited(lambda t: t.update(v="1")), "not a version number"),
         (_edited(lambda t: t.pop("builds")), "it has no 'builds'"),
         (_edited(lambda t: t["builds"]["seconds"].pop()), "2 entries for 3 configs"),
-        (_edited(lambda t: t["workloads"][0]["samples"].pop()), "as many as their visits"),
-        (_edited(lambda t: t["workloads"][0]["visits"].pop()), "as long as the list of configs"),
-        (_edited(lambda t: t["workloads"][0]["visits"][0].append(10**15)), "as many as their"),
+        (_edited(lambda t: t["workloads"][0]["samples"].pop()), "do not match their visits"),
+        (_edited(lambda t: t["workloads"][0]["visits"].pop()), "match the number of configs"),
+        (_edited(lambda t: t["workloads"][0]["visits"][0].append(10**15)), "do not match their"),
         (_edited(lambda t: t["workloads"][0].update(status="9--")), "not in the legend"),
         (_edited(lambda t: t["workloads"][0].update(errors={"3": "x"})), "no config number '3'"),
         (_edited(lambda t: t["workloads"].append(t["workloads"][0])), "a key is listed twice"),
@@ -224,7 +228,7 @@ def test_a_file_that_unzips_to_no_end_is_refused_before_it_does(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "LARGEST_BYTES", 1 << 20)
-    with pytest.raises(TableError, match="unzips to more than 1 MiB"):
+    with pytest.raises(TableError, match="decompresses to more than 1 MiB"):
         reread(zlib.compress(b" " * (1 << 22), wbits=31), folder)
 
 
@@ -240,6 +244,7 @@ def test_a_table_is_found_by_its_path_and_a_shipped_one_by_its_name(
         read_table("h200-gem-576")
 
 
+@pytest.mark.slow
 def test_every_shipped_table_can_be_read() -> None:
     for name in shipped():
         assert read_table(name).workloads
@@ -259,5 +264,5 @@ def test_a_table_cannot_be_written_under_a_name_nobody_would_find(tmp_path: Path
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere/one\.whet\.json\.gz cannot be written"):
+    with pytest.raises(UsageError, match=r"cannot write .*nowhere/one\.whet\.json\.gz"):
         write_table(a_table(), tmp_path / "nowhere" / "one.whet.json.gz")

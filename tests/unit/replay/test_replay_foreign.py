@@ -134,7 +134,7 @@ def test_a_cache_without_its_closing_braces_is_read_and_says_so(folder: Path) ->
     open_ended = text.rstrip(b"}\n ") + b"},\n"
     table = read_table(written(folder, open_ended))
     assert len(table.configs) == 4
-    assert table.notes == ("the file is cut off or damaged: its first 4 configs were read",)
+    assert table.notes == ("the file is truncated or damaged; read its first 4 configs",)
 
 
 @pytest.mark.parametrize("data", [CACHE, T4])
@@ -161,21 +161,21 @@ def test_a_gzip_that_ends_too_soon_gives_what_comes_before(folder: Path) -> None
     path.write_bytes(packed[: len(packed) // 2])
     table = read_table(path)
     assert 100 < len(table.configs) < 2000
-    assert "cut off" in table.notes[0]
+    assert "truncated" in table.notes[0]
 
 
 def test_a_result_that_is_none_is_left_out_and_counted(folder: Path) -> None:
     broken = {"16,c": 5, "16,d": {"bx": 16, "method": "d"}, "16,e": {"time": 1.0}}
     table = read_table(written(folder, {**CACHE, "cache": {**broken, **CACHE["cache"]}}))  # type: ignore[dict-item]
     assert len(table.configs) == 4
-    assert table.notes == ("left out because they could not be read: 3",)
+    assert table.notes == ("skipped because they are not valid: 3",)
 
 
 def test_of_a_config_that_is_listed_twice_the_first_result_counts(folder: Path) -> None:
     results = [t4_result(16, "correct", [2.0]), t4_result(16, "correct", [9.0])]
     table = read_table(written(folder, {**T4, "results": results}))
     assert table.workloads[0].samples(0) == ((2_000_000,),)
-    assert table.notes == ("left out because their config was there already: 1",)
+    assert table.notes == ("skipped because their config was already listed: 1",)
 
 
 @pytest.mark.parametrize("time", [1e20, float("nan"), float("inf"), -1.0, 0, None, True, 10**400])
@@ -193,11 +193,11 @@ def test_a_cache_that_comes_before_the_names_is_read_all_the_same(folder: Path) 
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        ({**CACHE, "cache": {}}, "no whole result in its 'cache'"),
-        ({**T4, "results": []}, "no whole result in its 'results'"),
-        ({**T4, "metadata": {"timeunit": "fortnights"}}, "counts time in 'fortnights'"),
-        ({"kernel_name": "x"}, "neither whet's, nor a Kernel Tuner cache, nor T4"),
-        ([1, 2], "neither whet's"),
+        ({**CACHE, "cache": {}}, "no complete result in 'cache'"),
+        ({**T4, "results": []}, "no complete result in 'results'"),
+        ({**T4, "metadata": {"timeunit": "fortnights"}}, "unknown time unit 'fortnights'"),
+        ({"kernel_name": "x"}, "is not a table"),
+        ([1, 2], "is not a table"),
     ],
 )
 def test_what_is_no_table_is_refused_by_name(folder: Path, data: Any, complaint: str) -> None:

@@ -65,6 +65,7 @@ def tuned(
 
 @pytest.mark.parametrize("name", MODELS)
 class TestEveryModel:
+    @pytest.mark.slow
     def test_it_finds_more_than_a_random_search(self, name: str) -> None:
         def reached(search: str) -> float:
             runs = [tuned(search, bowl, 50, seed=seed) for seed in range(3)]
@@ -72,6 +73,7 @@ class TestEveryModel:
 
         assert reached(name) < reached("random")
 
+    @pytest.mark.slow
     def test_it_learns_where_configs_fail(self, name: str) -> None:
         def half(config: Config) -> float | None:
             return None if config["shared"] == 0 else bowl(config)
@@ -79,6 +81,7 @@ class TestEveryModel:
         failed = [config["shared"] == 0 for config in tuned(name, half, 45)]
         assert sum(failed[15:]) < 11
 
+    @pytest.mark.slow
     def test_it_goes_on_where_nearly_everything_fails(self, name: str) -> None:
         def rarely(config: Config) -> float | None:
             return bowl(config) if int(config.id, 16) % 20 == 0 else None
@@ -91,10 +94,12 @@ class TestEveryModel:
     def test_a_space_of_two_is_used_up(self, name: str) -> None:
         assert len(tuned(name, lambda _: 1.0, 5, space=Space({"a": [1, 2]}))) == 2
 
+    @pytest.mark.slow
     def test_batches_do_not_cost_what_was_gained(self, name: str) -> None:
         best = min(map(bowl, tuned(name, bowl, 64, batch=8)))
         assert best < 160
 
+    @pytest.mark.slow
     def test_it_takes_what_is_known_from_elsewhere(self, name: str) -> None:
         prior = prior_from([[outcome(config, bowl) for config in SPACE]], SPACE)
         first = make_strategy(name, SPACE, 0, transfer=prior).ask(3)
@@ -106,16 +111,19 @@ class TestAuto:
         space = Space({"a": list(range(30)), "b": list(range(30))})
         assert make_strategy("auto", space, 3).ask(50) == make_strategy("random", space, 3).ask(50)
 
+    @pytest.mark.slow
     def test_it_comes_close_to_the_best_of_a_larger_one_in_few_evaluations(self) -> None:
         found = [min(map(bowl, tuned("auto", bowl, 30, seed=seed))) for seed in range(4)]
         assert float(np.mean([100 / ns for ns in found])) > 0.9
 
+    @pytest.mark.slow
     def test_the_neighbours_of_the_best_are_looked_at_before_long(self) -> None:
         asked = tuned("auto", bowl, 150)
         best = min(asked, key=bowl)
         around = set(SPACE.neighbours(best))
         assert len(around & set(asked)) > len(around) / 2
 
+    @pytest.mark.slow
     def test_a_prior_that_is_wrong_does_not_keep_it_from_the_best(self) -> None:
         def opposite(config: Config) -> float:
             return 1e6 / bowl(config)

@@ -145,6 +145,7 @@ def test_entries_that_are_too_large_together_are_refused(good: Path) -> None:
     assert "declare" in refusal(forged(good, manifest=lie))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [1, 256, 150_000, 200_000])
 def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None:
     """A hundred MiB of zeros, with another size written in every place that states one."""
@@ -160,7 +161,7 @@ def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None
     with open_bundle(path) as bundle:
         tracemalloc.start()
         try:
-            with pytest.raises(BundleError, match=r"declares|more bytes than it has"):
+            with pytest.raises(BundleError, match=r"declares|declared size|larger compressed"):
                 bundle.binary(KEY)
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
@@ -185,7 +186,7 @@ def test_padding_behind_the_packed_bytes_is_refused(good: Path) -> None:
         struct.pack_into("<H", data, at + method, 8)
         struct.pack_into("<I", data, at + size, 200)
     path.write_bytes(data)
-    assert "size that it declares" in refusal(path)
+    assert "match its declared size" in refusal(path)
 
 
 @pytest.mark.parametrize("tenths", range(10))
@@ -219,7 +220,7 @@ def test_a_zip_file_of_somebody_else_is_refused(good: Path) -> None:
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "nowhere"):
-        with pytest.raises(BundleError, match="refused"):
+        with pytest.raises(BundleError, match="rejected"):
             open_bundle(path)
 
 
@@ -242,13 +243,13 @@ def test_an_entry_that_is_not_listed_is_refused(good: Path) -> None:
 
 
 def test_an_entry_that_is_listed_and_not_there_is_refused(good: Path) -> None:
-    assert "not there" in refusal(forged(good, entries={BINARY_ENTRY: None}, honest=False))
+    assert "missing" in refusal(forged(good, entries={BINARY_ENTRY: None}, honest=False))
 
 
 def test_a_manifest_that_does_not_come_first_is_refused(good: Path) -> None:
     body = entries_of(good)
     manifest = body.pop("manifest.json")
-    assert "begin" in refusal(zipped(good, {**body, "manifest.json": manifest}))
+    assert "does not start" in refusal(zipped(good, {**body, "manifest.json": manifest}))
 
 
 @pytest.mark.parametrize(
@@ -379,6 +380,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1)
@@ -410,6 +412,7 @@ def test_flipped_bytes_are_refused_or_change_nothing(
         pass
 
 
+@pytest.mark.slow
 @FUZZ
 @given(content=st.binary(max_size=400), head=st.booleans())
 def test_arbitrary_bytes_are_refused(tmp_path: Path, content: bytes, head: bool) -> None:

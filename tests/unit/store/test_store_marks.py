@@ -71,5 +71,5 @@ def test_a_damaged_mark_is_said_with_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE marks SET body = '{}'")
         db.commit()
-    with open_store(path) as store, pytest.raises(StoreError, match="marks row 1 cannot be read"):
+    with open_store(path) as store, pytest.raises(StoreError, match="marks row 1 is not valid"):
         store.marks(WORKLOAD.id)

@@ -21,6 +21,7 @@ keys = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(keys, keys)
 def test_it_is_the_same_from_both_sides(one: dict[str, Any], two: dict[str, Any]) -> None:
     assert key_distance(one, two) == pytest.approx(key_distance(two, one))

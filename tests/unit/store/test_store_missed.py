@@ -69,5 +69,5 @@ def test_a_damaged_miss_is_said_with_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE missed SET body = '{}'")
         db.commit()
-    with open_store(path) as store, pytest.raises(StoreError, match="missed row 1 cannot be read"):
+    with open_store(path) as store, pytest.raises(StoreError, match="missed row 1 is not valid"):
         store.missed()

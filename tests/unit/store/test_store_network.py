@@ -183,7 +183,7 @@ def test_a_kernel_that_would_keep_its_results_there_runs_without_keeping_them(
     mount(share, "nfs4")
     settings = Settings(store=str(share / "store.db"))
     with (
-        pytest.warns(RuntimeWarning, match=r"does not remember.*network file system"),
+        pytest.warns(RuntimeWarning, match=r"results will not be saved.*network file system"),
         opened(settings) as store,
     ):
         assert store.location == ":memory:"

@@ -117,7 +117,9 @@ def test_what_cannot_be_a_path_is_refused(where: str) -> None:
 
 
 def test_a_folder_is_refused_with_a_file_to_name_instead(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is a folder; name a file in it, such as .*/store\.db"):
+    with pytest.raises(
+        UsageError, match=r"is a directory; name a file in it, such as .*/store\.db"
+    ):
         open_store(tmp_path)
 
 
@@ -139,7 +141,7 @@ def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
 
 
 def test_reading_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"there is no store at .*/store\.db yet"):
+    with pytest.raises(StoreError, match=r"no store at .*/store\.db yet"):
         open_store(tmp_path / "sub" / "store.db", read_only=True)
     assert os.listdir(tmp_path) == []
 

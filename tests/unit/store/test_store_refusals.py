@@ -76,7 +76,7 @@ def test_what_is_not_a_store_is_refused_and_keeps_every_byte(
 ) -> None:
     NOT_STORES[kind](path)
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"not a whet store.*left as it was") as caught:
+    with pytest.raises(StoreError, match=r"not a whet store.*not changed") as caught:
         open_store(path, read_only=read_only)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == before
@@ -299,7 +299,7 @@ def test_a_full_disk_is_called_one(path: Path) -> None:
 def test_a_trial_that_cannot_be_read_is_named(path: Path, workload: Workload, damage: str) -> None:
     run_sql(path, f"UPDATE trials SET {damage}")
     with SqliteStore(path) as store:
-        with pytest.raises(StoreError, match=r"trial row 1 cannot be read.*whet store gc"):
+        with pytest.raises(StoreError, match=r"trial row 1 is not valid.*whet store gc"):
             store.trials(workload.id)
         with pytest.raises(StoreError, match="trial row 1"):
             store.best(workload.id)
@@ -333,7 +333,7 @@ def test_a_schema_that_is_no_text_is_said_to_be_damaged(path: Path, workload: Wo
 
 
 def test_a_name_that_is_no_text_is_refused(path: Path, workload: Workload) -> None:
-    with SqliteStore(path) as store, pytest.raises(StoreError, match="which is no text"):
+    with SqliteStore(path) as store, pytest.raises(StoreError, match="which is not text"):
         store.workloads("\udcff")
 
 
@@ -341,10 +341,10 @@ def test_workloads_and_runs_that_cannot_be_read_are_named(path: Path, workload: 
     with SqliteStore(path) as store:
         store.save_run(a_run(workload))
         run_sql(path, "UPDATE runs SET body = '{}'")
-        with pytest.raises(StoreError, match="run row 1 cannot be read"):
+        with pytest.raises(StoreError, match="run row 1 is not valid"):
             store.runs(workload.id)
         run_sql(path, "UPDATE workloads SET body = 'x'")
-        with pytest.raises(StoreError, match="workload row 1 cannot be read"):
+        with pytest.raises(StoreError, match="workload row 1 is not valid"):
             store.workloads()
 
 

@@ -169,7 +169,7 @@ def test_a_store_of_version_2_can_be_merged_from(old: Path, tmp_path: Path) -> N
 def test_a_damaged_timeline_is_an_error_that_names_the_store(damaged: Path) -> None:
     with (
         open_store(damaged) as store,
-        pytest.raises(StoreError, match=r"store\.db is damaged: timeline row 1 cannot be read"),
+        pytest.raises(StoreError, match=r"store\.db is damaged: timeline row 1 is not valid"),
     ):
         store.timeline(RUN.id)
 

@@ -30,11 +30,14 @@ def refused(source: str, given: str, function: str = "dot") -> str:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("x yy out n", "'yy', and the C source has 'const float *y' there; did you mean 'y'?"),
-        ("x y out m", "argument 4 of dot() 'm', and the C source has 'int n' there; did you mean"),
-        ("x y out", "args= has 3 (x, y, out) for dot(), and the C function takes 4 (x, y, out, n)"),
+        ("x yy out n", "'yy', but the C source has 'const float *y' there; did you mean 'y'?"),
+        ("x y out m", "argument 4 of dot() 'm', but the C source has 'int n' there; did you mean"),
+        ("x y out", "args= has 3 (x, y, out) for dot(), but the C function takes 4 (x, y, out, n)"),
         ("x y out n k", "args= has 5 (x, y, out, n, k) for dot()"),
-        ("y x out n", "args= gives y, x, out, n, and dot() in C takes x, y, out, n; put them in"),
+        (
+            "y x out n",
+            "args= gives y, x, out, n, but dot() in C takes x, y, out, n; use the same order",
+        ),
     ],
 )
 def test_a_misnamed_argument_is_refused_with_both_names(given: str, message: str) -> None:
@@ -43,7 +46,7 @@ def test_a_misnamed_argument_is_refused_with_both_names(given: str, message: str
 
 def test_it_is_refused_when_the_target_is_made() -> None:
     x = np.ones(8, np.float32)
-    with pytest.raises(UsageError, match="'m', and the C source has 'int n'"):
+    with pytest.raises(UsageError, match="'m', but the C source has 'int n'"):
         whet.native(
             DOT, {"SCALE": [1]}, function="dot", args={"x": x, "y": x, "out": x.copy(), "m": 8}
         )
@@ -57,7 +60,7 @@ def test_arguments_that_a_function_makes_are_refused_before_anything_is_built() 
         function="dot",
         args=lambda: {"x": x, "y": x, "result": x.copy(), "n": 8},
     )
-    with pytest.raises(UsageError, match="'result', and the C source has 'float \\*out'"):
+    with pytest.raises(UsageError, match="'result', but the C source has 'float \\*out'"):
         whet.tune(target, store=MemoryStore())
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import worker_tasks as tasks
 
 from whet.workers import Kind, Task, no_forks, open_pool
@@ -39,6 +40,7 @@ print("both ended")
 """
 
 
+@pytest.mark.slow
 def test_linear_algebra_without_forks_and_a_pool_that_forks_both_come_to_an_end() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT],
@@ -50,6 +52,7 @@ def test_linear_algebra_without_forks_and_a_pool_that_forks_both_come_to_an_end(
     assert ended.stdout == "both ended\n", ended.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_asked_for_meanwhile_starts_afterwards() -> None:
     with open_pool(1, "fork") as pool:
         with no_forks():

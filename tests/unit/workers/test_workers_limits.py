@@ -44,6 +44,7 @@ def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> No
     assert (outcomes[spared].kind, outcomes[spared].limit_s) == (Kind.DONE, None)
 
 
+@pytest.mark.slow
 def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     blocking = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]
@@ -58,6 +59,7 @@ def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Pat
     assert outcomes[more].value == 2
 
 
+@pytest.mark.slow
 def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     tickets = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]

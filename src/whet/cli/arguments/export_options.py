@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
     from whet.interop import Selection
     from whet.interop.files import OutFile
-    from whet.store import Store
+    from whet.store import StoreReader
 
 KernelArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME|ID",
-        help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's id "
-        "starts.",
+        help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+        "workload id.",
         show_default=False,
     ),
 ]
 DeviceOption = Annotated[
     list[str] | None,
-    typer.Option("--device", metavar="NAME", help="Only of this device, as 'whet best' names it."),
+    typer.Option(
+        "--device", metavar="NAME", help="Only results for this device, as shown by 'whet best'."
+    ),
 ]
 WhereOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where", metavar="NAME=VALUE", help="Only keys with this value; may be given again."
-    ),
+    typer.Option("--where", metavar="NAME=VALUE", help="Only keys with this value (repeatable)."),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that differ.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")]
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
@@ -46,15 +46,15 @@ def pairs(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
     for text in texts or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name and equals and value):
-            raise UsageError(f"{option} '{text}' cannot be read; write NAME=VALUE")
+            raise UsageError(f"{option} '{text}' is not valid; use NAME=VALUE")
         if name in found:
-            raise UsageError(f"{option} has '{name}' twice")
+            raise UsageError(f"{option} gives '{name}' twice")
         found[name] = typed_value(value)
     return found
 
 
 def selected(
-    store: Store,
+    store: StoreReader,
     name: str,
     devices: Sequence[str] | None,
     where: Sequence[str] | None,

@@ -22,7 +22,8 @@ InputsOption = Annotated[
     typer.Option(
         "--inputs",
         metavar="FILE.py:FUNCTION",
-        help="Makes a Triton kernel's arguments from a key, where its file has no inputs=.",
+        help="A function that creates the kernel's arguments from a key; needed if the "
+        "kernel's file has no inputs=.",
     ),
 ]
 
@@ -50,7 +51,7 @@ def _function(text: str, kernel: Kernel) -> Callable[..., Any]:
         if callable(value) and getattr(value, "__module__", None) == module.__name__
     ]
     if name is None and "inputs" not in functions:
-        raise UsageError(f"--inputs {text} does not say which function; write FILE.py:FUNCTION")
+        raise UsageError(f"--inputs {text} names no function; use FILE.py:FUNCTION")
     value = getattr(module, name or "inputs", None)
     if not callable(value):
         raise UsageError(f"{path} has no function '{name}'{did_you_mean(str(name), functions)}")

@@ -1,4 +1,4 @@
-"""`FILE.py:NAME`: from what was typed to the tunable it means."""
+"""`FILE.py:NAME` or `KIND:TEXT`: from what was typed to the tunable it means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from whet.cli.arguments.packages import import_from_package, package_of
 from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
+from whet.core.plugins import find_plugin, plugin_names
 from whet.engine.target import Placeable, Target
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel
+
+_KIND = re.compile(r"[A-Za-z][\w.+-]*")
 
 
 def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
@@ -29,7 +33,12 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     NAME is a target, a kernel decorated with `whet.autotune` or `triton.autotune`, or a function
     without arguments that returns a target, and may be left out where the file has only one of
     them. `as_far_as_it_goes` is content with a file that fails below NAME, and says so on stderr.
+
+    `KIND:TEXT`, where KIND is no file, is a target that an installed package makes of TEXT.
     """
+    packaged = of_package(text)
+    if packaged is not None:
+        return _placed(packaged, text)
     path, name = _split(text)
     module = load_module(path, enough=name if as_far_as_it_goes else None)
     found = _tunables(module)
@@ -45,6 +54,33 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     if kernel is not None:
         return _placed(replace(kernel, where=f"{path}:{name}"), f"{path.resolve()}:{name}")
     return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
+
+
+def of_package(text: str) -> Target | None:
+    """What an installed package makes of `KIND:TEXT`; None where that means a file, or nothing."""
+    kind, colon, spec = text.partition(":")
+    if not colon or not _may_be_kind(kind):
+        return None
+    plugin = find_plugin("target", kind)
+    if plugin is None:
+        return None
+    made = plugin.make(spec)
+    if not isinstance(made, Target) or isinstance(made, type):
+        raise plugin.unfit(f"it made {type(made).__name__!r}, not a Target")
+    return made
+
+
+def _may_be_kind(text: str) -> bool:
+    return bool(_KIND.fullmatch(text)) and not text.endswith(".py") and not os.path.exists(text)
+
+
+def _kinds(text: str) -> str:
+    """The end of an error message, where installed packages have targets."""
+    kind = text.partition(":")[0]
+    names = plugin_names("target") if ":" in text and _may_be_kind(kind) else ()
+    if not names:
+        return ""
+    return f"; no installed package has a target '{kind}'{did_you_mean(kind, names)}"
 
 
 def _placed(found: Target | Kernel, place: str) -> Target | Kernel:
@@ -70,14 +106,14 @@ def _split(text: str) -> tuple[Path, str | None]:
     if not colon or os.path.isfile(text):  # not Path.is_file, which raises for too long a name
         file, name = text, ""
     elif not name.isidentifier():
-        raise UsageError(f"'{text}' does not say what to tune; write FILE.py:NAME")
+        raise UsageError(f"'{text}' does not say what to tune; use FILE.py:NAME{_kinds(text)}")
     path = Path(file)
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder; name a Python file in it, as FILE.py:NAME")
+        raise UsageError(f"{path} is a directory; name a Python file in it, as FILE.py:NAME")
     if not os.path.isfile(path):
-        raise UsageError(f"there is no file {path}{_near(path)}")
+        raise UsageError(f"no such file: {path}{_near(path)}{_kinds(text)}")
     if path.suffix != ".py":
-        raise UsageError(f"{path} is not a Python file; write FILE.py:NAME")
+        raise UsageError(f"{path} is not a Python file; use FILE.py:NAME")
     return path, name or None
 
 
@@ -92,11 +128,14 @@ def _near(path: Path) -> str:
 def _which(path: Path, found: dict[str, Any]) -> str:
     if not found:
         return (
-            f"{path} has nothing to tune; make it with whet.function(…), whet.native(…) or, "
-            "of a Triton kernel, with whet.autotune(…) or triton.autotune(…)"
+            f"{path} has nothing to tune; use whet.function(…) or whet.native(…), or for a "
+            "Triton kernel whet.autotune(…) or triton.autotune(…)"
         )
     names = ", ".join(found)
-    return f"{path} has {len(found)} tunables, choose one: {path}:NAME with NAME one of {names}"
+    return (
+        f"{path} has {len(found)} tunables; choose one with {path}:NAME, where NAME is one "
+        f"of {names}"
+    )
 
 
 def _module_name(path: Path) -> str:
@@ -135,7 +174,10 @@ def load_module(path: Path, enough: str | None = None) -> ModuleType:
         guarded(path, lambda: loader.exec_module(module))
     except BaseException as error:
         if isinstance(error, UsageError) and enough is not None and hasattr(module, enough):
-            print(f"whet: note: {error}; '{enough}' was defined by then", file=sys.stderr)
+            print(
+                f"whet: note: {error}; continuing, since '{enough}' was already defined",
+                file=sys.stderr,
+            )
             return module
         sys.modules.pop(name, None)
         raise
@@ -244,24 +286,24 @@ def _target(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target:
         return value
     if _is_plain_kernel(value):
         raise UsageError(
-            f"{path}:{name} is a Triton kernel without configs to choose from; decorate it with "
+            f"{path}:{name} is a Triton kernel without configs; decorate it with "
             "whet.autotune(…, inputs=…) or triton.autotune(…)"
         )
     if not callable(value):
         kind = type(value).__name__
         raise UsageError(
-            f"{path}:{name} is of type {kind}, not something to tune{did_you_mean(name, found)}"
+            f"{path}:{name} has type {kind} and cannot be tuned{did_you_mean(name, found)}"
         )
     needed = _required(value)
     if needed:
         raise UsageError(
-            f"{path}:{name} needs arguments ({', '.join(needed)}); "
-            "wrap it in whet.function(…), or in a function without arguments that returns a target"
+            f"{path}:{name} requires arguments ({', '.join(needed)}); wrap it in "
+            "whet.function(…), or in a function without arguments that returns a target"
         )
     made = guarded(path, value)
     if not isinstance(made, Target):
         raise UsageError(
-            f"{path}:{name} returned {type(made).__name__}, not something to tune; "
-            "return what whet.function(…) or whet.native(…) gives"
+            f"{path}:{name} returned {type(made).__name__}, which cannot be tuned; return the "
+            "result of whet.function(…) or whet.native(…)"
         )
     return made

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="PATH", help="Where results are kept: a path or sqlite:///path."
+        "--store", metavar="PATH", help="Where results are stored: a path, or NAME://… of a plugin."
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs to read.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
@@ -27,22 +27,20 @@ BudgetOption = Annotated[
 ]
 SeedOption = Annotated[
     str | None,
-    typer.Option("--seed", metavar="N", help="The same seed asks for the same configs."),
+    typer.Option("--seed", metavar="N", help="Random seed; the same seed tries the same configs."),
 ]
 JobsOption = Annotated[
     str | None,
-    typer.Option("--jobs", metavar="N", help="How many builds at once (default: usable cores)."),
+    typer.Option("--jobs", metavar="N", help="Number of parallel builds (default: usable cores)."),
 ]
 SearchOption = Annotated[
     str | None,
-    typer.Option(
-        "--search", metavar="NAME", help=f"The search strategy (default: auto): {SEARCHES}."
-    ),
+    typer.Option("--search", metavar="NAME", help=f"Search strategy (default: auto): {SEARCHES}."),
 ]
 L2Option = Annotated[
     str | None,
     typer.Option(
-        "--l2", metavar="cold|warm", help="A GPU's L2 cache before each timed launch (cold)."
+        "--l2", metavar="cold|warm", help="L2 cache before each timed launch (default: cold)."
     ),
 ]
 L2BytesOption = Annotated[
@@ -50,7 +48,8 @@ L2BytesOption = Annotated[
     typer.Option(
         "--l2-bytes",
         metavar="N",
-        help="How much is read to clear the L2: 64M; 0 is off (default: the L2's size).",
+        help="Bytes to read to flush the L2, such as 64M; 0 disables (default: the size of the "
+        "L2).",
     ),
 ]
 CudaGraphOption = Annotated[
@@ -58,15 +57,19 @@ CudaGraphOption = Annotated[
 ]
 IsolateOption = Annotated[
     bool,
-    typer.Option("--isolate", help="Run a GPU's configs in a process that may crash or hang."),
+    typer.Option(
+        "--isolate", help="Measure GPU configs in a separate process that may crash or hang."
+    ),
 ]
 SamplesOption = Annotated[
     str | None,
     typer.Option(
-        "--samples", metavar="N", help="No race: so many samples of every config, for a table."
+        "--samples",
+        metavar="N",
+        help="Take N samples of every config instead of racing, to record a table.",
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
 def resolved(**flags: Any) -> ResolvedSettings:

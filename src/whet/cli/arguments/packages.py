@@ -47,7 +47,7 @@ def import_from_package(packaged: Packaged) -> ModuleType:
             raise error from None
         top = packaged.module.partition(".")[0]
         said = f"{type(error).__name__}: {error}"
-        print(f"whet: note: loaded without the rest of '{top}' ({said})", file=sys.stderr)
+        print(f"whet: note: loaded without the rest of package '{top}' ({said})", file=sys.stderr)
         return module
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -13,7 +12,15 @@ from whet.core.coverage import Coverage
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Outcome, Run
 from whet.core.workload import Device, Workload
-from whet.store import Store, WorkloadSummary, open_if_there, open_store, store_path
+from whet.store import (
+    Store,
+    StoreReader,
+    WorkloadSummary,
+    is_missing,
+    open_if_there,
+    open_store,
+    store_place,
+)
 from whet.store.merging import identity, lookalikes
 
 SHORT_ID = 8
@@ -27,17 +34,11 @@ class NothingKnownError(WhetError):
         self.place = place
 
 
-def store_place(where: str | None) -> str:
-    """What `open_store` would open, without opening it: an absolute path, or `:memory:`."""
-    path = store_path(where)
-    return ":memory:" if path is None else str(path.absolute())
-
-
 def check_there(*stores: str) -> None:
     """Raises `UsageError` for the first that was named and is not there."""
-    for place in map(store_place, stores):
-        if place != ":memory:" and not os.path.exists(place):
-            raise UsageError(f"there is no store at {place}")
+    for store in stores:
+        if is_missing(store):
+            raise UsageError(f"no store at {store_place(store)}")
 
 
 def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True) -> Store:
@@ -47,33 +48,31 @@ def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True
     """
     settings = resolved(store=store).settings
     where, under = settings.store, settings.bundle if bundle else None
-    place = store_place(where)
-    if place != ":memory:" and not os.path.lexists(place):
+    if is_missing(where):
         if under is not None:
             return open_if_there(where, bundle=under)
+        place = store_place(where)
         raise NothingKnownError(
-            f"nothing is known yet: there is no store at {place}; 'whet tune' makes one", place
+            f"no results yet: there is no store at {place}; 'whet tune' creates it", place
         )
     return open_store(where, read_only=read_only, bundle=under)
 
 
-def chosen(store: Store, name: str | None) -> list[WorkloadSummary]:
+def chosen(store: StoreReader, name: str | None) -> list[WorkloadSummary]:
     """The workloads that go by this name, else those whose id starts with it.
 
     A name is the kernel's, the one that was typed to tune it, or `FILE.py:NAME`.
     """
     every = store.workloads()
     if not every:
-        raise NothingKnownError(
-            f"nothing is known yet: the store {store.location} is empty", store.location
-        )
+        raise NothingKnownError(f"no results yet: store {store.location} is empty", store.location)
     if name is None:
         return every
     workloads = [one.workload for one in every]
     ids = named(name, workloads) or {w.id for w in workloads if w.id.startswith(name)}
     if not ids:
         names = known_names(workloads)
-        raise UsageError(f"no kernel or workload '{name}' is known{did_you_mean(name, names)}")
+        raise UsageError(f"no results for kernel or workload '{name}'{did_you_mean(name, names)}")
     return [one for one in every if one.workload.id in ids]
 
 
@@ -151,7 +150,7 @@ def contested_lines(known: Sequence[WorkloadSummary], width: int) -> list[str]:
     contested = [one for one in known if one.best is not None and one.rivals]
     if not contested:
         return []
-    lines = [f"contested, since merged stores disagree; tune {_again(contested)} to decide:"]
+    lines = [f"contested, because merged stores disagree; tune {_again(contested)} to decide:"]
     for one in contested:
         picks = " or ".join(f"[{trial.config}]" for trial in (one.best, *one.rivals) if trial)
         lines += wrap(f"  {problem_text(one.workload)}: {picks}", width, indent=4)
@@ -164,7 +163,7 @@ def _again(contested: Sequence[WorkloadSummary]) -> str:
 
 def _config_text(one: WorkloadSummary) -> str:
     if one.best is None:
-        return "nothing works yet"
+        return "no working config yet"
     return f"{one.best.config} (contested)" if one.rivals else str(one.best.config)
 
 

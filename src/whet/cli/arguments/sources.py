@@ -15,11 +15,12 @@ SHOWN = 8
 def named(name: str, workloads: Iterable[Workload]) -> set[str]:
     """The ids of those that go by this name: the kernel's own, the one that `whet tune` was given,
     or `FILE.py:NAME` with either; FILE.py alone stands for all that is in it."""
-    file, name = _split(name)
+    typed, (file, name) = name, _split(name)
     return {
         workload.id
         for workload in workloads
-        if any(_is_meant(file, name, workload, place) for place in workload.origin.places)
+        if typed in workload.origin.places
+        or any(_is_meant(file, name, workload, place) for place in workload.origin.places)
         or (not file and workload.kernel == name)
     }
 

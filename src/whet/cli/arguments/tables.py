@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.terminal.help import PlainCommand
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.core.space import Space
@@ -21,15 +21,16 @@ TablesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE",
-        help="Files of whet's own format, Kernel Tuner caches or T4; or names of shipped tables.",
+        help="Tables in whet's own format, Kernel Tuner caches or T4 files; or names of "
+        "shipped tables.",
         show_default=False,
     ),
 ]
 RepeatsOption = Annotated[
-    int, typer.Option("--repeats", metavar="N", min=1, help="Tunings by strategy and table.")
+    int, typer.Option("--repeats", metavar="N", min=1, help="Tuning runs per strategy and table.")
 ]
 StudySeedOption = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="The seed of the first repeat.")
+    int, typer.Option("--seed", metavar="N", min=0, help="Seed of the first repeat.")
 ]
 WorkloadsOption = Annotated[
     int | None,
@@ -37,7 +38,7 @@ WorkloadsOption = Annotated[
         "--workloads",
         metavar="N",
         min=1,
-        help="Of a table with more workloads, N evenly spread ones (default: all).",
+        help="Use only N evenly spread workloads of a larger table (default: all).",
         show_default=False,
     ),
 ]
@@ -47,7 +48,7 @@ ProcessesOption = Annotated[
         "--jobs",
         metavar="N",
         min=1,
-        help="Tunings at once (default: usable cores).",
+        help="Parallel tuning runs (default: usable cores).",
         show_default=False,
     ),
 ]
@@ -56,7 +57,7 @@ TransferOption = Annotated[
     typer.Option(
         "--transfer",
         metavar="TABLE…",
-        help="Learn from these first, but never from the workload itself; name them last.",
+        help="Learn from these tables first, but never from the workload itself; must come last.",
         show_default=False,
     ),
 ]
@@ -101,10 +102,10 @@ def make_cases(
     ]
     broken = [case for case in cases if case.workload.optimum is None]
     for case in broken:
-        print(f"whet: note: {case_text(case)}: nothing works there; left out", file=sys.stderr)
+        print(f"whet: note: {case_text(case)}: skipped, no config works", file=sys.stderr)
     cases = [case for case in cases if case not in broken]
     if not cases:
-        raise UsageError("no workload of these tables has a config that works")
+        raise UsageError("no workload in these tables has a working config")
     if not transfer:
         return cases
     others = [
@@ -119,8 +120,8 @@ def _with_sources(case: Case, others: Sequence[TableSource]) -> Case:
     made = case.with_sources(others)
     if not made.sources:
         print(
-            f"whet: note: {case_text(case)}: nothing to learn from: no other workload given with "
-            "--transfer tunes the same parameters",
+            f"whet: note: {case_text(case)}: nothing to learn from; no other workload given "
+            "with --transfer has the same parameters",
             file=sys.stderr,
         )
     return made
@@ -143,8 +144,8 @@ def from_tables(names: Sequence[str]) -> Callable[[Space], Prior | None]:
         alike = [source.trials for source in sources if source.names == wanted]
         if not alike:
             print(
-                "whet: note: nothing to learn from: no table given with --transfer tunes "
-                f"{', '.join(sorted(wanted))}",
+                "whet: note: nothing to learn from; no table given with --transfer has the "
+                f"parameters {', '.join(sorted(wanted))}",
                 file=sys.stderr,
             )
         return prior_from(alike, space) if alike else None
@@ -153,12 +154,11 @@ def from_tables(names: Sequence[str]) -> Callable[[Space], Prior | None]:
 
 
 def searches_named(text: str) -> tuple[str, ...]:
-    from whet.search import STRATEGIES
+    from whet.search import check_search
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in STRATEGIES:
-            raise UsageError(f"unknown search '{name}'{did_you_mean(name, STRATEGIES)}")
+        check_search(name)
     return names
 
 
@@ -169,7 +169,7 @@ def counts_named(text: str, option: str) -> tuple[int, ...]:
     except ValueError:
         counts = (0,)
     if counts[0] < 1:
-        raise UsageError(f"{option} '{text}' cannot be read; write whole numbers, such as 10,25,50")
+        raise UsageError(f"{option} '{text}' is not valid; use whole numbers, such as 10,25,50")
     return counts
 
 

@@ -9,14 +9,16 @@ from importlib import metadata
 
 from whet.cli.terminal.output import page, wrap
 from whet.core.errors import UsageError, did_you_mean
-from whet.store import Store
+from whet.store import StoreReader
 from whet.store.toolchains import built_with, current, matches, versions
 
 # A store may come from anybody: only programs of these names are asked for their version.
 _COMPILER = re.compile(r"(?:[a-z0-9_]+-)*(?:cc|gcc|clang|icx|tcc)(?:-[0-9.]+)?")
 
 
-def of_toolchains(store: Store, named: list[str], others: bool) -> tuple[list[str], list[str]]:
+def of_toolchains(
+    store: StoreReader, named: list[str], others: bool
+) -> tuple[list[str], list[str]]:
     """The ids of the workloads that were built with what is named, or with what is outdated; and
     a line for each tool that says which versions those are."""
     workloads = [one.workload for one in store.workloads()]
@@ -44,9 +46,9 @@ def of_toolchains(store: Store, named: list[str], others: bool) -> tuple[list[st
 def _tool(text: str, known: Mapping[str, object]) -> tuple[str, str]:
     tool, equals, version = (part.strip() for part in text.partition("="))
     if not equals or not tool or not version:
-        raise UsageError(f"--toolchain '{text}' cannot be read; write it as triton=3.5")
+        raise UsageError(f"--toolchain '{text}' is not valid; use TOOL=VERSION, such as triton=3.5")
     if known and tool not in known:
-        raise UsageError(f"nothing was built with '{tool}'{did_you_mean(tool, known)}")
+        raise UsageError(f"no result was built with '{tool}'{did_you_mean(tool, known)}")
     return tool, version
 
 

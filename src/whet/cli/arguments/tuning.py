@@ -19,10 +19,10 @@ INTERRUPTED = 130
 def teach(results: Sequence[Result], settings: Settings) -> None:
     """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""
     from whet.engine.fallback.inheritance import refresh_models
-    from whet.store import open_store, store_path
+    from whet.store import open_store, store_place
 
     kernels = {result.run.workload.kernel for result in results if result.source == "tuned"}
-    if kernels and store_path(settings.store) is not None:
+    if kernels and store_place(settings.store) != ":memory:":
         with open_store(settings.store) as store:
             refresh_models(store, kernels)
 

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet best                    the best of everything that was ever tuned
+  whet best                    the best config of every workload
   whet best matmul             the best of one kernel
-  whet best kernel.py:matmul   where several files have one of that name
-  whet best 3fa2               the best of the workload whose id starts so
+  whet best kernel.py:matmul   if several files have a kernel of that name
+  whet best 3fa2               the best of the workload with this id
   whet best matmul --json | jq '.best[0].config'
 """
 
 _CONTESTED = (
-    "not sure: a store that was merged in picked another config, and the stores do not agree on "
-    "which is faster; tune it again to decide. The other pick:"
+    "contested: a merged store picked another config, and the stores disagree on which is "
+    "faster; tune again to decide. The other pick:"
 )
 
 
@@ -34,8 +34,8 @@ def best(
         str | None,
         typer.Argument(
             metavar="NAME|ID",
-            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
-            "id starts (default: everything).",
+            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+            "workload id (default: everything).",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +73,7 @@ def best(
         print_lines(best_table(known, covered, columns()))
         print_lines(contested_lines(known, columns()))
     if not working:
-        raise NothingKnownError(f"no config of {known[0].workload.kernel} is known to work", place)
+        raise NothingKnownError(f"no working config of {known[0].workload.kernel} is known", place)
 
 
 def _chosen_by(runs: Sequence[Run], one: WorkloadSummary) -> Run | None:
@@ -139,6 +139,6 @@ def _origin(run: Run | None) -> str:
     from whet.cli.terminal.output import count_text
 
     if run is None:
-        return "the lowest median that is known; no tuning that chose it has finished"
+        return "the lowest known median; no tuning run that chose it has finished"
     how = "all configs tried" if run.exhaustive else f"{count_text(run.trials, 'config')} tried"
-    return f"the tuning of {moment_text(run.started)} ({run.search}, {how})"
+    return f"the tuning run of {moment_text(run.started)} ({run.search}, {how})"

@@ -38,10 +38,12 @@ def compare_searches(
     tables: TablesArgument,
     search: Annotated[
         str | None,
-        typer.Option("--search", metavar="NAME,…", help="Only these (default: all)."),
+        typer.Option(
+            "--search", metavar="NAME,…", help="Compare only these strategies (default: all)."
+        ),
     ] = None,
     evals: Annotated[
-        int, typer.Option("--evals", metavar="N", min=2, help="At most so many evaluations.")
+        int, typer.Option("--evals", metavar="N", min=2, help="Limit on evaluations.")
     ] = 200,
     repeats: RepeatsOption = 20,
     seed: StudySeedOption = 0,
@@ -61,13 +63,13 @@ def compare_searches(
 ) -> None:
     """Compare strategies by score on recorded tables.
 
-    The score is the share of the way from random search (0) to the optimum (1), averaged from the
-    first evaluation to where random search itself has come 95 % of the way from the median config.
-    Random search is calculated as the strategy 'random' goes, failing configs included; until
-    something faster is found, every strategy counts as having the median config. The last
-    sentence says what to use and how sure that is: four times the --repeats halve the ±. 'random'
-    is quick and scatters most, so it is repeated ten times as often. With --json, files are
-    written only where --out says so.
+    A score of 0 is random search and 1 is the optimum, averaged from the first evaluation to the
+    point where random search has covered 95 % of the way from the median config to the optimum.
+    Random search is calculated for the strategy 'random', failing configs included; until a
+    strategy finds something faster, it is credited with the median config. The last sentence says
+    what to use and how certain that is: four times the --repeats halve the ±. 'random' is quick
+    and varies most, so it is repeated ten times as often. With --json, files are written only
+    with --out.
     """
     from whet.cli.arguments.tables import make_cases, processes, searches_named
     from whet.cli.terminal.countdown import Countdown
@@ -174,7 +176,7 @@ def _write(name: str, data: dict[str, Any], figures: dict[Axis, Figure]) -> None
     try:
         Path(written[0]).write_text(json_format.dumps(data, ensure_ascii=False), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{written[0]} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"cannot write {written[0]}: {error.strerror or error}") from None
     for axis, figure in figures.items():
         for ending in ("svg", "png") if png_possible() else ("svg",):
             written.append(f"{name}-{axis}.{ending}")

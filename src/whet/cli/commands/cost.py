@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from whet.core.run import Run
     from whet.core.timeline import Timeline
     from whet.engine.accounts.account import Tuning
-    from whet.store import Store, WorkloadSummary
+    from whet.store import StoreReader, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
   whet cost                   the most recent run
   whet cost matmul            the latest run of every key of a kernel
   whet cost 3fa2 --top 30     one workload, its 30 most expensive configs
-  whet cost 3fa2 --timeline t.json    who did what, when: for ui.perfetto.dev
+  whet cost 3fa2 --timeline t.json    a timeline for ui.perfetto.dev
   whet cost matmul --json | jq '.saved.racing'
 """
 
@@ -34,14 +34,14 @@ def cost(
         str | None,
         typer.Argument(
             metavar="NAME|ID",
-            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
-            "id starts (default: the last run).",
+            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+            "workload id (default: the last run).",
             show_default=False,
         ),
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN_ID", help="This run, or how its id starts."),
+        typer.Option("--run", metavar="RUN_ID", help="A run id, or the start of one."),
     ] = None,
     top: Annotated[
         int | None,
@@ -50,7 +50,8 @@ def cost(
             metavar="N",
             min=0,
             show_default=False,
-            help=f"At most N configs and N keys, 0: all (default: {SHOWN}; all with --json).",
+            help=f"Show at most N configs and N keys; 0 shows all (default: {SHOWN}; all with "
+            "--json).",
         ),
     ] = None,
     timeline: Annotated[
@@ -58,13 +59,13 @@ def cost(
         typer.Option(
             "--timeline",
             metavar="FILE",
-            help="Write who did what, when, for ui.perfetto.dev, instead of the report.",
+            help="Write a timeline for ui.perfetto.dev instead of the report.",
         ),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show where the time of a tuning went, and what was saved."""
+    """Show where tuning time went, and what was saved."""
     from whet.cli.arguments.reading import NothingKnownError, open_known
     from whet.cli.terminal.output import page, print_json, print_lines
     from whet.cli.text.cost import account_lines
@@ -91,7 +92,7 @@ def cost(
 
 
 def _chosen_tunings(
-    store: Store, name: str | None, run_id: str | None
+    store: StoreReader, name: str | None, run_id: str | None
 ) -> tuple[list[Tuning], list[WorkloadSummary]]:
     """What to account for, the longest run first, and the workloads of the same name that are
     left out because they are of another version, device or toolchain. What was imported cost
@@ -104,8 +105,8 @@ def _chosen_tunings(
         return [_tuning(store, _run_named(store, known, run_id))], []
     runs = {one.workload.id: found for one in known if (found := _latest_run(store, one))}
     if not runs:
-        what = f"no tuning of {name}" if name else "no tuning"
-        raise NothingKnownError(f"{what} is known in {store.location}", store.location)
+        what = f"no tuning run of {name}" if name else "no tuning run"
+        raise NothingKnownError(f"{what} in {store.location}", store.location)
     if name is None:
         latest = max(runs.values(), key=lambda run: run.started + run.wall_s)
         return [_tuning(store, latest)], []
@@ -116,7 +117,7 @@ def _chosen_tunings(
     return tunings, [one for one in working if one not in alike]
 
 
-def _latest_run(store: Store, one: WorkloadSummary) -> Run | None:
+def _latest_run(store: StoreReader, one: WorkloadSummary) -> Run | None:
     """The newest that wrote down its cost; else the newest that left a trial, killed as it was."""
     runs = store.runs(one.workload.id)
     for run in runs:
@@ -131,23 +132,21 @@ def _version(one: WorkloadSummary) -> tuple[Any, ...]:
     return workload.kernel, workload.fingerprint, workload.device, workload.toolchain
 
 
-def _run_named(store: Store, known: Sequence[WorkloadSummary], run_id: str) -> Run:
+def _run_named(store: StoreReader, known: Sequence[WorkloadSummary], run_id: str) -> Run:
     runs = [run for one in known for run in store.runs(one.workload.id)]
     found = [run for run in runs if run.id.startswith(run_id)] if run_id else []
     if len(found) == 1:
         return found[0]
     if found:
         ids = ", ".join(run.id[:12] for run in found[:4])
-        raise UsageError(
-            f"--run {run_id} could be any of {len(found)} runs: {ids}; give more of it"
-        )
+        raise UsageError(f"--run {run_id} matches {len(found)} runs: {ids}; give more of the id")
     where = f" of {known[0].workload.kernel}" if len(known) == 1 else ""
     newest = max(runs, key=lambda run: run.started, default=None)
     hint = "there are none" if newest is None else f"the newest is {newest.id}"
-    raise UsageError(f"no run{where} has an id that starts with '{run_id}'; {hint}")
+    raise UsageError(f"no run{where} has an id starting with '{run_id}'; {hint}")
 
 
-def _tuning(store: Store, run: Run) -> Tuning:
+def _tuning(store: StoreReader, run: Run) -> Tuning:
     from whet.engine.accounts.account import Tuning
 
     return Tuning(run, tuple(store.trials(run.workload.id, all=True)), run.first)
@@ -162,13 +161,13 @@ def _left_out_lines(left_out: Sequence[WorkloadSummary]) -> list[str]:
     ids = ", ".join(one.workload.id[:SHORT_ID] for one in left_out[:4])
     more = ", …" if len(left_out) > 4 else ""
     text = (
-        f"left out: {count_text(len(left_out), 'workload')} of another version of the kernel, "
-        f"device or toolchain (whet cost ID: {ids}{more})"
+        f"not included: {count_text(len(left_out), 'workload')} for another version of the "
+        f"kernel, device or toolchain (whet cost ID: {ids}{more})"
     )
     return ["", *wrap(text, page(), indent=2)]
 
 
-def _write_timelines(path: Path, store: Store, tunings: Sequence[Tuning]) -> None:
+def _write_timelines(path: Path, store: StoreReader, tunings: Sequence[Tuning]) -> None:
     import json
     import sys
 
@@ -182,13 +181,13 @@ def _write_timelines(path: Path, store: Store, tunings: Sequence[Tuning]) -> Non
     if not found:
         runs = f"run {tunings[0].run.id} has" if len(tunings) == 1 else "none of the runs has"
         raise WhetError(
-            f"{runs} no timeline: runs that were killed, or made by an older whet, have none; "
-            "tune again for one"
+            f"{runs} no timeline: killed runs and runs by older versions of whet have none; "
+            "tune again to get one"
         )
     try:
         path.write_text(json.dumps(_trace(found), ensure_ascii=False), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"the timeline cannot be written to {path}: {error.strerror}") from None
+        raise UsageError(f"cannot write the timeline to {path}: {error.strerror}") from None
     without = len(tunings) - len(found)
     missing = f"; {count_text(without, 'run')} without a timeline" if without else ""
     print(f"whet: wrote {path}; open it in https://ui.perfetto.dev{missing}", file=sys.stderr)

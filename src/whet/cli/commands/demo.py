@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet demo                    under a minute
-  whet demo --cpu              the product in C, also where there is a GPU
+  whet demo                    takes under a minute
+  whet demo --cpu              use the C version even if there is a GPU
   whet demo --n 256            a smaller product, quicker
-  whet demo --store :memory:   afresh, and leaves nothing behind
+  whet demo --store :memory:   start from scratch and store nothing
 """
 
 DEFAULT_BUDGET = "45s"
@@ -82,7 +82,7 @@ def demo(
         ),
     ] = None,
     cpu: Annotated[
-        bool, typer.Option("--cpu", help="The product in C, also where there is a GPU.")
+        bool, typer.Option("--cpu", help="Use the C version even if there is a GPU.")
     ] = False,
     budget: Annotated[
         str | None,
@@ -98,13 +98,13 @@ def demo(
 ) -> None:
     """Tune a matrix product on this machine.
 
-    It is in Triton where Triton is installed and torch sees a GPU, and else in C.
+    Uses Triton if it is installed and torch sees a GPU, otherwise C.
     """
-    from whet.cli.arguments.reading import store_place
     from whet.cli.arguments.tuning import INTERRUPTED
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.summary import summary
     from whet.core.budget import Budget
+    from whet.store import store_place
 
     found = resolved(budget=budget, seed=seed, jobs=jobs, store=store)
     settings = found.settings
@@ -122,7 +122,9 @@ def demo(
     flags = {"budget": budget, "seed": seed, "jobs": jobs, "store": store}
     result, interrupted = product.tune(settings, flags, quiet)
     if result is None:
-        print_json(product.nothing_yet()) if json else print("interrupted, nothing measured yet")
+        print_json(product.nothing_yet()) if json else print(
+            "interrupted before anything was measured"
+        )
     else:
         # On a busy machine the rival gets the better of two occasions: the claim is ours to prove.
         speeds = _numbers(
@@ -155,7 +157,7 @@ class CProduct:
     unit = 1e9
     rival = "NumPy"
     rival_remark = "one thread"
-    checked_against = "NumPy's"
+    checked_against = "NumPy"
 
     def __init__(self, n: int) -> None:
         from whet.cli.arguments.locate import load_module
@@ -201,7 +203,7 @@ class TritonProduct:
     unit = 1e12
     rival = "torch"
     rival_remark = "torch.matmul, the vendor's library"
-    checked_against = "torch's"
+    checked_against = "torch"
 
     def __init__(self, n: int) -> None:
         from whet.cli.arguments.locate import load_module
@@ -270,7 +272,7 @@ def example_file(name: str) -> Path:
         path = root / "examples" / "matmul" / name
         if path.is_file():
             return path
-    raise WhetError(f"the example examples/matmul/{name} is missing; reinstall whet")
+    raise WhetError(f"examples/matmul/{name} is missing; reinstall whet")
 
 
 def _unit_text(product: Product) -> str:
@@ -318,7 +320,7 @@ def _space_lines(space: Space) -> list[str]:
     valid = "?" if space.count is None else f"{space.count:,}"
     combinations = math.prod(len(parameter.values) for parameter in varied)
     listed = not space.constraints and space.count != combinations
-    what = "configs, as listed" if listed else f"valid configs out of {combinations:,} combinations"
+    what = "configs" if listed else f"valid configs out of {combinations:,} combinations"
     title = f"space    {valid} {what}"
     margin = max(7, *(len(name) + 2 for name in rows))
     return [title, *(f"  {line}" for line in fields(rows, page() - 2, margin))]
@@ -353,14 +355,16 @@ def _closing(
     parts["trials"] = trials_text(result)
     if result.run.coverage is not None:
         parts["space"] = result.run.coverage.lines
-    parts["check"] = f"passed: the best config's product is {product.checked_against}, to rounding"
+    parts["check"] = (
+        f"passed: the result of the best config matches {product.checked_against}, up to rounding"
+    )
     lines = [*interruption(result), *_speeds(result, product, numbers, width), ""]
     lines += fields(parts, width)
     lines += failures(result.trials, width)
     lines += ["", *ledger(result, width)]
-    more = [f"{program()} tune FILE.py:NAME      a kernel of yours; see the README"]
+    more = [f"{program()} tune FILE.py:NAME      tune your own kernel; see the README"]
     if result.source == "stored":
-        more.append(f"{program()} demo --store :memory:  to see it tuned afresh")
+        more.append(f"{program()} demo --store :memory:  tune again from scratch")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 

@@ -14,19 +14,19 @@ from whet.core.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from whet.core.workload import Workload
     from whet.engine.review.difference import Difference
-    from whet.store import Store, WorkloadSummary
+    from whet.store import StoreReader, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
-  whet diff before.db after.db             every workload of either
-  whet diff before.db after.db matmul      those of one kernel
-  whet diff a.db b.db --exit-code          1 where a pick is another one
+  whet diff before.db after.db             every workload in either store
+  whet diff before.db after.db matmul      only one kernel
+  whet diff a.db b.db --exit-code          exit with 1 if any pick differs
   whet diff a.db b.db --json | jq '.summary'
 """
 
 _SAID = {
-    "other": "other pick",
-    "same": "same pick",
+    "other": "changed",
+    "same": "same",
     "only_a": "only in A",
     "only_b": "only in B",
 }
@@ -34,27 +34,28 @@ _SAID = {
 
 def diff(
     store_a: Annotated[
-        str, typer.Argument(metavar="STORE_A", help="The one to compare with.", show_default=False)
+        str,
+        typer.Argument(metavar="STORE_A", help="The store to compare with.", show_default=False),
     ],
     store_b: Annotated[
-        str, typer.Argument(metavar="STORE_B", help="The one to compare.", show_default=False)
+        str, typer.Argument(metavar="STORE_B", help="The store to compare.", show_default=False)
     ],
     kernel: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Only this kernel's, as 'whet best' takes it.", show_default=False
+            metavar="NAME", help="Only this kernel, named as for 'whet best'.", show_default=False
         ),
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 where a pick is another one.")
+        bool, typer.Option("--exit-code", help="Exit with 1 if any pick differs.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare the picks of two stores.
 
-    Two picks count as told apart where their samples put them further apart than timings of two
-    occasions are anyway (2 %). Workloads of another device or toolchain are compared where there
-    is none of the same, and that is said.
+    One pick counts as faster only if the samples show a larger difference than two measurements of
+    the same config have anyway (2 %). Workloads for another device or toolchain are compared only
+    if there is no exact match, and marked as such.
     """
     from whet.cli.arguments.reading import check_there
     from whet.cli.terminal.output import print_json, print_lines
@@ -75,7 +76,7 @@ def diff(
         raise typer.Exit(1)
 
 
-def _meant(kernel: str | None, *stores: Store) -> set[str] | None:
+def _meant(kernel: str | None, *stores: StoreReader) -> set[str] | None:
     """The ids of the workloads that go by this name in either store; None is all of them."""
     from whet.cli.arguments.sources import known_names, named
 
@@ -85,7 +86,7 @@ def _meant(kernel: str | None, *stores: Store) -> set[str] | None:
     ids = named(kernel, known)
     if not ids:
         hint = did_you_mean(kernel, sorted(known_names(known)))
-        raise UsageError(f"neither store knows a kernel '{kernel}'{hint}")
+        raise UsageError(f"neither store has results for kernel '{kernel}'{hint}")
     return ids
 
 
@@ -129,7 +130,7 @@ def _lines(found: Sequence[Difference]) -> list[str]:
 def _verdict(one: Difference) -> str:
     if one.a is None or one.b is None or one.ratio is None:
         return ""
-    return "not told" if one.faster is None else one.faster.upper()
+    return "unclear" if one.faster is None else one.faster.upper()
 
 
 def _details(one: Difference, width: int) -> list[str]:
@@ -154,7 +155,7 @@ def _details(one: Difference, width: int) -> list[str]:
 
 
 def _pick(one: WorkloadSummary) -> str:
-    return "nothing works" if one.best is None else str(one.best.config)
+    return "no working config" if one.best is None else str(one.best.config)
 
 
 def _part(part: str, workload: Workload) -> str:
@@ -181,11 +182,10 @@ def _summary(found: Sequence[Difference]) -> str:
     from whet.cli.terminal.output import count_text
 
     counts = _counts(found)
-    told = f" ({counts['told_apart']} told apart)" if counts["other"] else ""
+    told = f" ({counts['told_apart']} significant)" if counts["other"] else ""
     return (
-        f"{count_text(len(found), 'workload')}: {counts['same']} same pick, "
-        f"{counts['other']} other pick{told}, {counts['only_a']} only in A, "
-        f"{counts['only_b']} only in B"
+        f"{count_text(len(found), 'workload')}: {counts['same']} same, {counts['other']} "
+        f"changed{told}, {counts['only_a']} only in A, {counts['only_b']} only in B"
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from whet.core.workload import Workload
     from whet.targets.triton.offline.kernel import Kernel
 
-ABOUT = "Write what was found for vLLM, SGLang, Triton, or as Python."
+ABOUT = "Export results for vLLM, SGLang, Triton, or as Python."
 EXAMPLES = """\b
 Examples:
   whet export vllm-moe fused_moe_kernel --extra E=8 --out configs
@@ -58,21 +58,21 @@ def triton(
     device: DeviceOption = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FOLDER", help="A cache folder (default: Triton's own)."),
+        typer.Option("--out", metavar="DIR", help="Cache directory (default: Triton's own)."),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write Triton's own file of timings.
+    """Write Triton's own autotuning cache file.
 
-    Stock Triton reads it with cache_results=True or TRITON_CACHE_AUTOTUNING=1, and benchmarks
-    nothing. Needs the same Triton as is used there, and no GPU.
+    Stock Triton reads it with cache_results=True or TRITON_CACHE_AUTOTUNING=1 and skips
+    benchmarking. Use the same Triton version as on the target machine; no GPU is needed.
     """
     from whet.cli.arguments.locate import locate
     from whet.cli.arguments.reading import open_known
 
     kernel: Any = locate(tunable)
     if not hasattr(kernel, "tuner"):
-        raise UsageError(f"{tunable} is not a Triton kernel; name one that whet.autotune decorates")
+        raise UsageError(f"{tunable} is not a Triton kernel; name one decorated with whet.autotune")
     from triton import knobs
 
     from whet.interop import triton_cache
@@ -106,14 +106,14 @@ def _refuse_other_source(
 
     if workload.fingerprint != fingerprint or not agrees(workload.key, claimed):
         raise UsageError(
-            f"{workload} was tuned with another source of {kernel.name} than is in the file; "
-            "tune it again"
+            f"{workload} was tuned with a different source of {kernel.name} than the one in "
+            "the file; tune it again"
         )
     version = workload.toolchain.get("triton")
     if version != triton.__version__:
         raise UsageError(
-            f"{workload} was tuned with Triton {version}, and this is {triton.__version__}, which "
-            "would never look at the file; export where it was tuned"
+            f"{workload} was tuned with Triton {version}, but this is {triton.__version__}, "
+            "which would ignore the file; export with the version it was tuned with"
         )
 
 
@@ -128,8 +128,8 @@ def _pruned(kernel: Kernel) -> Callable[[Workload], Sequence[Any]]:
             return list(tuner.configs)
         if tuner.whet_inputs is None:
             raise UsageError(
-                f"kernel '{kernel.name}' prunes its configs by its arguments, so that "
-                "whet.autotune(…, inputs=…) is needed to know which are left"
+                f"kernel '{kernel.name}' prunes its configs by its arguments; add "
+                "whet.autotune(…, inputs=…) so that the remaining configs are known"
             )
         key = {name: value for name, value in workload.key.items() if name in tuner.keys}
         check_key(kernel, key)
@@ -147,39 +147,49 @@ def python(
     name: KernelArgument,
     max_configs: Annotated[
         int | None,
-        typer.Option("--max-configs", metavar="N", min=1, help="Choose among so many (8)."),
+        typer.Option(
+            "--max-configs", metavar="N", min=1, help="Use at most N configs (default: 8)."
+        ),
     ] = None,
     max_leaves: Annotated[
-        int, typer.Option("--max-leaves", metavar="N", min=1, help="How large a tree may get.")
+        int,
+        typer.Option(
+            "--max-leaves", metavar="N", min=1, help="Maximum number of leaves of a tree."
+        ),
     ] = 32,
     style: Annotated[
         str,
-        typer.Option("--style", metavar="auto|table|tree", help="A table where keys are few."),
+        typer.Option(
+            "--style",
+            metavar="auto|table|tree",
+            help="auto uses a table for few keys, else a tree.",
+        ),
     ] = "auto",
     function: Annotated[
-        str, typer.Option("--function", metavar="NAME", help="What the function is called.")
+        str, typer.Option("--function", metavar="NAME", help="Name of the function.")
     ] = "pick",
     where: WhereOption = None,
     device: DeviceOption = None,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE.py", help="The file (default: stdout).")
+        str | None, typer.Option("--out", metavar="FILE.py", help="Output file (default: stdout).")
     ] = None,
     force: ForceOption = False,
     store: StoreOption = None,
 ) -> None:
     """Write a Python function that picks the config.
 
-    It needs nothing but Python, so that a library can commit it in place of its list of configs:
-    pick(M, N, K) returns a dict. A few configs are chosen that serve all known keys, then a table
-    or a small tree over the key's numbers.
+    It needs nothing but Python, so a library can commit it in place of its list of configs:
+    pick(M, N, K) returns a dict. whet selects a few configs that serve all known keys well, and
+    writes a table or a small decision tree over the key's numbers.
     """
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import count_text
     from whet.interop.files import OutFile
-    from whet.interop.python_source import MeasuredWorkload, python_source
+    from whet.interop.measured import MeasuredWorkload
+    from whet.interop.python_source import python_source
 
     if style not in ("auto", "table", "tree"):
-        raise UsageError(f"--style '{style}' is not known; valid: auto, table, tree")
+        raise UsageError(f"--style '{style}' is not valid; use auto, table or tree")
     with open_known(store) as opened:
         measured = [
             MeasuredWorkload(workload, best, opened.trials(workload.id))
@@ -187,7 +197,7 @@ def python(
         ]
     kernels = sorted({one.workload.kernel for one in measured})
     if len(kernels) > 1:
-        raise UsageError(f"'{name}' is of {' and '.join(kernels)}; name one kernel")
+        raise UsageError(f"'{name}' matches {' and '.join(kernels)}; name one kernel")
     source, decision = python_source(
         measured,
         max_configs=max_configs,

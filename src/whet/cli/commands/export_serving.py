@@ -46,44 +46,55 @@ _SIZES = "MNKE"
 
 MKeyOption = Annotated[
     str | None,
-    typer.Option("--m-key", metavar="NAME", help="The key's name for M, the tokens (M)."),
+    typer.Option(
+        "--m-key", metavar="NAME", help="The key's name for M, the number of tokens (default: M)."
+    ),
 ]
 NKeyOption = Annotated[
-    str | None, typer.Option("--n-key", metavar="NAME", help="The key's name for N (N).")
+    str | None, typer.Option("--n-key", metavar="NAME", help="The key's name for N (default: N).")
 ]
 KKeyOption = Annotated[
-    str | None, typer.Option("--k-key", metavar="NAME", help="The key's name for K (K).")
+    str | None, typer.Option("--k-key", metavar="NAME", help="The key's name for K (default: K).")
 ]
 EKeyOption = Annotated[
     str | None,
-    typer.Option("--e-key", metavar="NAME", help="The key's name for E, the experts (E)."),
+    typer.Option(
+        "--e-key", metavar="NAME", help="The key's name for E, the number of experts (default: E)."
+    ),
 ]
 ExtraOption = Annotated[
     list[str] | None,
     typer.Option(
         "--extra",
         metavar="NAME=NUMBER",
-        help="A size or parameter the results do not have: E=8, GROUP_SIZE_M=1.",
+        help="A size or parameter missing from the results: E=8, GROUP_SIZE_M=1.",
     ),
 ]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--param", metavar="THEIRS=YOURS", help="A parameter's other name: BLOCK_SIZE_M=TILE_M."
+        "--param", metavar="THEIRS=YOURS", help="Rename a parameter: BLOCK_SIZE_M=TILE_M."
     ),
 ]
 DtypeOption = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="NAME", help="As the engine says it: fp8_w8a8, int8_w8a16."),
+    typer.Option(
+        "--dtype", metavar="NAME", help="Data type as the engine spells it: fp8_w8a8, int8_w8a16."
+    ),
 ]
 BlockShapeOption = Annotated[
-    str | None, typer.Option("--block-shape", metavar="N,K", help="Of a block-quantised weight.")
+    str | None,
+    typer.Option("--block-shape", metavar="N,K", help="Block shape of a block-quantised weight."),
 ]
 TritonOption = Annotated[
     str | None,
-    typer.Option("--triton", metavar="VERSION", help="Tuned with (default: as the store says)."),
+    typer.Option(
+        "--triton",
+        metavar="VERSION",
+        help="The Triton version used for tuning (default: from the store).",
+    ),
 ]
-OutOption = Annotated[str | None, typer.Option("--out", metavar="FOLDER", help="Where to write.")]
+OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Output directory.")]
 
 
 def vllm_moe(
@@ -104,8 +115,8 @@ def vllm_moe(
 ) -> None:
     """Write files for vLLM's fused MoE kernel.
 
-    One for each E and N, where N is w2.shape[2]; vLLM finds them in VLLM_TUNED_CONFIG_FOLDER,
-    which is also where they go without --out (else to this folder).
+    Writes one file for each E and N, where N is w2.shape[2]. Without --out they go to
+    $VLLM_TUNED_CONFIG_FOLDER, where vLLM finds them, or to the current directory.
     """
     from whet.interop import vllm
 
@@ -132,8 +143,8 @@ def vllm_fp8(
 ) -> None:
     """Write files for vLLM's block fp8 GEMM.
 
-    One for each N and K, to --out or this folder; vLLM finds them in quantization/utils/configs of
-    its own. A block is 128,128 where nothing says otherwise.
+    Writes one file for each N and K to --out or the current directory; vLLM reads them from its
+    own quantization/utils/configs. The block shape is 128,128 unless given.
     """
     from whet.interop import vllm
 
@@ -151,10 +162,10 @@ def sglang_moe(
     dtype: DtypeOption = None,
     block_shape: BlockShapeOption = None,
     per_channel_quant: Annotated[
-        bool, typer.Option("--per-channel-quant", help="Of weights quantised by channel.")
+        bool, typer.Option("--per-channel-quant", help="For weights quantised per channel.")
     ] = False,
     down: Annotated[
-        bool, typer.Option("--down", help="Of the second product, which SGLang keeps apart.")
+        bool, typer.Option("--down", help="For the second (down) product, which has its own file.")
     ] = False,
     triton: TritonOption = None,
     where: WhereOption = None,
@@ -165,8 +176,8 @@ def sglang_moe(
 ) -> None:
     """Write files for SGLang's fused MoE kernel.
 
-    They go to configs/triton_VERSION under --out, else under SGLANG_MOE_CONFIG_DIR, where SGLang
-    finds them, else under this folder.
+    They go to configs/triton_VERSION under --out, or under $SGLANG_MOE_CONFIG_DIR, where SGLang
+    finds them, or under the current directory.
     """
     from whet.interop import sglang
 
@@ -219,7 +230,7 @@ def _layout(
     ):
         for one in typed:
             if one not in valid:
-                raise UsageError(f"{option} knows no '{one}'{did_you_mean(one, valid)}")
+                raise UsageError(f"{option} '{one}' is unknown{did_you_mean(one, valid)}")
     return Layout(
         keys=FrozenMap({size: name for size, name in keys.items() if name is not None}),
         fixed=FrozenMap(fixed),
@@ -233,5 +244,5 @@ def _layout(
 def _shape(text: str) -> tuple[int, int]:
     parts = [part.strip() for part in text.strip("[]").split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"--block-shape '{text}' cannot be read; write it as 128,128")
+        raise UsageError(f"--block-shape '{text}' is not valid; use N,K, such as 128,128")
     return int(parts[0]), int(parts[1])

@@ -22,51 +22,59 @@ Examples:
   whet import vllm-moe 'E=8,N=4096,device_name=NVIDIA_H200.json'
   whet import triton ~/.triton/cache --device "NVIDIA H200" --names M,N,K
   whet import kernel-tuner convolution-A100.json.gz
-Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4
+Formats: vllm-moe, vllm-fp8, sglang-moe, triton, python, kernel-tuner, t4,
+and those of installed packages
 """
 
 
 def import_results(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="The format; see below.", show_default=False)
+    ],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What to read.", show_default=False)
+        list[str], typer.Argument(metavar="FILE", help="Files to read.", show_default=False)
     ],
     kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="What to call the kernel.")
+        str | None, typer.Option("--kernel", metavar="NAME", help="Name for the kernel.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Where it was measured.")
+        str | None, typer.Option("--device", metavar="NAME", help="The device it was measured on.")
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option("--names", metavar="A,B,…", help="The parts of Triton's keys, in order."),
+        typer.Option(
+            "--names", metavar="A,B,…", help="Names for the parts of Triton's keys, in order."
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Read other tuners' results.
+    """Import results from other tuners.
 
-    They are kept as foreign: shown and exported as any other, and never compared with what whet
-    measures. Nothing is kept where one of the files cannot be read.
+    They are marked as foreign: shown and exported like any other, but never compared with whet's
+    own measurements. If one file cannot be read, nothing is imported.
     """
     from whet.cli.terminal.output import count_text
-    from whet.interop import ReadOptions, keep
+    from whet.core.plugins import plugin_names
+    from whet.interop import ReadOptions, keep, package_reader
     from whet.store import open_store
 
     readers = _readers()
-    if kind not in readers:
-        raise UsageError(f"no format '{kind}' is known{did_you_mean(kind, readers)}")
+    read = readers.get(kind) or package_reader(kind)
+    if read is None:
+        known = (*readers, *plugin_names("format"))
+        raise UsageError(f"unknown format '{kind}'{did_you_mean(kind, known)}")
     parts = tuple(name.strip() for name in names.split(",")) if names else ()
     if len(set(parts)) != len(parts) or not all(parts):
-        raise UsageError(f"--names '{names}' cannot be read; write each name once: M,N,K")
+        raise UsageError(f"--names '{names}' is not valid; give each name once, such as M,N,K")
     options = ReadOptions(kernel, device, parts)
-    readings = {file: readers[kind](Path(file), options) for file in files}
+    readings = {file: read(Path(file), options) for file in files}
     with open_store(resolved(store=store).settings.store) as opened:
         for file, reading in readings.items():
             workloads, trials = keep(opened, reading.findings)
             print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")
             for note in reading.notes:
                 print(f"whet: note: {note}", file=sys.stderr)
-        print(f"kept in {opened.location}")
+        print(f"saved in {opened.location}")
 
 
 def _readers() -> Mapping[str, Read]:

@@ -11,21 +11,21 @@ import typer
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
 
 if TYPE_CHECKING:
-    from whet.store import Store
+    from whet.store import Store, StoreReader
     from whet.store.bundles.bundle import Bundle
     from whet.store.bundles.format import Manifest
 
 PACK_EXAMPLES = """\b
 Examples:
-  whet pack results.whet                        everything that is known
+  whet pack results.whet                        everything in the store
   whet pack results.whet --kernel matmul --best-only
-  whet pack results.whet --binaries compiled/   compiled kernels as well
-  WHET_BUNDLE=results.whet python serve.py      used where it is, read-only
+  whet pack results.whet --binaries compiled/   with compiled kernels
+  WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """
 UNPACK_EXAMPLES = """\b
 Examples:
-  whet unpack results.whet --list               what is in it
-  whet unpack results.whet                      into one's own store
+  whet unpack results.whet --list               list the contents
+  whet unpack results.whet                      add it to your store
   whet unpack results.whet --store all.db --binaries compiled/
 """
 
@@ -39,22 +39,24 @@ def pack(
         typer.Option(
             "--kernel",
             metavar="NAME",
-            help="Only this kernel, as 'whet best' takes it; may be repeated.",
+            help="Only this kernel, named as for 'whet best' (repeatable).",
         ),
     ] = None,
     best_only: Annotated[
         bool,
         typer.Option(
-            "--best-only", help="Only what was chosen: enough to use, too little to tune on."
+            "--best-only", help="Only the chosen configs: enough to use, not to continue tuning."
         ),
     ] = False,
     binaries: Annotated[
         Path | None,
-        typer.Option("--binaries", metavar="FOLDER", help="Compiled kernels to put in as well."),
+        typer.Option(
+            "--binaries", metavar="DIR", help="Also pack compiled kernels from this directory."
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write what is known into one file."""
+    """Write results to a single file."""
     from whet.cli.terminal.output import bytes_text, count_text
     from whet.store.bundles.writing import FolderBinaries, write_bundle
 
@@ -79,17 +81,17 @@ def unpack(
     ],
     binaries: Annotated[
         Path | None,
-        typer.Option("--binaries", metavar="FOLDER", help="Where compiled kernels shall go."),
+        typer.Option("--binaries", metavar="DIR", help="Where to put compiled kernels."),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="Say what is in it; take nothing.")
+        bool, typer.Option("--list", help="List the contents and change nothing.")
     ] = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take a bundle's results into the store.
+    """Add a bundle's results to the store.
 
-    Where the bundle and the store picked different configs, the rules of 'whet store merge' hold.
+    If the bundle and the store picked different configs, the rules of 'whet store merge' apply.
     """
     from whet.cli.terminal.output import count_text, print_json, print_lines
     from whet.cli.text.store import pick_lines, picks_json
@@ -128,8 +130,10 @@ def unpack(
     print(f"{file}: {new} new")
     print_lines(pick_lines(done.merged.picks))
     if left:
-        print(f"{count_text(left, 'compiled kernel')} left in it; --binaries FOLDER takes them out")
-    print(f"kept in {place}")
+        print(
+            f"{count_text(left, 'compiled kernel')} not unpacked; use --binaries DIR to unpack them"
+        )
+    print(f"saved in {place}")
 
 
 def _known(store: str | None, *, empty: bool) -> Store:
@@ -145,7 +149,7 @@ def _known(store: str | None, *, empty: bool) -> Store:
         raise
 
 
-def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
+def _chosen(store: StoreReader, names: list[str] | None) -> dict[str, str] | None:
     """The kernels of the workloads that were asked for, by workload id; None is all of them."""
     from whet.cli.arguments.reading import chosen
 
@@ -155,7 +159,7 @@ def _chosen(store: Store, names: list[str] | None) -> dict[str, str] | None:
     return {workload.id: workload.kernel for workload in found}
 
 
-def _models(store: Store, kernels: list[str] | None) -> dict[str, str]:
+def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:
     """The cost models of these kernels, of the latest trials."""
     from whet.engine.fallback.inheritance import refresh_models
     from whet.engine.fallback.models import ModelError, models_beside, read_model
@@ -211,7 +215,7 @@ def _listing(bundle: Bundle) -> list[str]:
         "holds": ", ".join(parts) or "nothing",
         "size": f"{bytes_text(bundle.path.stat().st_size)}, {bytes_text(manifest.bytes)} unpacked",
         "packed": f"{manifest.created} by whet {manifest.whet}"
-        + (", only what was chosen" if manifest.best_only else ""),
+        + (", chosen configs only" if manifest.best_only else ""),
         "devices": ["; ".join(value for value in one.values() if value) for one in manifest.devices]
         or "none",
         "tools": [printable(toolchain_text(one)) for one in manifest.toolchains] or "none",

@@ -31,39 +31,41 @@ PAPERS_INPUT = {"M": 4096, "N": 256, "K": 4096}
 def pareto(
     table: Annotated[
         str,
-        typer.Argument(metavar="TABLE", help="A recorded table, by path or shipped name."),
+        typer.Argument(
+            metavar="TABLE", help="A recorded table: a path or the name of a shipped one."
+        ),
     ],
     workload: Annotated[
         str | None,
         typer.Option(
             "--workload",
             metavar="NAME=VALUE,…",
-            help="Which one (default: M=4096,N=256,K=4096 if there, else the first).",
+            help="The workload to use (default: M=4096,N=256,K=4096 if present, else the first).",
             show_default=False,
         ),
     ] = None,
     all_workloads: Annotated[
-        bool, typer.Option("--all-workloads", help="Another one with every draw.")
+        bool, typer.Option("--all-workloads", help="Use a different workload for every draw.")
     ] = False,
     search: Annotated[
         str,
-        typer.Option("--search", metavar="NAME,…", help="The strategies to add; none: 'none'."),
+        typer.Option("--search", metavar="NAME,…", help="Strategies to add, or 'none'."),
     ] = "auto",
     draws: Annotated[
-        int, typer.Option("--draws", metavar="N", min=2, help="Draws of hyper-parameters.")
+        int, typer.Option("--draws", metavar="N", min=2, help="Number of hyper-parameter draws.")
     ] = 500,
     runs: Annotated[
-        int, typer.Option("--runs", metavar="N", min=4, help="Tunings for each of them.")
+        int, typer.Option("--runs", metavar="N", min=4, help="Tuning runs per draw.")
     ] = 30,
     compile_factor: Annotated[
-        int, typer.Option("--compile-factor", metavar="N", min=1, help="Compiling at once.")
+        int, typer.Option("--compile-factor", metavar="N", min=1, help="Number of parallel builds.")
     ] = 16,
     flops: Annotated[
         str | None,
         typer.Option(
             "--flops",
             metavar="EXPR",
-            help="Operations of one execution, such as '2*M*N*K', for TFLOPS.",
+            help="Operations per execution, such as '2*M*N*K', for TFLOPS.",
         ),
     ] = None,
     seed: StudySeedOption = 0,
@@ -79,12 +81,11 @@ def pareto(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Simulate what tuning time buys, and what buys more.
+    """Simulate the trade-off between tuning time and speed.
 
-    As in section 5.3.2 of the paper on Triton's tuning cost: random configs, executed for 10 to 100
-    ms each; then with parallel compilation, with early stopping; and beyond it with racing, with
-    whet's strategies, and with what other workloads teach. With --json, files are written only
-    where --out says so.
+    Repeats section 5.3.2 of the paper on Triton's tuning cost: random configs, executed for 10 to
+    100 ms each; then with parallel compilation and early stopping. Adds racing, whet's strategies,
+    and transfer from other workloads. With --json, files are written only with --out.
     """
     from whet.cli.arguments.tables import processes, read_tables, searches_named
     from whet.cli.terminal.output import page, print_json, print_lines
@@ -124,10 +125,10 @@ def _part(name: str, number: int, parts: int) -> Countdown:
 def _chosen(table: Table, name: str, wanted: str | None, every: bool) -> list[TableWorkload]:
     works = [one for one in table.workloads if one.optimum is not None]
     if not works:
-        raise UsageError(f"nothing works on any workload of {name}")
+        raise UsageError(f"no config works on any workload of {name}")
     if every:
         if wanted is not None:
-            raise UsageError("--workload and --all-workloads exclude each other")
+            raise UsageError("use either --workload or --all-workloads, not both")
         return works
     if wanted is None:
         at = next((one for one in works if _matches(one, PAPERS_INPUT)), works[0])
@@ -138,7 +139,7 @@ def _chosen(table: Table, name: str, wanted: str | None, every: bool) -> list[Ta
         return found
     keys = [table.key_text(one, ",") for one in found or works]
     shown = "; ".join(keys[:4]) + ("; …" if len(keys) > 4 else "")
-    said = f"could be any of {len(found)}" if found else f"is not in {name}"
+    said = f"matches {len(found)} workloads" if found else f"is not in {name}"
     raise UsageError(f"--workload '{wanted}' {said}; valid: {shown}")
 
 

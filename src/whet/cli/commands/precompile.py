@@ -47,8 +47,8 @@ def precompile(
         typer.Option(
             "--arch",
             metavar="h100,gfx942",
-            help="For which GPUs: a name such as h100 or mi300x, or an architecture such as "
-            "sm_90 or gfx942 (repeatable).",
+            help="GPUs to compile for: a name such as h100 or mi300x, or an architecture such "
+            "as sm_90 or gfx942 (repeatable).",
         ),
     ] = None,
     keys: Annotated[
@@ -57,7 +57,8 @@ def precompile(
             "--keys",
             "--key",
             metavar="M=64,N=32",
-            help="What inputs= gets, or a JSON file with a list of such keys (repeatable).",
+            help="A key to compile for, passed to inputs=, or a JSON file with a list of keys "
+            "(repeatable).",
         ),
     ] = None,
     inputs: InputsOption = None,
@@ -66,13 +67,13 @@ def precompile(
         typer.Option(
             "--configs",
             metavar="|".join(WHICH),
-            help="All configs, those measured in the store, or the one that would be used.",
+            help="Compile all configs, those measured in the store, or the one that would be used.",
         ),
     ] = "space",
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", metavar="FOLDER", help="Where the binaries go (default: setting binaries)."
+            "--out", metavar="DIR", help="Output directory (default: the setting binaries)."
         ),
     ] = None,
     jobs: JobsOption = None,
@@ -80,11 +81,11 @@ def precompile(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compile a Triton kernel for GPUs that are not here.
+    """Compile a Triton kernel for GPUs, without needing one.
 
-    Shows what each config would use of each GPU. What is written to a folder is used by a process
-    with WHET_BINARIES set to that folder, which then need not compile it. Both must have the same
-    version of Triton.
+    Shows the resources each config uses on each GPU. With --out, the binaries are written to a
+    directory; a process with WHET_BINARIES set to it loads them instead of compiling. Both sides
+    need the same version of Triton.
     """
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.precompile import as_json, closing_lines, made_table
@@ -92,7 +93,7 @@ def precompile(
 
     settings = resolved(jobs=jobs, store=store, binaries=out).settings
     if configs not in WHICH:
-        raise UsageError(f"--configs {configs} is not known{did_you_mean(configs, WHICH)}")
+        raise UsageError(f"--configs {configs} is not valid{did_you_mean(configs, WHICH)}")
     cache = None if settings.binaries is None else FolderCache(settings.binaries)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         wanted = _architectures(arch or ())
@@ -112,7 +113,9 @@ def _architectures(arch: Sequence[str]) -> list[Architecture]:
 
     names = [name for given in arch for name in given.split(",") if name.strip()]
     if not names:
-        raise UsageError("--arch is needed: the GPUs to compile for, such as h100, sm_90 or gfx942")
+        raise UsageError(
+            "--arch is required; name the GPUs to compile for, such as h100, sm_90 or gfx942"
+        )
     found = architectures(names)
     for one in found:
         if one.doubt:
@@ -131,16 +134,14 @@ def _ordered(
     """The kernel's name, and what is to be compiled of it. The file is run once for every
     architecture, since its configs may depend on what it finds."""
     from whet.cli.arguments.locate import file_of, guarded
-    from whet.store import MemoryStore, open_store, store_path
+    from whet.store import open_if_there
     from whet.targets.triton.offline.tuning import check_compiles
     from whet.targets.triton.packed.precompile import orders
 
     check_compiles()
     keys = _keys(typed) or [{}]
-    path = store_path(store)
-    known = path is not None and os.path.exists(path)
     ordered: list[Order] = []
-    with open_store(store, read_only=True) if known else MemoryStore() as opened:
+    with open_if_there(store) as opened:
         for one in architectures:
             kernel = _located(text, one, keys, inputs)
             order = partial(orders, kernel, [one], keys, which, opened)
@@ -160,7 +161,9 @@ def _located(
     with loading(architecture):
         kernel = with_inputs(locate(text, as_far_as_it_goes=True), inputs)
     if isinstance(kernel, Target):
-        raise UsageError(f"'{kernel.name}' is not a Triton kernel, and needs no precompiling")
+        raise UsageError(
+            f"'{kernel.name}' is not a Triton kernel; only Triton kernels can be precompiled"
+        )
     check_inputs(kernel)
     for key in keys:
         check_key(kernel, key)

@@ -14,7 +14,7 @@ EXAMPLES = """\b
 Examples:
   whet tune kernel.py:matmul --search grid    measure every config first
   whet record matmul --out matmul-H200.whet.json.gz
-  whet record 3fa2 91bc --out two.whet.json.gz      two workloads by their ids
+  whet record 3fa2 91bc --out two.whet.json.gz      two workloads, by id
   whet record matmul --store a.db --store b.db --out both.whet.json.gz
 """
 
@@ -24,28 +24,28 @@ def record(
         list[str],
         typer.Argument(
             metavar="NAME|ID",
-            help="A kernel's name (or FILE.py:NAME) for all its workloads, or how a workload's id "
-            "starts.",
+            help="A kernel name (or FILE.py:NAME) for all its workloads, or the start of a "
+            "workload id.",
             show_default=False,
         ),
     ],
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE", help="The table: NAME.whet.json.gz.")
+        str, typer.Option("--out", metavar="FILE", help="Output file: NAME.whet.json.gz.")
     ],
     store: Annotated[
         list[str] | None,
         typer.Option(
             "--store",
             metavar="PATH",
-            help="Where results are kept. Given again, each store is a visit of its own.",
+            help="Where results are stored; if repeated, each store is a separate visit.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Make a table of what was measured, for whet replay.
+    """Write stored measurements to a table for 'whet replay'.
 
-    It holds every trial, failures included, with its samples and the seconds of its build. All must
-    be of one kernel as built by one toolchain for one device.
+    The table holds every trial, failures included, with its samples and build time. All trials
+    must be for one kernel, one toolchain and one device.
     """
     from whet.cli.arguments.reading import chosen, open_known
     from whet.cli.terminal.output import bytes_text, count_text
@@ -53,7 +53,7 @@ def record(
     from whet.replay.files import SUFFIX, table_bytes
 
     if not out.endswith(SUFFIX):
-        raise UsageError(f"--out {out} must end in {SUFFIX}, so that it is found as a table")
+        raise UsageError(f"--out {out} must end in {SUFFIX}")
     places: list[str | None] = [*store] if store else [None]
     with ExitStack() as stack:
         opened = [stack.enter_context(open_known(one, bundle=False)) for one in places]
@@ -73,7 +73,7 @@ def record(
     )
     if untried:
         print(
-            f"whet: note: {count_text(untried, 'pair')} of config and workload was never tried; "
+            f"whet: note: {count_text(untried, 'pair')} of config and workload never tried; "
             "'whet tune --search grid' tries all",
             file=sys.stderr,
         )

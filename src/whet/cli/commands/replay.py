@@ -36,14 +36,14 @@ LOOKS = "10,25,50,100"
 def replay(
     tables: TablesArgument,
     search: Annotated[
-        str, typer.Option("--search", metavar="NAME,…", help="The strategies.")
+        str, typer.Option("--search", metavar="NAME,…", help="Strategies to replay.")
     ] = "auto",
     evals: Annotated[
         str | None,
         typer.Option(
             "--evals",
             metavar="N,…",
-            help=f"After how many evaluations to look (default: {LOOKS}).",
+            help=f"Report after these numbers of evaluations (default: {LOOKS}).",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def replay(
         typer.Option(
             "--top",
             metavar="P%",
-            help="How many repeats had tried one of the fastest P % of all configs.",
+            help="Report how many repeats tried one of the fastest P % of all configs.",
         ),
     ] = None,
     repeats: RepeatsOption = 20,
@@ -62,11 +62,11 @@ def replay(
     jobs: ProcessesOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tune recorded tables, and say how near the best it came.
+    """Run strategies on recorded tables and compare the results.
 
-    A config that fails costs an evaluation like any other. Each workload of a table is a row. With
-    --top 5%, the look is at 10, 30 and 59 evaluations unless --evals says otherwise: 59 random
-    configs have one of the fastest 5 % with 95 %, 30 only with 78.5 %.
+    A failing config costs an evaluation like any other. Each workload of a table is a row. With
+    --top 5%, the default for --evals is 10,30,59: among 59 random configs, one is in the fastest
+    5 % with a probability of 95 %; among 30, only 78.5 %.
     """
     from whet.cli.arguments.tables import counts_named, make_cases, processes, searches_named
     from whet.cli.terminal.countdown import Countdown
@@ -98,7 +98,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0.0001 <= share < 1:
-        raise UsageError(f"--top '{text}' cannot be read; write a percentage, such as 5%")
+        raise UsageError(f"--top '{text}' is not valid; use a percentage, such as 5%")
     return share
 
 

@@ -17,9 +17,9 @@ from whet.core.errors import UsageError, no_triton
 
 EXAMPLES = """\b
 Examples:
-  whet run train.py --epochs 3       as python train.py --epochs 3
-  whet run -m package.train          as python -m package.train
-  whet run --report train.py         then lists what was tuned, and its cost
+  whet run train.py --epochs 3       like python train.py --epochs 3
+  whet run -m package.train          like python -m package.train
+  whet run --report train.py         also list every autotuner and its cost
   whet run --store s.db -- train.py  whet's own options come first
 """
 
@@ -46,7 +46,7 @@ class Script:
     def _run(self) -> dict[str, Any]:
         if self.is_module:
             if importlib.util.find_spec(self.name) is None:  # imports packages above it, as -m does
-                print(f"whet: there is no module {self.name}", file=sys.stderr)
+                print(f"whet: no such module: {self.name}", file=sys.stderr)
                 raise SystemExit(UsageError.exit_code)
             return runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         return runpy.run_path(self.name, run_name="__main__")
@@ -64,14 +64,14 @@ def run(
     script: Annotated[
         str,
         typer.Argument(
-            metavar="SCRIPT.py", help="The script, or with -m the module.", show_default=False
+            metavar="SCRIPT.py", help="The script, or the module with -m.", show_default=False
         ),
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGS", help="The script's own arguments.", show_default=False),
+        typer.Argument(metavar="ARGS", help="Arguments for the script.", show_default=False),
     ] = None,
-    module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, like python -m.")] = False,
     report: Annotated[
         bool, typer.Option("--report", help="List every autotuner and its cost at the end.")
     ] = False,
@@ -80,8 +80,8 @@ def run(
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
 ) -> Script:
-    """Run a script with every Triton autotuner in it tuned by whet."""
-    from whet.cli.arguments.reading import store_place
+    """Run a script and tune every Triton autotuner in it with whet."""
+    from whet.store import store_place
 
     settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
     if store is not None:
@@ -104,16 +104,16 @@ def run(
 
 def _check_file(path: Path) -> None:
     if os.path.isdir(path):  # not Path.is_dir, which raises for a name that is too long
-        raise UsageError(f"{path} is a folder; name a script in it")
+        raise UsageError(f"{path} is a directory; name a script in it")
     if not os.path.isfile(path):
-        raise UsageError(f"there is no script {path}")
+        raise UsageError(f"no such script: {path}")
 
 
 def _check_module(name: str) -> None:
     # Only its first part: looking for more would import packages, and that is for the run.
     top = name.partition(".")[0]
     if not top or importlib.util.find_spec(top) is None:
-        raise UsageError(f"there is no module {name}")
+        raise UsageError(f"no such module: {name}")
 
 
 def _install() -> None:
@@ -122,4 +122,4 @@ def _install() -> None:
 
         install()
     except ImportError as error:
-        raise UsageError(no_triton(error) or f"Triton cannot be imported ({error})") from None
+        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None

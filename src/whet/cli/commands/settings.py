@@ -5,45 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.terminal.help import SEARCHES
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
-  whet settings                        values and where they come from
-  WHET_BUDGET=30s whet settings        a variable for one command
+  whet settings                        show every value and its source
+  WHET_BUDGET=30s whet settings        set a value for one command
   echo 'jobs = 4' >> ~/.config/whet/config.toml
 
 \b
-What they mean:
-  store          where results are kept: a path or sqlite:///path
-  bundle         a file of 'whet pack', asked where the store knows nothing
-  budget         when a tuning stops: 30s, 5m, 200trials or 1h,500trials
-  seed           the same seed asks for the same configs
-  jobs           how many builds at once
-  search         the strategy: auto, grid, random, coordinate, anneal,
-                 genetic, evolution, gp, tpe, forest or evolve-model
-  build_limit    how long one build may take
-  run_limit      how long one config may run
-  first_call_limit how long the first call of a callable may take, which
-                 may compile; run_limit, if that is set and this is not
-  memory         how much of the machine's memory a config may take
-  device_memory  how much of a GPU's memory tuning may take for itself
-  l2             a GPU's L2 cache before each timed launch: cold or warm
-  l2_bytes       how much is read to clear it: 64M; 0 is none
+Settings:
+  store          where results are stored: a path or sqlite:///path
+  bundle         a file from 'whet pack', used where the store has no result
+  budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
+  seed           random seed; the same seed tries the same configs
+  jobs           number of parallel builds
+  search         search strategy: {SEARCHES}
+  build_limit    time limit for one build
+  run_limit      time limit for running one config
+  first_call_limit time limit for the first call of a callable, which may
+                 compile (default: run_limit if that is set)
+  memory         host memory limit for one config
+  device_memory  how much GPU memory tuning itself may allocate
+  l2             L2 cache before each timed launch: cold or warm
+  l2_bytes       how much memory to read to flush the L2: 64M; 0 disables
   cuda_graph     time launches as CUDA graphs, for a slow host
-  samples        no race: so many samples of every config
-  learn          whether a search starts from the kernel's other results
-  agree_wait     how long to wait for another process that tunes the same
-  binaries       a folder of 'whet precompile', used where it fits
-  idle_share     how much of the calls' time idle=True may take
-  isolate        run a GPU's configs in a process that may crash or hang
+  samples        take this many samples of every config instead of racing
+  learn          start searches from results for other sizes of the kernel
+  agree_wait     how long to wait for another process tuning the same kernel
+  binaries       a directory from 'whet precompile', used where it matches
+  idle_share     share of call time that idle=True may use for tuning
+  isolate        measure GPU configs in a separate process that may crash
   stall_timeout  warn after this long without progress; 0 disables
   mode           what a call may do: tune, cached, require, off or record
 
 \b
-A flag wins over a variable, a variable over the file, the file over defaults.
-The variable of build_limit is WHET_BUILD_LIMIT, and so on. With
-WHET_LOG=info each choice is printed, with WHET_DEBUG=1 tracebacks.
-The file is what WHET_CONFIG names, else ~/.config/whet/config.toml.
+Flags override environment variables, which override the config file.
+Each setting has a variable: build_limit is WHET_BUILD_LIMIT, and so on.
+WHET_LOG=info logs each decision; WHET_DEBUG=1 shows tracebacks.
+The config file is $WHET_CONFIG, or ~/.config/whet/config.toml.
 """
 
 
@@ -73,11 +73,11 @@ def settings(store: StoreOption = None, json: JsonOption = False) -> None:
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     """By name, for programs and for people."""
-    from whet.cli.arguments.reading import store_place
     from whet.cli.terminal.output import bytes_text
+    from whet.store import store_place
 
     memory, l2_bytes = settings.memory_bytes, settings.l2_bytes
-    on_device, free = settings.device_memory_bytes, "what is free"
+    on_device, free = settings.device_memory_bytes, "all free memory"
     samples, stall_s = settings.samples, settings.stall_timeout_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
@@ -92,9 +92,9 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "memory": (memory, free if memory is None else bytes_text(memory)),
         "device_memory": (on_device, free if on_device is None else bytes_text(on_device)),
         "l2": (settings.l2, settings.l2),
-        "l2_bytes": (l2_bytes, "the L2's size" if l2_bytes is None else bytes_text(l2_bytes)),
+        "l2_bytes": (l2_bytes, "size of the L2" if l2_bytes is None else bytes_text(l2_bytes)),
         "cuda_graph": (settings.cuda_graph, "yes" if settings.cuda_graph else "no"),
-        "samples": (samples, "as the race wants" if samples is None else str(samples)),
+        "samples": (samples, "as needed" if samples is None else str(samples)),
         "learn": (settings.learn, "yes" if settings.learn else "no"),
         "agree_wait": (settings.agree_wait_s, f"{settings.agree_wait_s:g} s"),
         "binaries": (settings.binaries, settings.binaries or "none"),

@@ -13,7 +13,7 @@ from whet.core.errors import UsageError
 if TYPE_CHECKING:
     from whet.store import MergeReport
 
-ABOUT = "List what is kept, remove some of it, merge other stores in."
+ABOUT = "List stored results, remove some, or merge other stores in."
 EXAMPLES = """\b
 Examples:
   whet store ls
@@ -27,12 +27,12 @@ Examples:
 """
 GC_EXAMPLES = """\b
 Examples:
-  whet store gc --older-than 90d --dry-run   what would go
-  whet store gc --superseded                 results that newer ones replaced
+  whet store gc --older-than 90d --dry-run   show what would be removed
+  whet store gc --superseded                 results replaced by newer ones
   whet store gc --kernel matmul              everything about one kernel
   whet store gc --max-size 500M              the oldest, until the rest fits
-  whet store gc --toolchain triton=3.5       what that version built
-  whet store gc --other-toolchains           what only older versions built
+  whet store gc --toolchain triton=3.5       results built with this version
+  whet store gc --other-toolchains           results from old versions only
 """
 MERGE_EXAMPLES = """\b
 Examples:
@@ -45,14 +45,14 @@ _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def ls(store: StoreOption = None, json: JsonOption = False) -> None:
-    """List the workloads that are known."""
+    """List stored workloads."""
     from whet.cli.arguments.reading import NothingKnownError, open_known
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.store import listing
 
     try:
         with open_known(store, bundle=False) as opened:
-            location, known = opened.location, opened.workloads()
+            location, size, known = opened.location, opened.size_bytes, opened.workloads()
     except NothingKnownError as nothing:
         if json:
             print_json({"v": 1, "store": nothing.place, "exists": False, "workloads": []})
@@ -81,7 +81,7 @@ def ls(store: StoreOption = None, json: JsonOption = False) -> None:
             }
         )
         return
-    print_lines(listing(location, known))
+    print_lines(listing(location, size, known))
 
 
 def gc(
@@ -92,42 +92,48 @@ def gc(
         ),
     ] = None,
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Trials that a later one of the config replaced.")
+        bool,
+        typer.Option("--superseded", help="Trials replaced by a later trial of the same config."),
     ] = False,
     kernel: Annotated[
         str | None,
-        typer.Option("--kernel", metavar="NAME", help="Only of this kernel; alone, all of it."),
+        typer.Option(
+            "--kernel", metavar="NAME", help="Only this kernel; without other criteria, all of it."
+        ),
     ] = None,
     max_size: Annotated[
         str | None,
         typer.Option(
             "--max-size",
             metavar="SIZE",
-            help="Superseded trials, then the workloads tuned longest ago, until the store is no "
-            "larger: 500M, 2G.",
+            help="Remove superseded trials, then the workloads tuned longest ago, until the "
+            "store fits: 500M, 2G.",
         ),
     ] = None,
     toolchain: Annotated[
         list[str] | None,
         typer.Option(
-            "--toolchain", metavar="TOOL=VERSION", help="Only of this version: triton=3.5."
+            "--toolchain",
+            metavar="TOOL=VERSION",
+            help="Only results built with this version: triton=3.5.",
         ),
     ] = None,
     other_toolchains: Annotated[
         bool,
         typer.Option(
             "--other-toolchains",
-            help="Only of versions that this machine does not have and that are not the newest.",
+            help="Only results from versions that are neither installed here nor the newest.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Remove what is no longer wanted.
+    """Remove results.
 
-    --kernel and the toolchains confine what else is asked for; alone, all that they name goes.
+    --kernel, --toolchain and --other-toolchains limit what the other options remove. Used alone,
+    they remove everything that matches.
     """
     from whet.cli.arguments.reading import NothingKnownError, chosen, open_known
     from whet.cli.arguments.toolchains import of_toolchains
@@ -136,8 +142,8 @@ def gc(
 
     if not (older_than or superseded or kernel or max_size or toolchain or other_toolchains):
         raise UsageError(
-            "say what may go: --older-than AGE, --superseded, --kernel NAME, --max-size SIZE, "
-            "--toolchain TOOL=VERSION or --other-toolchains"
+            "say what to remove: --older-than AGE, --superseded, --kernel NAME, --max-size "
+            "SIZE, --toolchain TOOL=VERSION or --other-toolchains"
         )
     age = None if older_than is None else _seconds(older_than)
     size = None if max_size is None else _bytes(max_size)
@@ -164,7 +170,7 @@ def gc(
         return
     print_lines([*swept(report), *said])
     if size is not None and report.bytes_left > size and not dry_run:
-        print(f"it is still larger than {max_size}: nothing else may go")
+        print(f"the store is still larger than {max_size}: nothing else can be removed")
 
 
 def merge(
@@ -174,23 +180,23 @@ def merge(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Add what other stores know.
+    """Add results from other stores.
 
-    Results of another device stay that device's, and are never taken for those of this one. Where
-    two stores picked different configs for one workload, the pick changes only if both measured
-    both and agree on which is faster. Else the pick of this store stays and is marked as
-    contested; the next tuning measures both side by side and decides.
+    Results are only ever used for the device they were measured on. If two stores picked different
+    configs for one workload, the pick changes only if both stores measured both configs and agree
+    on which is faster. Otherwise this store's pick stays and is marked as contested; the next
+    tuning run measures both side by side and decides.
     """
-    from whet.cli.arguments.reading import check_there, store_place
+    from whet.cli.arguments.reading import check_there
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.store import by_device, counts_text, namesakes, pick_lines
-    from whet.store import open_store
+    from whet.store import open_store, store_place
     from whet.store.merging import arriving
 
     where = resolved(store=store).settings.store
     check_there(*others)
     if store_place(where) in map(store_place, others):
-        raise UsageError(f"{store_place(where)} cannot be merged into itself")
+        raise UsageError(f"cannot merge {store_place(where)} into itself")
     said: list[str] = []
     merged = []
     with open_store(where) as opened:
@@ -202,7 +208,7 @@ def merge(
             said += [f"{source.location}: {counts} new", *by_device(new)]
             said += pick_lines(report.picks)
             merged.append({"store": source.location, **_as_json(report)})
-        said += [*namesakes(opened), f"kept in {opened.location}"]
+        said += [*namesakes(opened), f"saved in {opened.location}"]
     if json:
         print_json({"v": 1, "store": opened.location, "merged": merged})
     else:
@@ -219,14 +225,12 @@ def _as_json(report: MergeReport) -> dict[str, Any]:
 def _seconds(age: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", age.strip().lower())
     if match is None:
-        raise UsageError(
-            f"--older-than '{age}' cannot be read; write an age, such as 12h, 30d or 8w"
-        )
+        raise UsageError(f"--older-than '{age}' is not valid; use an age, such as 12h, 30d or 8w")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def _bytes(size: str) -> int:
     match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", size.strip().upper())
     if match is None:
-        raise UsageError(f"--max-size '{size}' cannot be read; write a size, such as 500M or 2G")
+        raise UsageError(f"--max-size '{size}' is not valid; use a size, such as 500M or 2G")
     return int(float(match[1]) * _SIZES[match[2]])

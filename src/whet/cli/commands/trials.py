@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet trials matmul                        the 20 fastest, and what failed
+  whet trials matmul                        the 20 fastest and 20 failures
   whet trials matmul --status build_error   what did not compile, and why
   whet trials matmul --limit 0              everything
 """
@@ -31,17 +31,22 @@ def trials(
         str,
         typer.Argument(
             metavar="NAME|ID",
-            help="A kernel's name, the name it was tuned under, FILE.py:NAME, or how a workload's "
-            "id starts.",
+            help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+            "workload id.",
             show_default=False,
         ),
     ],
     status: Annotated[
         list[str] | None,
-        typer.Option("--status", metavar="STATUS", help="Only these: ok, build_error, … (repeat)."),
+        typer.Option(
+            "--status", metavar="STATUS", help="Only this status: ok, build_error, … (repeatable)."
+        ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Superseded trials too, not only each config's latest.")
+        bool,
+        typer.Option(
+            "--all", help="Include superseded trials, not only the latest of each config."
+        ),
     ] = False,
     limit: Annotated[
         int | None,
@@ -50,13 +55,14 @@ def trials(
             metavar="N",
             min=0,
             show_default=False,
-            help=f"At most N measured and N failed, 0: all (default: {SHOWN}; all with --json).",
+            help=f"Show at most N measured and N failed trials; 0 shows all (default: {SHOWN}; "
+            "all with --json).",
         ),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what was tried, fastest first, with what went wrong."""
+    """List trials, fastest first, and failures with their reasons."""
     from whet.cli.arguments.reading import NothingKnownError, chosen, coverage_of, open_known
     from whet.cli.terminal.output import print_json, print_lines
 
@@ -99,7 +105,7 @@ def _status(text: str) -> Status:
     try:
         return Status(text.lower())
     except ValueError:
-        raise UsageError(f"there is no status '{text}'{did_you_mean(text, Status)}") from None
+        raise UsageError(f"unknown status '{text}'{did_you_mean(text, Status)}") from None
 
 
 def _sorted(found: Sequence[Trial], statuses: Sequence[Status]) -> list[Trial]:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet tune kernel.py:blur                the object 'blur' of kernel.py
-  whet tune kernel.py                     the only tunable of kernel.py
-  whet tune kernel.py:blur --budget 30s   until half a minute is over
+  whet tune kernel.py:blur                the object 'blur' in kernel.py
+  whet tune kernel.py                     the only tunable in kernel.py
+  whet tune kernel.py:blur --budget 30s   stop after 30 seconds
   whet tune kernel.py:blur --json | jq .best.config
-  whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one of its keys
-  whet tune lib.py:k --key M=64 --inputs mine.py:inputs   one of a library's
-  whet tune --missed                      what WHET_MODE=record met
+  whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one key
+  whet tune lib.py:k --key M=64 --inputs mine.py:inputs   a library's kernel
+  whet tune --missed                      keys recorded by WHET_MODE=record
 """
 
 
@@ -51,29 +51,31 @@ def tune(
         str | None,
         typer.Argument(
             metavar="FILE.py:NAME",
-            help="What to tune: a whet.function(…) or whet.native(…) called NAME, a function "
-            "called NAME that returns one, or a Triton kernel called NAME with whet.autotune(…, "
-            "inputs=…), or with triton.autotune(…) and --inputs. NAME may be left out "
-            "if the file has only one.",
+            help="What to tune: NAME is a whet.function(…) or whet.native(…), a function that "
+            "returns one, a Triton kernel with whet.autotune(…, inputs=…), or one with "
+            "triton.autotune(…) and --inputs. NAME may be omitted if the file has only one. "
+            "KIND:TEXT is a target of an installed package.",
             show_default=False,
         ),
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
-            "--key", metavar="M=64,N=32", help="What a Triton kernel's inputs= gets (repeatable)."
+            "--key",
+            metavar="M=64,N=32",
+            help="A key to tune, passed to the Triton kernel's inputs= (repeatable).",
         ),
     ] = None,
     keys: Annotated[
         str | None,
-        typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
+        typer.Option("--keys", metavar="FILE.json", help="A JSON file with a list of such keys."),
     ] = None,
     inputs: InputsOption = None,
     missed: Annotated[
         bool,
         typer.Option(
             "--missed",
-            help="The keys that mode 'record' wrote down: all, or those of FILE.py:NAME.",
+            help="Tune the keys recorded by mode 'record': all, or those of FILE.py:NAME.",
         ),
     ] = False,
     budget: BudgetOption = None,
@@ -92,11 +94,11 @@ def tune(
 ) -> None:
     """Find the fastest config of a tunable.
 
-    Builds and measures its configs, drops those that cannot win, settles the rest in a duel, and
-    keeps every result. What is known already is not measured again. Ctrl-C prints the best so far.
+    Builds and measures its configs, drops those that cannot win, compares the finalists side by
+    side, and stores every result. Known results are not measured again. Ctrl-C prints the best so
+    far.
     """
     from whet.cli.arguments.locate import file_of, locate
-    from whet.cli.arguments.reading import store_place
     from whet.cli.arguments.tables import from_tables
     from whet.cli.commands.tune_keys import read_keys
     from whet.cli.commands.tune_missed import tune_missed
@@ -104,6 +106,7 @@ def tune(
     from whet.cli.text.summary import summary
     from whet.engine import HostLostError, StoreLostError
     from whet.engine.target import Target
+    from whet.store import store_place
 
     flags = {
         "budget": budget,
@@ -121,11 +124,11 @@ def tune(
     given = read_keys(key or (), keys)
     if missed:
         if given or transfer:
-            raise UsageError("--missed brings keys of its own; leave out --key, --keys, --transfer")
+            raise UsageError("--missed has its own keys; omit --key, --keys and --transfer")
         tune_missed(tunable, inputs, flags, settings, json=json, quiet=quiet)
         return
     if tunable is None:
-        raise UsageError("missing argument 'FILE.py:NAME' (see whet tune --help), or --missed")
+        raise UsageError("missing argument 'FILE.py:NAME' or --missed (see whet tune --help)")
     known = None if transfer is None else from_tables(transfer)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = with_inputs(locate(tunable), inputs)
@@ -135,7 +138,7 @@ def tune(
         _tune_kernel(target, given, flags, settings, made_in, json=json, quiet=quiet)
         return
     if given:
-        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
+        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     lost: StoreLostError | HostLostError | None = None
     try:
         result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
@@ -165,10 +168,10 @@ def _tune_kernel(
     json: bool,
     quiet: bool,
 ) -> None:
-    from whet.cli.arguments.reading import store_place
     from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures, tune_keys
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.summary import summary, whereabouts
+    from whet.store import store_place
 
     done, interrupted = tune_keys(
         kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet

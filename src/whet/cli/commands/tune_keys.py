@@ -34,9 +34,11 @@ def _typed_key(text: str) -> Key:
         name, equals, value = part.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not name.isidentifier() or not value:
-            raise UsageError(f"--key '{text}' cannot be read; write it as M=4096,N=4096")
+            raise UsageError(
+                f"--key '{text}' is not valid; use NAME=VALUE pairs, such as M=4096,N=4096"
+            )
         if name in key:
-            raise UsageError(f"--key '{text}' has '{name}' twice")
+            raise UsageError(f"--key '{text}' gives '{name}' twice")
         key[name] = typed_value(value)
     return key
 
@@ -55,11 +57,11 @@ def _keys_from_file(path: Path) -> list[Key]:
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"the keys in {path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"cannot read the keys in {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
+        raise UsageError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):
-        raise UsageError(f'{path} is not a list of keys; write [{{"M": 4096, "N": 4096}}, …]')
+        raise UsageError(f'{path} is not a list of keys; use [{{"M": 4096, "N": 4096}}, …]')
     return keys
 
 

@@ -60,7 +60,9 @@ class _Offline:
             return Settled(miss, None, str(error))
         differs = set(differences(miss.workload, result.run.workload)) - _GROWN
         if differs:
-            why = f"its inputs make {result.run.workload} of it; differs: {', '.join(differs)}"
+            why = (
+                f"its inputs= produce {result.run.workload} instead; differs: {', '.join(differs)}"
+            )
             return Settled(miss, None, why)
         if result.source == "waited":
             return Settled(miss, None, result.notes[-1])
@@ -72,8 +74,8 @@ class _Offline:
         differs = set(differences(miss.workload, target.workload())) - _GROWN
         if differs:
             raise UsageError(
-                f"{miss.where} is {target.workload()} now; tune it with the arguments it was met "
-                f"with (differs: {', '.join(sorted(differs))})"
+                f"{miss.where} is now {target.workload()}; tune it with the arguments it was "
+                f"called with (differs: {', '.join(sorted(differs))})"
             )
         result, interrupted = run_tuning(target, self.settings, quiet=self.quiet)
         if interrupted or result is None:
@@ -89,13 +91,14 @@ class _Offline:
         check_ready(kernel)
         here = device.describe(device.current_index()).name
         if here != miss.workload.device.name:
-            raise UsageError(f"it was met on {miss.workload.device.name}, and this is {here}")
+            raise UsageError(f"it was recorded on {miss.workload.device.name}, but this is {here}")
         assert kernel.tuner.whet_inputs is not None
         key, unknown = input_key(kernel.tuner.whet_inputs, miss.arguments)
         if unknown:
             raise UsageError(
-                f"the inputs of kernel '{kernel.name}' want {', '.join(unknown)}, which the call "
-                "does not tell; name them as arguments of the kernel, or give them defaults"
+                f"the inputs function of kernel '{kernel.name}' needs {', '.join(unknown)}, "
+                "which the recorded call does not provide; make them arguments of the kernel, or "
+                "give them defaults"
             )
         store = self.settings.store
         done, interrupted = tune_keys(
@@ -153,10 +156,11 @@ def _located(
     """Each miss with what it is a key of, or with why that cannot be had."""
     from whet.cli.arguments.inputs import with_inputs
     from whet.cli.arguments.locate import file_of, locate
+    from whet.engine.target import Target
 
     known: dict[str, Target | Kernel | str] = {}
     if inputs is not None and tunable is None:
-        raise UsageError("--inputs is of one kernel; name it: whet tune FILE.py:NAME --missed")
+        raise UsageError("--inputs needs a single kernel; name it: whet tune FILE.py:NAME --missed")
     if tunable is not None:
         with redirect_stdout(sys.stderr):
             found = known[tunable] = with_inputs(locate(tunable), inputs)
@@ -165,7 +169,7 @@ def _located(
     for miss in misses:
         where = tunable or miss.where
         if not where:
-            why = "nobody knows where it is defined; name it: whet tune FILE.py:NAME --missed"
+            why = "its source file is unknown; name it: whet tune FILE.py:NAME --missed"
             located.append((miss, why, Path()))
             continue
         if where not in known:
@@ -174,7 +178,7 @@ def _located(
                     known[where] = locate(where)
             except UsageError as error:
                 known[where] = f"{error}; or name it: whet tune FILE.py:NAME --missed"
-        usable = not isinstance(known[where], str)
+        usable = not isinstance(known[where], str | Target)
         located.append((miss, known[where], file_of(where) if usable else Path()))
     return located
 
@@ -203,7 +207,7 @@ def _lines(done: Sequence[Settled], place: str) -> list[str]:
     from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table, wrap
 
     if not done:
-        return [f"nothing was missed, says {place}"]
+        return [f"no missed keys in {place}"]
     layout = [
         Column("missed", flexible=True),
         Column("median", align="right"),

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet verify kernel.py:blur                  the pick of 'blur', once more
-  whet verify kernel.py:blur kernel.py:mm     of several tunables
-  whet verify kernel.py:mm --key M=64,N=64    of one key of a Triton kernel
-  whet verify kernel.py:blur --fail-over 5%   exit code 1 above 5 % slower
-  whet verify kernel.py:blur --record         and keep what was measured
+  whet verify kernel.py:blur                  measure the pick of 'blur' again
+  whet verify kernel.py:blur kernel.py:mm     several tunables
+  whet verify kernel.py:mm --key M=64,N=64    one key of a Triton kernel
+  whet verify kernel.py:blur --fail-over 5%   exit with 1 if over 5 % slower
+  whet verify kernel.py:blur --record         store the new measurements
 """
 
 
@@ -66,22 +66,26 @@ def verify(
         typer.Option(
             "--key",
             metavar="M=64,N=32",
-            help="What a Triton kernel's inputs= gets (default: every stored key of this device).",
+            help="A key to verify, passed to the kernel's inputs= (default: every stored key of "
+            "this device).",
         ),
     ] = None,
     keys: Annotated[
         str | None,
-        typer.Option("--keys", metavar="FILE.json", help="More such keys: a list of objects."),
+        typer.Option("--keys", metavar="FILE.json", help="A JSON file with a list of such keys."),
     ] = None,
     inputs: InputsOption = None,
     fail_over: Annotated[
         str,
         typer.Option(
-            "--fail-over", metavar="PERCENT", help="How much slower than stored is a failure."
+            "--fail-over",
+            metavar="PERCENT",
+            help="How much slower than stored counts as a failure.",
         ),
     ] = "3%",
     record: Annotated[
-        bool, typer.Option("--record", help="Keep what was measured; else nothing is written.")
+        bool,
+        typer.Option("--record", help="Store the new measurements; without it nothing is written."),
     ] = False,
     store: StoreOption = None,
     l2: L2Option = None,
@@ -93,8 +97,8 @@ def verify(
     """Measure stored picks again on this machine.
 
     Each pick is built and measured side by side with the author's first config, and compared with
-    what is stored. Exit code 1 where a pick is slower than --fail-over allows, with a confidence
-    of 95 %, or no longer works.
+    the stored timings. Exits with 1 if a pick is slower than --fail-over allows (at 95 %
+    confidence) or no longer works.
     """
     from whet.cli.arguments.reading import NothingKnownError, open_known
     from whet.cli.commands.tune_keys import flags_in_environment, read_keys
@@ -128,7 +132,7 @@ def verify(
 def _share(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if match is None:
-        raise UsageError(f"--fail-over '{text}' cannot be read; write a percentage, such as 3%")
+        raise UsageError(f"--fail-over '{text}' is not valid; use a percentage, such as 3%")
     return float(match[1]) / 100
 
 
@@ -140,7 +144,7 @@ def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> li
     if not isinstance(target, Target):
         found = _of_kernel(target, text, keys, asked)
     elif keys:
-        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys to choose")
+        raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     else:
         found = [_checked(target, text, asked)]
     return [*found, *_left_out(found, asked.store)]
@@ -193,7 +197,7 @@ def _checked(target: Target, what: str, asked: _Asked) -> Checked:
 
 
 def _nothing_stored(what: str) -> str:
-    return f"nothing is stored of it for this device; tune it first, with 'whet tune {what}'"
+    return f"no stored result for this device; tune it first with 'whet tune {what}'"
 
 
 def _left_out(found: Sequence[Checked], store: Store) -> list[Checked]:
@@ -209,7 +213,7 @@ def _left_out(found: Sequence[Checked], store: Store) -> list[Checked]:
         if one.workload.device.name == here.device.name and one.best is not None
     }
     return [
-        Checked(str(other), None, "it is stored, and was not asked for")
+        Checked(str(other), None, "stored, but not requested")
         for key, other in others.items()
         if key not in seen
     ]

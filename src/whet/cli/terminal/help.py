@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from whet.cli.terminal.encoding import readable
 
-# In an option's help: the strategies' names, which are read when somebody asks, since importing
+# In a help text: the strategies' names, which are read when somebody asks, since importing
 # them takes longer than all the rest of a `--help`.
 SEARCHES = "{searches}"
 
@@ -67,6 +68,14 @@ def _named(text: str) -> str:
     return text.replace(SEARCHES, ", ".join(STRATEGIES))
 
 
+def _row(line: str) -> str:
+    """A row of two columns; the names may be too many for one line."""
+    if SEARCHES not in line:
+        return line
+    indent = len(line) - len(line.lstrip().partition(" ")[2].lstrip())
+    return textwrap.fill(_named(line), 78, subsequent_indent=" " * indent)
+
+
 def _help_text(text: str) -> str:
     """Click writes UTF-8 to a terminal that it takes to be set up wrongly."""
-    return readable(text, sys.stdout)
+    return readable("\n".join(map(_row, text.split("\n"))), sys.stdout)

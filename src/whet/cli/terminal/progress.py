@@ -56,7 +56,7 @@ class PlainProgress:
         tally = self._tally
         match event:
             case happened.Waiting():
-                most = f"{event.holder}; waiting, at most {seconds_text(event.most_s)}"
+                most = f"{event.holder}; waiting up to {seconds_text(event.most_s)}"
                 self._say(*wrap(most, PAGE - _MARGIN, indent=2))
             case happened.Waited():
                 self._say(f"waited {seconds_text(event.ended - event.started)}")
@@ -81,7 +81,7 @@ class PlainProgress:
                 self._say(tally.phase)
             case happened.RunFinished():
                 if event.result.source == "stored":
-                    self._say("the store had the answer")
+                    self._say("answered from the store")
                 elif event.result.source == "tuned":
                     self._count()
                 coverage = event.result.run.coverage
@@ -116,7 +116,7 @@ class PlainProgress:
 
 
 def _plan(tally: Tally) -> str:
-    planned = "an open number of configs"
+    planned = "an unknown number of configs"
     if tally.planned is not None:
         size = None if tally.run is None else tally.run.space_size
         of = f" of {size:,}" if size is not None and size > tally.planned else ""

@@ -67,7 +67,7 @@ class Tally:
                 self._improved(event.trial)
             case happened.RaceAdvanced():
                 self.measuring = None
-                self.phase = f"race, round {event.round} over, {event.left} may still win"
+                self.phase = f"race: round {event.round} done, {event.left} may still win"
             case happened.DuelStarted():
                 self.measuring = None
                 with_first = len(event.rivals) == 2 and self.first in event.rivals
@@ -75,8 +75,8 @@ class Tally:
                 of = "" if with_first else f" of the last {len(event.rivals)}"
                 self.phase = f"{self._duel}{of}"
             case happened.DuelEnded():
-                equal = f", equal to {len(event.equals)} more" if event.equals else ""
-                self.phase = f"{self._duel} over after {event.rounds} rounds{equal}"
+                equal = f", tied with {len(event.equals)} more" if event.equals else ""
+                self.phase = f"{self._duel} done after {event.rounds} rounds{equal}"
             case happened.RunFinished():
                 self.phase = "done"
                 self.measuring = None

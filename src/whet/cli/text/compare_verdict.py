@@ -9,7 +9,7 @@ from whet.cli.terminal.output import count_text
 from whet.replay.scores import Axis, Score
 from whet.replay.standing import DEFAULT, Lead, Standing, recommended
 
-_APART = "too little to tell them apart"
+_APART = "too close to call"
 
 
 def verdict(standings: Mapping[Axis, Standing], workloads: int) -> str:
@@ -19,10 +19,10 @@ def verdict(standings: Mapping[Axis, Standing], workloads: int) -> str:
     where = "this workload" if workloads == 1 else f"these {workloads} workloads"
     if repeats < 2:
         return (
-            f"{order[0].search} came first over evaluations on {where}, but one repeat cannot say "
-            "how sure that is; --repeats 5 or more can."
+            f"{order[0].search} was best over evaluations on {where}, but one repeat cannot "
+            "say how certain that is; use --repeats 5 or more."
         )
-    basis = f"That is for {where} and {repeats} repeats, with 95 % confidence."
+    basis = f"This holds for {where} and {repeats} repeats, with 95 % confidence."
     if len(order) == 1:
         return f"{_against_random(standings, order[0].search)} {basis}"
     chosen = recommended(list(standings.values()))
@@ -41,7 +41,7 @@ def verdict(standings: Mapping[Axis, Standing], workloads: int) -> str:
         start = f"Use {chosen}."
     else:
         named = f"{chosen}, the default" if chosen == DEFAULT else chosen
-        start = f"Use {named}: nothing was shown to be better."
+        start = f"Use {named}: nothing proved better."
         basis += f" --repeats {4 * repeats} would halve the ±."
     beaten = all(_mine(one, chosen).mean > _mine(one, chosen).half for one in standings.values())
     if chosen != "random" and not beaten:
@@ -55,12 +55,12 @@ def about_random(random: Score) -> str:
         agrees = "as calculated, within the interval"
     else:
         agrees = (
-            f"{'less' if random.mean < 0 else 'more'} than calculated: by chance, or since it goes "
-            "by a few samples of a config and the calculation by all of them"
+            f"{'less' if random.mean < 0 else 'more'} than calculated: by chance, or because "
+            "it judges a config by a few samples and the calculation by all of them"
         )
     scored = f"{random.mean:.2f} ± {random.half:.2f}"
     repeats = count_text(len(random.repeats), "repeat")
-    return f"0 is what random is calculated to score; in {repeats} it scored {scored}, {agrees}."
+    return f"Random search should score 0 as calculated; in {repeats} it scored {scored}, {agrees}."
 
 
 def _led(one: Lead) -> str:

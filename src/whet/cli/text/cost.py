@@ -45,7 +45,7 @@ def account_lines(account: Account, tunings: Sequence[Tuning], shown: int, width
     lines += ["", "what was saved", *_indented(_saved(account), width)]
     if account.stock is not None:
         lines += ["", "what stock triton.autotune would have spent", *_stock(account, width)]
-    lines += ["", "when the tuning has paid for itself", *_payback(account, width)]
+    lines += ["", "when the tuning pays for itself", *_payback(account, width)]
     return lines
 
 
@@ -53,7 +53,7 @@ def _heading(account: Account, tunings: Sequence[Tuning], width: int) -> list[st
     tried = sum(key.tried for key in account.keys)
     length = f" in {seconds_text(account.wall_s)}" if account.wall else ""
     known = sum(len(tuning.known) for tuning in tunings if tuning.known_fits)
-    before = f", {known:,} known before" if known else ""
+    before = f", {known:,} already known" if known else ""
     what = f"{count_text(tried, 'config')} tried"
     if len(tunings) > 1:  # a config is tried once at each key
         what = f"{count_text(tried, 'trial')} of {count_text(len(account.configs), 'config')}"
@@ -112,7 +112,7 @@ def _keys(account: Account, shown: int, width: int) -> list[str]:
     )
     more = len(every) - len(listed)
     lines = table(layout, rows, width)
-    return [*lines, f"{count_text(more, 'key')} not listed (--top 0)"] if more else lines
+    return [*lines, f"{count_text(more, 'key')} not shown (--top 0)"] if more else lines
 
 
 def _varying(keys: Sequence[Mapping[str, object]]) -> list[str]:
@@ -133,7 +133,7 @@ def _work(account: Account, width: int) -> list[str]:
     work = account.work
     total = sum(seconds for phase, seconds in work.items() if "." not in phase)
     if not total:
-        return ["worker time: none was written down"]
+        return ["worker time: none was recorded"]
     rows: list[tuple[str, float]] = []
     for phase, name in WORK_NAMES.items():
         seconds = work.get(phase, 0.0)
@@ -203,7 +203,7 @@ def _config_names(configs: Sequence[Config], width: int) -> tuple[str, list[str]
 def _saved(account: Account) -> dict[str, str | Sequence[str]]:
     return {
         "racing": _racing(account),
-        "early refusal": _refusal(account),
+        "early rejects": _refusal(account),
         "cutting": _cutting(account),
         "side by side": _overlap(account),
         "the cache": _cache(account),
@@ -218,11 +218,11 @@ def _racing(account: Account) -> str:
     each = f"{SAMPLES_EACH} samples for each of {count_text(racing.configs, 'config')}"
     if racing.taken_s > racing.full_s:
         return (
-            f"nothing: {taken}, more than the {seconds_text(racing.full_s)} of {each}, to tell the "
-            "last few apart"
+            f"nothing: {taken}, more than the {seconds_text(racing.full_s)} for {each}, to "
+            "separate the last few"
         )
     return (
-        f"{taken}; {each} would have been {seconds_text(racing.full_s)} "
+        f"{taken}; {each} would have taken {seconds_text(racing.full_s)} "
         f"({_percent(racing.taken_s, racing.full_s, 0)} of it)"
     )
 
@@ -230,16 +230,16 @@ def _racing(account: Account) -> str:
 def _refusal(account: Account) -> str:
     refusal = account.refusal
     if not refusal.configs:
-        return "no config is known to have been refused early"
-    text = f"{count_text(refusal.configs, 'config')} refused before code generation"
+        return "no config is known to have been rejected early"
+    text = f"{count_text(refusal.configs, 'config')} rejected before code generation"
     if refusal.saved_s is None or refusal.typical_s is None:
-        return f"{text}; what building them takes is unknown, since none was built here"
+        return f"{text}; their build time is unknown, since none was built here"
     if not refusal.saved_s:
         return f"{text}, in {seconds_text(refusal.spent_s)}: no less than building takes here"
     return (
-        f"{text}, in {seconds_text(refusal.spent_s)}: at least {seconds_text(refusal.saved_s)} of "
-        f"building saved, estimated (the others took {seconds_text(refusal.typical_s)} in the "
-        "median, and what is refused is larger)"
+        f"{text}, in {seconds_text(refusal.spent_s)}: at least {seconds_text(refusal.saved_s)} "
+        "of building saved, estimated (the others took a median of "
+        f"{seconds_text(refusal.typical_s)}, and rejected ones are larger)"
     )
 
 
@@ -251,8 +251,8 @@ def _cutting(account: Account) -> str:
     if cut.runs:
         parts.append(f"{count_text(cut.runs, 'run')} after {seconds_text(cut.run_s)} in all")
     if not parts:
-        return "nothing was cut"
-    return f"{' and '.join(parts)}; what was left of them is unknown"
+        return "nothing was cut short"
+    return f"{' and '.join(parts)}; the remaining time they needed is unknown"
 
 
 def _overlap(account: Account) -> str:
@@ -262,20 +262,20 @@ def _overlap(account: Account) -> str:
     if not overlap.build_s:
         return "nothing was built"
     built, waited = seconds_text(overlap.build_s), seconds_text(overlap.waiting_s)
-    return f"{built} of building for {waited} of waiting"
+    return f"{built} of building in {waited} of waiting"
 
 
 def _cache(account: Account) -> str | list[str]:
     cache, lines = account.cache, []
     if cache.known and cache.known_s is not None:
         known = count_text(cache.known, "config")
-        lines.append(f"{known} known before, for {seconds_text(cache.known_s)} then")
+        lines.append(f"{known} already known, which took {seconds_text(cache.known_s)} then")
     elif cache.known:
         known = count_text(cache.known, "config")
-        lines.append(f"{known} known before, not all of this space; what that saved is unknown")
+        lines.append(f"{known} already known, not all in this space; the time saved is unknown")
     if cache.built and cache.built_s is not None:
         built = count_text(cache.built, "config")
-        lines.append(f"{built} built before: {seconds_text(cache.built_s)} of building, estimated")
+        lines.append(f"{built} already built: {seconds_text(cache.built_s)} of building, estimated")
     return lines or "nothing was known or built before"
 
 
@@ -286,9 +286,9 @@ def _stock(account: Account, width: int) -> list[str]:
     if account.wall_s:
         ratio = f", {times_text(stock.total_s / account.wall_s)} this tuning's"
     pairs: dict[str, str | Sequence[str]] = {
-        "in all": f"{seconds_text(stock.total_s)}, estimated{ratio}",
-        "building": f"{seconds_text(stock.build_s)}: one after another, each as long as it took "
-        "here beside others; a refused one as the median, a cut one as far as it got",
+        "total": f"{seconds_text(stock.total_s)}, estimated{ratio}",
+        "building": f"{seconds_text(stock.build_s)}: one at a time, each as long as it took here "
+        "in parallel; a rejected one counts as the median, a cut one as far as it got",
         "measuring": f"{seconds_text(stock.benchmark_s)}: "
         f"{count_text(stock.benchmarks, 'benchmark')} at its measured cost",
     }
@@ -301,8 +301,8 @@ def _payback(account: Account, width: int) -> list[str]:
         return wrap(f"  unknown: {account.unknown['payback']}", width, indent=2)
     each = "" if len(account.keys) == 1 else f" of each of {count_text(payback.keys, 'key')}"
     pairs: dict[str, str | Sequence[str]] = {
-        "paid back": _gain(payback, each),
-        "under 10 %": f"of the run time from {payback.calls_to_tenth:,} calls{each} on, at "
+        "break even": _gain(payback, each),
+        "under 10 %": f"of run time after {payback.calls_to_tenth:,} calls{each}, at "
         f"{ns_text(payback.best_ns)} {'a call' if not each else 'for one of each'}",
     }
     return _indented(pairs, width)

@@ -29,7 +29,7 @@ def report(kernels: Sequence[InstalledKernel]) -> list[str]:
     called = [one for one in kernels if one.called]
     lines = [*_called(called), ""] if called else []
     for by, others in _grouped([one for one in kernels if not one.called], _by):
-        lines.append(f"not called, to be tuned by {by}:")
+        lines.append(f"not called ({by}):")
         for file, ones in _grouped(others, _file):
             named = ", ".join(f"{one.kernel}:{_line(one)}" for one in ones)
             lines += wrap(f"  {file}: {named}", page(), indent=4)
@@ -68,7 +68,7 @@ def _by(one: InstalledKernel) -> str:
 
 
 def _left(one: InstalledKernel) -> str:
-    return f"left alone: kernels of {_class(one)}, since {one.reason}"
+    return f"left alone: kernels of {_class(one)}, because {one.reason}"
 
 
 def _line(one: InstalledKernel) -> str:

@@ -44,11 +44,13 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> float:
     except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError):
         known = ", ".join(name for name, one in names.items() if type(one) in (int, float))
         raise UsageError(
-            f"--flops '{expression}' cannot be read; write sums and products of numbers and of "
+            f"--flops '{expression}' is not valid; use sums and products of numbers and of "
             f"{known or 'nothing: this key has no numbers'}"
         ) from None
     if result <= 0:
-        raise UsageError(f"--flops '{expression}' is {result:g}, which is no number of operations")
+        raise UsageError(
+            f"--flops '{expression}' gives {result:g}, which is not a number of operations"
+        )
     return result
 
 
@@ -56,7 +58,7 @@ def study_lines(study: Study, about: str, tflops: float | None, width: int) -> l
     first = study.clouds[0]
     lines = [*wrap(about, width, indent=2), "", f"frontier, {first.name}:"]
     lines += tables(_layout(first, tflops), _spread(_rows(study, first, tflops)), width)
-    lines += ["", *wrap("seconds until a share of the optimum is reached:", width)]
+    lines += ["", *wrap("seconds to reach a share of the optimum:", width)]
     layout = [
         Column("", flexible=True),
         *(Column(f"{100 * s:.0f} %", align="right") for s in _REACHED),
@@ -72,9 +74,9 @@ def study_lines(study: Study, about: str, tflops: float | None, width: int) -> l
         lines += wrap(one.verdict, width, indent=2)
     said = []
     if len(study.clouds[0].configs) > RACED_DRAWS:
-        said.append(f"racing is compared on the first {RACED_DRAWS} draws")
+        said.append(f"racing is compared on the first {RACED_DRAWS} draws only")
     if not study.overhead_known:
-        said.append(f"no overhead by input is in the table, {UNKNOWN_OVERHEAD_S} s is assumed")
+        said.append(f"the table has no overhead per input; assuming {UNKNOWN_OVERHEAD_S} s")
     return [*lines, *(["", *wrap("; ".join(said), width)] if said else [])]
 
 

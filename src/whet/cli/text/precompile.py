@@ -25,7 +25,7 @@ from whet.targets.triton.packed.resources import REGISTER_BYTES
 
 UNITS = (
     "shared: memory per block; regs: 32-bit registers per thread; spilled: bytes per thread; "
-    "occ.: resident warps, of the most a multiprocessor holds"
+    "occ.: resident warps out of the maximum of a multiprocessor"
 )
 
 
@@ -108,7 +108,7 @@ def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
     lines.append(f"{len(built)} of {len(made)} compiled")
     packed = {one.portable: one.binary_bytes for one in built if one.portable}
     if folder is None:
-        lines.append("nothing was written; --out FOLDER keeps the binaries")
+        lines.append("nothing was written; use --out DIR to keep the binaries")
     elif packed:
         size = bytes_text(sum(packed.values()))
         lines.append(f"{size} in {folder}; use them with WHET_BINARIES={folder}")
@@ -129,4 +129,4 @@ def _remarks(one: Made) -> list[str]:
         bytes_text(number) if in_bytes else str(number)
         for number in (refusal.required, refusal.limit)
     )
-    return [*remarks, f"{where} refused: needs {needed} of {refusal.name}, there are {limit}"]
+    return [*remarks, f"{where} rejected: needs {needed} of {refusal.name}, limit {limit}"]

@@ -30,10 +30,12 @@ def found_lines(
         own = _mean([one.search_ms_per_eval for one in mine])
         return (*map(_percent, at), _percent(worst), f"{own:.2f}")
 
-    said = f"% of the optimum's speed, mean of {count_text(repeats, 'repeat')}; worst: of the "
+    said = (
+        f"% of the optimum's speed, mean of {count_text(repeats, 'repeat')}; worst: worst of the "
+    )
     said += f"repeats at {last}"
     if len({one.case for one in found}) > 1:
-        said += "; in the mean: of the workloads"
+        said += "; in the mean rows: worst of the workloads"
     return _lines(found, said, titles, cells, means, width)
 
 
@@ -53,14 +55,17 @@ def chance_lines(
         return tuple(_percent(_mean(at)) for at in zip(*map(shares, mine), strict=True))
 
     top = f"{100 * share:g} %"
-    said = f"% of {count_text(repeats, 'repeat')} that had tried one of the fastest {top} of all "
+    said = f"% of {count_text(repeats, 'repeat')} that tried one of the fastest {top} of all "
     said += f"configs, ± {100 * 1.96 * 0.5 / math.sqrt(repeats):.1f} at most by chance"
     lines = _lines(found, said, [f"at {look}" for look in looks], cells, means, width)
     calculated = ", ".join(f"{_percent(chance(share, look))} % at {look}" for look in looks)
-    said = f"Of n random configs one is among the fastest {top} with 1 − {1 - share:g}^n: "
-    said += f"{calculated}. For 95 % it takes {draws_for(share)}."
+    said = (
+        f"The chance that one of n random configs is among the fastest {top} is 1 − "
+        f"{1 - share:g}^n: "
+    )
+    said += f"{calculated}. A 95 % chance takes {draws_for(share)}."
     if any(one.search == "random" for one in found):
-        said += " The first of random's n is the author's first config."
+        said += " Random search starts with the author's first config."
     return [*lines, "", *wrap(said, width)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -26,13 +25,13 @@ from whet.cli.terminal.output import (
     wrap,
 )
 from whet.core.workload import Workload
-from whet.store import GcReport, MergedPick, Store, WorkloadSummary
+from whet.store import GcReport, MergedPick, StoreReader, WorkloadSummary
 from whet.store.merging import identity, lookalikes
 
 
-def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
-    size = bytes_text(os.path.getsize(location)) if os.path.isfile(location) else "in memory"
-    lines = [location, f"{count_text(len(known), 'workload')}, {size}"]
+def listing(location: str, size: int | None, known: list[WorkloadSummary]) -> list[str]:
+    count = count_text(len(known), "workload")
+    lines = [location, count if size is None else f"{count}, {bytes_text(size)}"]
     sources = source_labels([one.workload for one in known])
     layout = [
         Column("id"),
@@ -61,7 +60,7 @@ def listing(location: str, known: list[WorkloadSummary]) -> list[str]:
         return lines
     lines += ["", *table(layout, rows, columns())]
     if any(one.trials > one.configs for one in known):
-        text = "trials counts every stored outcome; the latest of a config stands (trials --all)"
+        text = "'trials' counts every stored result; the latest for a config counts (trials --all)"
         lines += ["", *wrap(text, page(), indent=2)]
     contested = contested_lines(known, columns())
     return [*lines, *([""] if contested else []), *contested]
@@ -106,8 +105,8 @@ def pick_lines(picks: Sequence[MergedPick]) -> list[str]:
         lines += ["  " + line for line in wrap(said, page() - 2, indent=2)]
     if any(one.now.rivals for one in picks):
         lines += wrap(
-            "where a pick is contested, the stores do not agree on which config is faster; tune "
-            "it again to decide, which measures them side by side",
+            "for a contested pick, the stores disagree on which config is faster; tune it "
+            "again to measure them side by side",
             page(),
         )
     return lines
@@ -126,14 +125,14 @@ def picks_json(picks: Sequence[MergedPick]) -> list[dict[str, Any]]:
     ]
 
 
-def namesakes(store: Store) -> list[str]:
+def namesakes(store: StoreReader) -> list[str]:
     every = (one.workload.device for one in store.workloads())
     return [
         line
         for several in lookalikes(every)
         for line in wrap(
-            f"note: '{several[0].name}' is {len(several)} devices, and no result of one is taken "
-            f"for another's: {', '.join(device_text(device) for device in several)}",
+            f"note: '{several[0].name}' stands for {len(several)} different devices, whose "
+            f"results are kept separate: {', '.join(device_text(device) for device in several)}",
             page(),
             indent=2,
         )

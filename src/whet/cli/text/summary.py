@@ -101,12 +101,12 @@ def difference(config: Config, other: Config) -> Config:
 
 def trials_text(result: Result) -> str:
     if result.source == "stored":
-        return f"none needed: the store had the answer ({count_text(result.known, 'trial')})"
+        return f"none needed: answered from the store ({count_text(result.known, 'trial')})"
     if result.source == "waited":
-        return f"none, since another process was tuning this; {result.known:,} known so far"
+        return f"none: another process was tuning this; {result.known:,} already known"
     counts = Counter(result.statuses).most_common()
     by_status = ", ".join(f"{n:,} {status}" for status, n in counts)
-    known = f"; {result.known:,} known before" if result.known else ""
+    known = f"; {result.known:,} already known" if result.known else ""
     return f"{len(result.trials):,}{f' ({by_status})' if by_status else ''}{known}"
 
 
@@ -160,9 +160,9 @@ def whereabouts(
     again = f" --store {shlex.quote(store)}" if store else ""
     name = shlex.quote(workload.kernel)
     if location == ":memory:":
-        lines, commands = ["kept in  nowhere, as asked (:memory:)"], [*more]
+        lines, commands = ["not saved: the store is :memory:"], [*more]
     else:
-        lines = [f"kept in  {location}", f"         as workload {workload.id}"]
+        lines = [f"saved in {location}", f"         as workload {workload.id}"]
         whet = program()
         commands = [f"{whet} best {name}{again}", f"{whet} trials {name}{again}", *more]
     starts = ["next", *[""] * len(commands)]

@@ -45,7 +45,7 @@ def report(found: Sequence[Checked], fail_over: float) -> list[str]:
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _verdicts() if counts[verdict])
     lost = sum(one.beats_first is False for one in done)
     slower = f"; {lost} slower than the first config" if lost else ""
-    allowed = f"slower is more than {percent_text(fail_over)} at 95 %"
+    allowed = f"slower means more than {percent_text(fail_over)} slower, at 95 % confidence"
     return [*lines, "", f"{count_text(len(done), 'pick')}: {said}{slower} ({allowed})"]
 
 
@@ -87,13 +87,13 @@ def _remarks(one: Verification) -> list[str]:
     texts = []
     if one.verdict in ("slower", "undecided") and one.ratio is not None:
         low, high = times_text(one.ratio.low), times_text(one.ratio.high)
-        texts.append(f"[{one.pick.config}] takes {low} to {high} the stored time")
+        texts.append(f"[{one.pick.config}] takes {low} to {high} its stored time")
     elif one.verdict != "ok":
         texts.append(f"[{one.pick.config}]")
     if one.beats_first is False:
-        texts.append(f"the author's first config [{one.first}] is faster now")
+        texts.append(f"the author's first config [{one.first}] is now faster")
     if one.differs:
-        texts.append(f"stored for another {' and '.join(one.differs)}")
+        texts.append(f"stored for a different {' and '.join(one.differs)}")
     if one.reason:
         texts.append(first_line(one.reason))
     return texts

@@ -86,7 +86,7 @@ def compile_constraints(
             compiled.append(_from_predicate(constraint, tuple(values)))
         else:
             raise SpaceError(
-                f"constraint {constraint!r} is neither an expression in a string nor a function"
+                f"constraint {constraint!r} must be a string with an expression, or a function"
             )
     return tuple(compiled)
 
@@ -96,7 +96,7 @@ def _from_expression(text: str, facts: Facts) -> list[Constraint]:
     constants = [clause for clause in clauses if not clause.term.names]
     if len(constants) == len(clauses):
         raise SpaceError(
-            f"constraint '{text.strip()}' names no parameter; valid: {', '.join(facts.values)}"
+            f"constraint '{text.strip()}' uses no parameter; valid: {', '.join(facts.values)}"
         )
     constraints = []
     for position, clause in enumerate(clauses):
@@ -141,7 +141,7 @@ def _from_predicate(predicate: Predicate, names: tuple[str, ...]) -> Constraint:
         arguments = inspect.signature(predicate).parameters.values()
     except (TypeError, ValueError):
         raise SpaceError(
-            f"the arguments of constraint {label} cannot be read; wrap it in a lambda"
+            f"cannot determine the arguments of constraint {label}; wrap it in a lambda"
         ) from None
     kinds = {argument.kind for argument in arguments}
     required = [

@@ -205,8 +205,9 @@ class _MetropolisWalk:
             else:
                 return chosen, weight
         raise SpaceError(
-            f"{FRUITLESS_WALKS} random walks over {', '.join(self._levels.order)} met no valid "
-            "config; write the constraints as expressions, or over fewer parameters"
+            f"no valid config found in {FRUITLESS_WALKS} random walks over "
+            f"{', '.join(self._levels.order)}; write the constraints as expressions, or over "
+            "fewer parameters"
         )
 
     def _expand(self, depth: int, state: State) -> tuple[list[Value], list[State]]:

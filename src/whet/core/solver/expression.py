@@ -62,8 +62,8 @@ def parse(text: str, names: Iterable[str]) -> tuple[Clause, ...]:
         raise SpaceError("a constraint is empty; write an expression such as 'a % b == 0'")
     if len(source) > MAX_LENGTH:
         raise SpaceError(
-            f"constraint '{source[:60]}…' has {len(source)} characters, at most {MAX_LENGTH} "
-            "are read; use a Python function instead"
+            f"constraint '{source[:60]}…' has {len(source)} characters, more than "
+            f"{MAX_LENGTH}; use a Python function instead"
         )
     try:
         tree = ast.parse(source, mode="eval").body
@@ -72,7 +72,9 @@ def parse(text: str, names: Iterable[str]) -> tuple[Clause, ...]:
             f"constraint '{source}' has a syntax error at column {error.offset}: {error.msg}"
         ) from None
     except (ValueError, MemoryError, RecursionError):
-        raise SpaceError(f"constraint '{source[:60]}' cannot be read; is it one line?") from None
+        raise SpaceError(
+            f"constraint '{source[:60]}' cannot be parsed; is it a single line?"
+        ) from None
     _refuse_depth(source, tree)
     reader = _TermReader(source, tuple(names))
     # Read first: only what is in the grammar is written down again.
@@ -97,7 +99,7 @@ def _refuse_depth(source: str, tree: ast.expr) -> None:
         ]
         if not layer:
             return
-    raise SpaceError(f"constraint '{source[:60]}…' is nested more than {MAX_DEPTH} deep")
+    raise SpaceError(f"constraint '{source[:60]}…' is nested more than {MAX_DEPTH} levels deep")
 
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -162,7 +164,7 @@ class _TermReader:
                 return Term("index", self.terms([value, index]))
             case ast.Call(func=ast.Name(id=function), args=args, keywords=[]):
                 return self.call(function, args)
-        raise self.refusal(node, f"{type(node).__name__} is not part of an expression")
+        raise self.refusal(node, f"{type(node).__name__} is not allowed in an expression")
 
     def terms(self, nodes: list[ast.expr]) -> tuple[Term, ...]:
         return tuple(self.term(node) for node in nodes)
@@ -176,7 +178,7 @@ class _TermReader:
     def name(self, name: str) -> Term:
         if name not in self.names:
             raise SpaceError(
-                f"constraint '{self.source}' names an unknown parameter '{name}'"
+                f"constraint '{self.source}' uses an unknown parameter '{name}'"
                 + did_you_mean(name, self.names)
             )
         return Term("name", text=name)
@@ -257,13 +259,13 @@ def _shift(number: Any, places: Any) -> Any:
 
 def _times(left: Any, right: Any) -> Any:
     if isinstance(left, str | tuple) or isinstance(right, str | tuple):
-        raise TypeError("text and tuples cannot be repeated")
+        raise TypeError("strings and tuples cannot be repeated")
     return left * right
 
 
 def _modulo(left: Any, right: Any) -> Any:
     if isinstance(left, str):
-        raise TypeError("text cannot be formatted")
+        raise TypeError("strings cannot be formatted")
     return left % right
 
 

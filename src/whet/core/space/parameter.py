@@ -70,8 +70,8 @@ class Parameter(ABC):
     def refusal(self, value: Value) -> str:
         """Why `value` will not do, for a message."""
         shown = ", ".join(str(offered) for offered in self.values[:12])
-        more = f", … ({len(self.values)} in all)" if len(self.values) > 12 else ""
-        return f"{self.name}={value} is not offered; values: {shown}{more}"
+        more = f", … ({len(self.values)} in total)" if len(self.values) > 12 else ""
+        return f"{self.name}={value} is not a possible value; valid: {shown}{more}"
 
     @property
     def identity(self) -> str:
@@ -91,11 +91,10 @@ class Parameter(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Ordered(Parameter):
-    """`Ordered("BM", [64, 16, 32])`: 16 and 64 are the neighbours of 32.
+    """Ordered values: with `Ordered("BM", [64, 16, 32])`, 16 and 64 are the neighbours of 32.
 
-    Numbers are ordered by size, whatever the order they are listed in, and encoded on a log2
-    scale where they are positive and span a factor of eight or more. Anything else keeps the
-    order it is listed in and is encoded by its rank.
+    Numbers are sorted by size, and encoded on a log2 scale if they are positive and span a factor
+    of eight or more. Other values keep the order in which they are listed and are encoded by rank.
     """
 
     kind: ClassVar[str] = "ordered"
@@ -120,7 +119,7 @@ class Ordered(Parameter):
         try:
             return [float(number) for number in numbers]  # type: ignore[arg-type]
         except OverflowError:
-            raise SpaceError(f"parameter '{self.name}' has a number beyond 1e308") from None
+            raise SpaceError(f"parameter '{self.name}' has a number larger than 1e308") from None
 
     @cached_property
     def _sorted(self) -> list[int]:
@@ -149,7 +148,10 @@ class Ordered(Parameter):
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Parameter):
-    """`Categorical("layout", ["row", "col"])`: any other value is a neighbour; one-hot."""
+    """Unordered values: `Categorical("layout", ["row", "col"])`.
+
+    Every other value is a neighbour, and values are encoded one-hot.
+    """
 
     kind: ClassVar[str] = "categorical"
 
@@ -171,11 +173,10 @@ class Categorical(Parameter):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Permutation(Parameter):
-    """`Permutation("loops", "mnk")`: every order of the items, the given one first.
+    """Every order of some items: `Permutation("loops", "mnk")`. The given order comes first.
 
-    A neighbour swaps two positions; the encoding is the position of each item. More than eight
-    items are refused: the values are held in full (8! = 40,320), as every other part of a space
-    relies on it, and nobody enumerates 9! orders of loops.
+    A neighbour swaps two positions; the encoding is the position of each item. At most eight items
+    are allowed, because all orders are kept in memory (8! = 40,320).
     """
 
     items: tuple[Value, ...]
@@ -186,8 +187,8 @@ class Permutation(Parameter):
         listed = _listed(name, tuple(items))
         if len(listed) > MAX_PERMUTED_ITEMS:
             raise SpaceError(
-                f"parameter '{name}' permutes {len(listed)} items, at most {MAX_PERMUTED_ITEMS} "
-                "can be; list the orders that matter in a Categorical instead"
+                f"parameter '{name}' permutes {len(listed)} items, more than "
+                f"{MAX_PERMUTED_ITEMS}; list the orders that matter in a Categorical instead"
             )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "items", listed)
@@ -229,7 +230,7 @@ def _is_number(value: Value) -> bool:
 def _listed(name: str, values: Any) -> tuple[Value, ...]:
     """The values as a tuple of frozen ones, after every check a list of values must pass."""
     if not isinstance(name, str) or not name:
-        raise SpaceError(f"a parameter needs a name, not {name!r}")
+        raise SpaceError(f"a parameter name must be a string, not {name!r}")
     if isinstance(values, AbstractSet):
         raise SpaceError(f"parameter '{name}' is a set, which has no order; give a list of values")
     if isinstance(values, str | bytes | Mapping) or not _iterable(values):

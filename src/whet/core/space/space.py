@@ -30,15 +30,14 @@ class UncountedError(SpaceError, TypeError):
 
 
 class Space:
-    """A list of configs, a dict of lists, or typed parameters; with constraints over them.
+    """A search space: a list of configs, a dict of lists, or typed parameters, with constraints.
 
-    `Space({"a": [1, 2, 4], "b": [1, 2]}, constraints=["a % b == 0"])` iterates over five valid
-    configs: a=1 b=1, a=2 b=1, a=2 b=2, a=4 b=1, a=4 b=2. The first parameter is the slowest, and
-    values come in the author's order. A constraint is an expression over the parameters' names,
-    where division by zero means that it does not hold, or a predicate that takes the parameters
-    its arguments are named after (or the whole config, as one argument or as **keywords).
-    Constraints are applied as soon as their parameters are bound, so the cost of iterating
-    follows the valid prefixes, and counting and sampling do not enumerate at all.
+    `Space({"a": [1, 2, 4], "b": [1, 2]}, constraints=["a % b == 0"])` has five valid configs: a=1
+    b=1, a=2 b=1, a=2 b=2, a=4 b=1, a=4 b=2. The first parameter varies slowest, and values keep the
+    given order. A constraint is an expression over parameter names (a division by zero makes it
+    false), or a predicate whose argument names are parameters; it may also take the whole config as
+    one argument or as **keywords. Constraints are applied as soon as their parameters are bound, so
+    iterating only visits valid prefixes; counting and sampling do not enumerate the space.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class Space:
 
     @property
     def count(self) -> int | None:
-        """How many valid configs there are, exactly; None where that is too hard to tell."""
+        """The exact number of valid configs; None if that is too expensive to compute."""
         return self._body.count
 
     @property
     def exact_sampling(self) -> bool:
-        """Whether `sample` is exactly uniform. It is wherever `count` is known."""
+        """Whether `sample` is exactly uniform. It is if `count` is known."""
         return self._body.count is not None
 
     @cached_property
@@ -91,9 +90,9 @@ class Space:
     def __len__(self) -> int:
         count = self.count
         if count is None:
-            raise UncountedError(f"{self!r} is too large to count; see is_small() and sample()")
+            raise UncountedError(f"{self!r} is too large to count; use is_small() and sample()")
         if count > sys.maxsize:
-            raise UncountedError(f"{self!r} has {count} configs, too many for len(); see count")
+            raise UncountedError(f"{self!r} has {count} configs, too many for len(); use count")
         return count
 
     def __bool__(self) -> bool:
@@ -109,26 +108,28 @@ class Space:
         return (Space, (self._spec, self._given))
 
     def is_small(self, limit: int) -> bool:
-        """Whether it is known to hold at most `limit` configs; never enumerates far beyond it."""
+        """Whether the space is known to have at most `limit` configs; stops enumerating soon after
+        it.
+        """
         return self._body.at_most(limit)
 
     def explain(self, config: Mapping[str, Any]) -> str | None:
-        """Why a config is not in the space; None when it is."""
+        """Why a config is not in the space; None if it is."""
         config = config if isinstance(config, Config) else Config(config)
         return self._stranger(config) or self._body.explain(config)
 
     def sample(self, rng: np.random.Generator, n: int, *, replace: bool = False) -> list[Config]:
-        """`n` configs, uniformly among the valid ones and distinct unless `replace`.
+        """Draws `n` valid configs uniformly; they are distinct unless `replace` is set.
 
-        All of them, shuffled, where there are no more than n. Where `exact_sampling` is False a
-        Metropolis walk makes the draw approximately uniform, and may find fewer than n.
+        Returns all of them, shuffled, if there are no more than `n`. If `exact_sampling` is False,
+        a Metropolis walk makes the draw approximately uniform, and may find fewer than `n`.
         """
         if n < 0:
             raise SpaceError(f"cannot sample {n} configs")
         return self._body.sample(rng, n, replace=replace)
 
     def neighbours(self, config: Mapping[str, Any]) -> list[Config]:
-        """The valid configs one move of one parameter away.
+        """The valid configs that are one move of one parameter away.
 
         In a list of configs: those that differ in exactly one parameter.
         """
@@ -153,7 +154,7 @@ class Space:
         )
 
     def encode(self, configs: Iterable[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
-        """One row a config and one number between 0 and 1 a column, for models."""
+        """Encodes configs for models: one row per config, with numbers between 0 and 1."""
         rows = list(configs)
         blocks = [self._encode_one(parameter, rows) for parameter in self.parameters]
         return np.hstack([np.empty((len(rows), 0)), *blocks])
@@ -186,15 +187,15 @@ class Space:
         return (f"{parameter.name}?",) if optional else ()
 
     def with_configs(self, configs: Iterable[Mapping[str, Any]]) -> Space:
-        """A list space of these configs after the valid ones of this space.
+        """Returns a list space: the valid configs of this space, followed by `configs`.
 
-        The constraints do not apply to what is added. Refused for a space that is too large to
-        write out as a list.
+        Constraints do not apply to the added configs. Raises `SpaceError` if this space is too
+        large to list.
         """
         if not self.is_small(ENUMERABLE):
             raise SpaceError(
-                f"configs can be added to at most {ENUMERABLE} others; give {self!r} as a list, "
-                "or add the values to its parameters"
+                f"configs can only be added to a space of at most {ENUMERABLE} configs; give "
+                f"{self!r} as a list, or add the values to its parameters"
             )
         return Space([*self, *configs])
 
@@ -273,7 +274,7 @@ def _read(spec: Any) -> tuple[tuple[Parameter, ...], tuple[Config, ...]]:
     elif isinstance(spec, Iterable) and not isinstance(spec, str | bytes):
         items = tuple(spec)
     else:
-        raise SpaceError(f"{spec!r} is no space; {_FORMS}")
+        raise SpaceError(f"{spec!r} is not a space; {_FORMS}")
     if all(isinstance(item, Parameter) for item in items):
         _refuse_namesakes(items)
         return items, ()
@@ -293,7 +294,7 @@ def _parameter(name: str, values: Any) -> Parameter:
     if not isinstance(values, Parameter):
         return infer(name, values)
     if values.name != name:
-        raise SpaceError(f"parameter '{values.name}' is listed under another name, '{name}'")
+        raise SpaceError(f"parameter '{values.name}' is listed under a different name, '{name}'")
     return values
 
 

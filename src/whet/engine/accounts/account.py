@@ -31,10 +31,10 @@ from whet.engine.accounts.savings import (
 _MEASURING = ("load", "warmup", "check", "measure")
 
 _WHY_UNKNOWN = {
-    "wall": "the run did not live to write it down",
-    "racing": "no config was sampled by a timer of whet's",
+    "wall": "the run ended before it was recorded",
+    "racing": "no config was sampled by whet's own timer",
     "stock": "no config of a Triton kernel was tried",
-    "payback": "no run was timed to its end and left with a best config",
+    "payback": "no run was timed to completion and has a best config",
 }
 
 

@@ -64,14 +64,14 @@ class NotNow(Exception):
 
 
 class Refinement:
-    """Of one workload. `choice` is what to use now; it changes once, when all is decided, and only
-    to a config that was shown to be faster. What was measured is then in the store.
+    """Tunes one workload between calls. `choice` is the config to use now.
 
-    `after_call` does at most one step (a build is started or asked for, a config is loaded, one
-    sample of two configs is taken), and none that the allowance does not cover. The allowance
-    holds for what the calling thread spends; builds run on other cores, one at a time. A step
-    that takes longer than expected is paid off before the next. No error ever leaves it: with one
-    of its own it ends, with `failure` saying why.
+    `choice` changes at most once, at the end, and only to a config that was shown to be faster;
+    measurements are stored then. `after_call` does at most one step (start a build, load a config,
+    or take one sample of two configs), and only if the allowance covers it. The allowance limits
+    the time of the calling thread; builds run on other cores, one at a time. A step that takes
+    longer than expected is paid off before the next one. Errors are never raised: they end the
+    refinement, and `failure` gives the reason.
     """
 
     def __init__(
@@ -102,41 +102,43 @@ class Refinement:
         self._next: Step = next(self._steps)
 
     def after_call(self, around: AbstractContextManager[object] | None = None) -> None:
-        """`around` is entered for a step and its cost counts; it is not where none is taken."""
+        """Call this after each call. `around` is entered for a step, if there is one, and its cost
+        counts.
+        """
         if self.allowance.counts_call():
             self.step(around)
 
     def step(self, around: AbstractContextManager[object] | None = None) -> None:
-        """The same for a call that the allowance has counted already."""
+        """Like `after_call`, for a call that the allowance has already counted."""
         if not self.done:
             with self.allowance.spending() as alone:
                 if alone:
                     self.turn(around)
 
     def turn(self, around: AbstractContextManager[object] | None = None) -> None:
-        """The same within the allowance's `spending`."""
+        """Like `after_call`, within the allowance's `spending`."""
         if self.done:
             return
         if self.allowance.covers(self.expected_s):
             self._advance(around or nullcontext())
         elif self.allowance.too_little:
             pace, share = 1e6 * self.allowance.pace_s, percent_text(self.allowance.share)
-            self._give_up(f"its calls come every {pace:.3g} µs, too quickly for {share} of that")
+            self._give_up(f"calls come every {pace:.3g} µs, too often for {share} of that time")
             self._release()
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """`call` is made when it is done, given up or closed."""
+        """Registers `call` to be called when the refinement is done, abandoned or closed."""
         self._stack.callback(call)
 
     def close(self) -> None:
-        """Ends it where it is; nothing is written."""
+        """Stops the refinement; nothing is written."""
         self.done = True
         self._steps.close()
         self._release()
 
     @property
     def expected_s(self) -> float:
-        """What the next step may take."""
+        """The expected duration of the next step, in seconds."""
         seen = self._costs.get(self._next)
         if seen:
             return MARGIN * max(seen)
@@ -162,7 +164,7 @@ class Refinement:
     def _give_up(self, reason: str) -> None:
         self.done = True
         self.failure = reason
-        logger.warning(f"whet no longer refines '{self._target.name}': {self.failure}")
+        logger.warning(f"tuning '{self._target.name}' between calls has stopped: {self.failure}")
 
     def _release(self) -> None:
         # What cannot be closed is nobody's business while calls go on.
@@ -203,7 +205,7 @@ class Refinement:
 
     def _settle(self, race: IdleRace) -> None:
         best, workload = race.champion.config, self._target.workload()
-        reason = f"raced with {len(race.rivals)} others between calls"
+        reason = f"raced against {len(race.rivals)} others between calls"
         if race.incumbent.status is not None:
             reason += f"; [{race.incumbent.config}] {race.incumbent.reason}"
         self.choice = Choice(best, "exact", 1.0, reason)
@@ -213,7 +215,7 @@ class Refinement:
             self._store.append(trials)
             self._store.save_run(run)
         except StoreError as error:
-            logger.warning(f"whet does not remember: {error}")
+            logger.warning(f"results will not be saved: {error}")
         spent = self.spent_s
         log_event("tuned", workload, pick=best, source="idle", cost_s=spent, reason=reason)
 
@@ -266,11 +268,11 @@ def refine(
     allowance: TimeBudget | None = None,
     settings: Settings | None = None,
 ) -> Refinement:
-    """What is known now, and its refinement in the shadow of the calls to come.
+    """Returns the config to use now, and refines it between later calls.
 
-    Begins with what `choose` finds, and is done at once where that is a stored result of this very
-    workload, or where the mode does not allow to measure. Without an `allowance`, one of its own
-    with the share that the settings name (`idle_share`, 2 %).
+    Starts with what `choose` returns, and is done at once if that is a stored result for this
+    workload, or if the mode does not allow measuring. The default `allowance` is the share of time
+    in the settings (`idle_share`, 2 %).
     """
     settings = settings or resolve_settings().settings
     allowance = allowance or TimeBudget(settings.idle_share)

@@ -91,7 +91,7 @@ class IdleRace:
         self._marking.refuse_if_lost()
         yield from self._enter(bench, self.champion, None)
         if self.champion.status is not None:
-            raise TuningFailedError(f"the config in use fails: {self.champion.reason}")
+            raise TuningFailedError(f"the current config fails: {self.champion.reason}")
         for rival in self.rivals:
             yield from self._enter(bench, rival, self.champion)
             if rival.status is None:
@@ -164,7 +164,7 @@ class IdleRace:
         if best is not None and best.timing is not None and best.timing.comparable(one.timing):
             times = one.timing.median_ns / best.timing.median_ns
             if times > policy.hopeless:
-                one.out(Status.OUTRACED, f"{times:.3g} times as slow at first sight")
+                one.out(Status.OUTRACED, f"{times:.3g} times as slow in the first measurement")
         if look.hopeless:
             one.out(Status.OUTRACED, "its warm-up alone was too slow")
 
@@ -215,7 +215,7 @@ class IdleRace:
         if champion.id in outcome.beaten:
             self._lose(champion, rival, outcome)
             for one in self.equals:
-                one.out(Status.OUTRACED, f"equal to [{champion.config}], which lost")
+                one.out(Status.OUTRACED, f"tied with [{champion.config}], which lost")
             self.champion, self.equals = rival, []
         elif rival.id in outcome.beaten:
             self._lose(rival, champion, outcome)

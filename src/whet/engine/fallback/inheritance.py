@@ -32,7 +32,7 @@ from whet.learn.inherit import (
     nearest_first,
 )
 from whet.learn.keys import key_parts, labels_of
-from whet.store import Store, WorkloadSummary
+from whet.store import StoreReader, WorkloadSummary
 
 # Keys a model is fitted to, those where most was tried.
 MOST_KEYS = 64
@@ -90,7 +90,7 @@ class Inheritance:
 
 def inherited(
     target: Target,
-    store: Store,
+    store: StoreReader,
     *,
     workload: Workload | None = None,
     models: Models | None = None,
@@ -106,24 +106,24 @@ def inherited(
     if found is None:
         return None
     family = found.family
-    caveat = f"; tuned with another {' and '.join(family.differs)}" if family.differs else ""
+    caveat = f"; tuned with a different {' and '.join(family.differs)}" if family.differs else ""
     many = f"{len(family.known)} tuned key{'s' if len(family.known) > 1 else ''}"
     if found.sure:
         pick = found.picks[0]
-        reason = f"expected to be the fastest by the cost model of {many}{caveat}"
+        reason = f"predicted to be the fastest by a cost model of {many}{caveat}"
         return Choice(pick.config, "model", pick.confidence * family.worth, reason)
     if not found.nearest:
         return None
     away, nearest = found.nearest[0]
-    reason = f"the best at {_sizes(nearest)}, {away:.1f} doublings away, the nearest of {many}"
-    doubt = found.doubt or "the cost model is not sure here"
+    reason = f"the best at {_sizes(nearest)}, the nearest of {many} ({away:.1f} doublings away)"
+    doubt = found.doubt or "the cost model is not confident here"
     confidence = nearest_confidence(away) * family.worth
     return Choice(nearest.best, "nearest", confidence, f"{reason}{caveat}; {doubt}")
 
 
 def inheritance_candidates(
     target: Target,
-    store: Store,
+    store: StoreReader,
     n: int,
     *,
     workload: Workload | None = None,
@@ -143,7 +143,7 @@ def inheritance_candidates(
 
 
 def refresh_models(
-    store: Store, kernels: Iterable[str] | None = None, models: Models | None = None
+    store: StoreReader, kernels: Iterable[str] | None = None, models: Models | None = None
 ) -> int:
     """Fits and keeps a model for every family of these kernels, None for all, that has changed
     since; says how many were fitted. Takes seconds each. None are where there is no scikit-learn.
@@ -168,7 +168,7 @@ def refresh_models(
 
 
 def family_of(
-    store: Store, workload: Workload, *, method: Method | None = None, itself: bool = False
+    store: StoreReader, workload: Workload, *, method: Method | None = None, itself: bool = False
 ) -> Family | None:
     """Those that differ least from `workload` in circumstances, the larger family of two alike.
 
@@ -203,7 +203,7 @@ class _Listed:
 _kept: dict[tuple[str, str], tuple[float, list[_Listed]]] = {}
 
 
-def _listed(store: Store, kernel: str) -> list[_Listed]:
+def _listed(store: StoreReader, kernel: str) -> list[_Listed]:
     """All that is known of a kernel. Listing thousands of keys takes seconds, and what they have to
     teach changes slowly: it is kept for a while."""
     place = (store.location, kernel)
@@ -221,7 +221,12 @@ def _listed(store: Store, kernel: str) -> list[_Listed]:
 
 
 def _inheritance(
-    target: Target, store: Store, workload: Workload, models: Models | None, fit: bool, most: int
+    target: Target,
+    store: StoreReader,
+    workload: Workload,
+    models: Models | None,
+    fit: bool,
+    most: int,
 ) -> Inheritance | None:
     family = family_of(store, workload, method=target.method)
     if family is None:
@@ -240,7 +245,7 @@ def _inheritance(
 
 
 def _model(
-    target: Target, store: Store, family: Family, models: Models, fit: bool
+    target: Target, store: StoreReader, family: Family, models: Models, fit: bool
 ) -> tuple[CostModel | None, str]:
     """Or why there is none."""
     if len(family.known) < ENOUGH_KEYS:
@@ -249,18 +254,18 @@ def _model(
     if kept is None:
         text = models.get(family.id)
         if text is None:
-            return None, "no cost model is kept"
+            return None, "there is no stored cost model"
         try:
             kept = read_model(text)
         except ModelError as error:
             return None, str(error)
     if not family.covered_by(kept):
-        return None, "the cost model kept is older than most of them"
+        return None, "the stored cost model is older than most of them"
     return CostModel(kept.model.columns, kept.model.trees, target.features), ""
 
 
 def _fitted(
-    space: Space, features: Extra | None, store: Store, family: Family, models: Models
+    space: Space, features: Extra | None, store: StoreReader, family: Family, models: Models
 ) -> KeptModel | None:
     """The one that is kept, where nothing has changed since."""
     if len(family.known) < ENOUGH_KEYS:

@@ -13,7 +13,7 @@ from whet.core.miss import Argument, Miss
 from whet.core.mode import Mode
 from whet.core.workload import Workload
 from whet.engine.target import Target
-from whet.store import Store, store_path
+from whet.store import StoreReader, store_place
 
 
 @runtime_checkable
@@ -54,28 +54,30 @@ def summarised(name: str, value: Any) -> Argument:
         return Argument(name, kind)
 
 
-def _place(store: Store) -> str:
+def _place(store: StoreReader) -> str:
     """Where there is no file yet, an empty store in memory stands for it."""
-    return "a store: there is none yet" if store.location == ":memory:" else store.location
+    return "a store, since there is none yet" if store.location == ":memory:" else store.location
 
 
-def not_tuned(target: Target, workload: Workload, mode: Mode, store: Store | None) -> NotTunedError:
+def not_tuned(
+    target: Target, workload: Workload, mode: Mode, store: StoreReader | None
+) -> NotTunedError:
     """Names the kernel, the key, the device and what to type."""
     needs = target.tune_needs() if isinstance(target, Traceable) else ""
-    where = "no store was opened" if store is None else f"none is in {_place(store)}"
+    where = "no store was opened" if store is None else f"not found in {_place(store)}"
     return NotTunedError(
-        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; fill it with: "
-        f"{tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
+        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; tune it "
+        f"with: {tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
     )
 
 
-def tune_command(target: Target, workload: Workload, store: Store | None) -> str:
+def tune_command(target: Target, workload: Workload, store: StoreReader | None) -> str:
     where = key = None
     if isinstance(target, Traceable):
         where, key = target.defined_at(), target.tune_key()
     words = ["whet", "tune", where or f"FILE.py:{workload.kernel}"]
     if key:
         words += ["--key", ",".join(f"{name}={value}" for name, value in key.items())]
-    if store is not None and store.location not in (":memory:", str(store_path(environ={}))):
+    if store is not None and store.location not in (":memory:", store_place(environ={})):
         words += ["--store", store.location]
     return shlex.join(words)

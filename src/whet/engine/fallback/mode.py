@@ -16,10 +16,10 @@ asked: ContextVar[Mode | None] = ContextVar("whet_mode", default=None)
 
 
 def mode(name: Mode) -> AbstractContextManager[Mode]:
-    """`with whet.mode("cached"): …`, or as a decorator of a function.
+    """Sets the mode: `with whet.mode("cached"): …`, or as a decorator of a function.
 
-    Holds for this thread or task, as context variables do, and not for threads started inside;
-    `WHET_MODE` holds for the whole process.
+    It applies to the current thread or task, like a context variable, but not to threads started
+    inside; `WHET_MODE` applies to the whole process.
     """
     return _within(checked_mode(name))
 

@@ -34,18 +34,21 @@ def open_for(mode: Mode, where: str | Path | None, bundle: str | None = None) ->
 def choose(
     target: Target, *, store: Store | str | Path | None = None, mode: Mode | None = None
 ) -> Choice:
-    """The config to use now, from what is known, without building or measuring anything.
+    """Returns the config to use now, without building or measuring anything.
 
-    In this order: the stored best of this very workload; what is inherited from other workloads
-    of the same kernel; the author's first config. Without `mode`, that of the kernel, the context
-    or the settings holds: `require` wants the first of these and raises `NotTunedError` without
-    it, `record` writes down that it was missing, `off` opens no store and takes the last.
+    In this order: the stored best of this workload; a config inherited from other workloads of the
+    same kernel; the author's first config. `mode` defaults to that of the kernel, the context or
+    the settings: `require` accepts only a stored best and raises `NotTunedError` otherwise,
+    `record` also records that it was missing, and `off` opens no store and returns the first
+    config.
     """
     start = time.perf_counter()
     mode = current_mode(own_mode(target)) if mode is None else checked_mode(mode)
     workload = target.workload()
     if mode == "off":
-        choice = first_choice(target, "mode 'off' looks nothing up; the author's first config")
+        choice = first_choice(
+            target, "mode 'off' uses no stored results; using the author's first config"
+        )
     else:
         with ExitStack() as stack:
             if store is None or isinstance(store, str | Path):
@@ -81,7 +84,7 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
     choice = inherited(target, store, workload=workload)
     if choice is not None and _offers(target, choice.config):
         return choice
-    return first_choice(target, "nothing is known of this kernel; the author's first config")
+    return first_choice(target, "no results for this kernel; using the author's first config")
 
 
 def _reason(pick: Pick) -> str:
@@ -94,8 +97,8 @@ def contested_text(rivals: Sequence[Trial]) -> str:
     """Why nobody can be sure of a pick, and what to do about it."""
     others = " and ".join(f"[{rival.config}]" for rival in rivals)
     return (
-        f"contested: a store that was merged in picked {others}, and the two stores do not agree "
-        "on which is faster; tune it again to decide"
+        f"contested: a merged store picked {others}, and the two stores disagree on which is "
+        "faster; tune again to decide"
     )
 
 
@@ -147,10 +150,10 @@ def record_miss(
     try:
         new = store.miss(miss_for(target, workload))
     except StoreError as error:
-        complain(f"whet cannot write down what it missed: {error}")
+        complain(f"cannot record missed keys: {error}")
         return
     if new:
-        reason = "written down for whet tune --missed"
+        reason = "recorded for whet tune --missed"
         log_event("missed", workload, pick=None, source="none", cost_s=0.0, reason=reason)
 
 

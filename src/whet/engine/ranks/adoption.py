@@ -40,7 +40,7 @@ def adopt(
     try:
         _keep(agreed.best, run, store)
     except StoreError as error:
-        notes.append(f"the choice is not remembered here: {error}")
+        notes.append(f"the choice is not saved on this rank: {error}")
     if agreed.best is None:
         raise TuningFailedError(f"{agreed.reason} (on rank {agreed.rank})")
     return Result(

@@ -159,8 +159,7 @@ def _note(text: str | None) -> _Note | None:
         return _Note(data["generation"], data["rank"], agreed)
     except _UNREADABLE:
         raise BoardLostError(
-            "another rank writes in a way that is not known here; "
-            "is it the same version of whet everywhere?"
+            "another rank sent an unknown message; use the same version of whet on all ranks"
         ) from None
 
 
@@ -272,7 +271,7 @@ class Agreement:
                     return agreed
                 refusals += 1
                 if refusals == REFUSALS:
-                    raise BoardLostError("the process group's store takes no decision")
+                    raise BoardLostError("the process group's store does not accept the decision")
             elif note is None or now - heard >= self._tolerance(note, pulse):
                 claim = _Note(1 if note is None else note.generation + 1, self._board.rank)
                 if self._swap(note, claim):
@@ -293,7 +292,10 @@ class Agreement:
         try:
             progress = json.loads(pulse)
             best = None if progress["best"] is None else Trial.from_json(progress["best"])
-            reason = f"the best of {progress['trials']} trials when the wait for the others ended"
+            reason = (
+                f"the best of {progress['trials']} trials when waiting for the other ranks "
+                "timed out"
+            )
         except _UNREADABLE:  # a rank of another version; nothing it says can be used
             best = None
         return self._stopgap() if best is None else Agreed(note.rank, best, reason=reason)

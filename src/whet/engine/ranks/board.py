@@ -91,7 +91,7 @@ class GroupBoard:
         self._answered = True
         if error is not None:
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._lost = f"the process group's store fails: {text}"
+            self._lost = f"the process group's store failed: {text}"
             raise BoardLostError(self._lost) from error
         return value
 

@@ -61,4 +61,4 @@ def _adopted(one: OneRun, answer: Agreed) -> Result:
 def _stopgap(one: OneRun, rank: int) -> Agreed:
     choice = choose(one.target, store=one.store)
     trial = Trial(one.run.workload.id, choice.config, Status.OK)
-    return Agreed(rank, trial, reason=f"nothing was found in time; {choice.reason}")
+    return Agreed(rank, trial, reason=f"no result in time; {choice.reason}")

@@ -16,7 +16,7 @@ from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.store import Store
+from whet.store import StoreReader
 
 # Spaces up to this size are compared config by config; larger ones by their identity.
 SMALL = 20_000
@@ -45,7 +45,7 @@ class Knowledge:
     @classmethod
     def recall(
         cls,
-        store: Store,
+        store: StoreReader,
         workload_id: str,
         space: Space,
         limits: dict[LimitKind, float | None],
@@ -116,7 +116,7 @@ class Knowledge:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
 
 
-def start_after(store: Store, workload_id: str) -> float:
+def start_after(store: StoreReader, workload_id: str) -> float:
     """Now, but not before any run of the workload that is stored already.
 
     A store has its newest run by when each started. A clock that was ahead once and has been set
@@ -131,7 +131,7 @@ def _fastest_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     return tuple(sorted(measured, key=lambda trial: trial.median_ns or 0.0))
 
 
-def relatives(store: Store, workload: Workload, space: Space) -> list[Trial]:
+def relatives(store: StoreReader, workload: Workload, space: Space) -> list[Trial]:
     """Trials of the same kernel, device and toolchain on other keys, of configs in `space`."""
     known = [
         summary.workload.id

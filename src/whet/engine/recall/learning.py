@@ -8,13 +8,13 @@ from whet.core.space import Space
 from whet.core.workload import Workload
 from whet.learn.costmodel import key_distance, prior_for
 from whet.learn.prior import Prior
-from whet.store import Store
+from whet.store import StoreReader
 
 # So many of the nearest workloads are read: more teach little, and reading them takes time.
 NEAREST = 24
 
 
-def learned(store: Store, workload: Workload, space: Space) -> Prior | None:
+def learned(store: StoreReader, workload: Workload, space: Space) -> Prior | None:
     """From the same source at other keys and on other devices, the nearest first; None where the
     store knows of none."""
     mine = _key(workload)

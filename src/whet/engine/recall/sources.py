@@ -39,8 +39,8 @@ def apart_notes(store: Store, target: Target, workload: Workload) -> list[str]:
     """What keeps these results from others of the same kernel, in words and with a remedy."""
     claims = target.claims if isinstance(target, Claiming) else {}
     clashes = [
-        f"key= has {name}={claims[name]!r}, but the code uses {name}={value}: "
-        "make them agree, or give one of them another name"
+        f"key= has {name}={claims[name]!r}, but the code uses {name}={value}; make them match, "
+        "or rename one of them"
         for name, value in workload.origin.captured.items()
         if name in claims
     ]
@@ -59,11 +59,14 @@ def _captured_note(store: Store, workload: Workload, claims: Mapping[str, Any]) 
         changes = {name: values for name, values in found.items() if name not in claims}
         if changes:
             said = ", ".join(f"{name}={now} (was {was})" for name, (now, was) in changes.items())
-            return [f"same code as before, but captured {said}: kept apart; {remedy(changes)}"]
+            return [
+                f"same code as before, but it captures {said}; results are kept separate; "
+                f"{remedy(changes)}"
+            ]
     return []
 
 
 def remedy(names: Iterable[str]) -> str:
     """What to do about values that a source captures."""
     said = " and ".join(names)
-    return f"put {said} in key= to keep them together"
+    return f"put {said} in key= to combine them"

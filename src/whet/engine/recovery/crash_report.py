@@ -36,13 +36,13 @@ class CrashReport:
         if not self.open:
             return []
         runs = ", ".join(mark.run_id[:8] for mark in self.open)
-        ended = f"the process of run {runs} died or lost its device in a first launch"
+        ended = f"the process of run {runs} died or lost its device during a first launch"
         if isolated:
-            return [f"{ended}; configs are measured in another one"]
+            return [f"{ended}; measuring configs in a separate process"]
         if not self.suspects:
             return []
         what = "1 config" if len(self.suspects) == 1 else f"{len(self.suspects)} configs"
-        return [f"{ended}; {what} come last and alone, so that another end would name one"]
+        return [f"{ended}; running {what} last and one at a time, to identify the cause"]
 
 
 def examine(
@@ -110,8 +110,8 @@ def _unclear(store: Store, mark: Mark) -> set[str]:
 def how_it_ended(mark: Mark) -> str:
     ended = "lost its device" if mark.spoiled else "died"
     return (
-        f"the process that first ran it {ended} (run {mark.run_id[:8]}, "
-        f"pid {mark.process.pid} on {mark.process.host})"
+        f"the process that first ran it {ended} (run {mark.run_id[:8]}, pid {mark.process.pid} "
+        f"on {mark.process.host})"
     )
 
 

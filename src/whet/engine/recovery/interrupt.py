@@ -14,7 +14,7 @@ from whet.core.run import Result
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a tuning. `result` is the best so far, None where nothing worked yet."""
+    """Ctrl-C stopped tuning. `result` is the best so far, or None if nothing worked yet."""
 
     def __init__(self, result: Result | None) -> None:
         super().__init__("tuning was interrupted")
@@ -22,20 +22,22 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StoreLostError(StoreError):
-    """The store could not be written any more, on a full disk say, and ended a tuning.
+    """The store can no longer be written, for example because the disk is full.
 
-    `result` is the best so far, with every trial of the run, also those that are stored nowhere;
-    None where nothing worked yet. What was stored before is kept, and a later run goes on from it.
+    `result` is the best so far, with every trial of the run, including those that were not stored;
+    None if nothing worked yet. Results stored before are kept, and a later run continues from them.
     """
 
     def __init__(self, reason: str, result: Result | None) -> None:
-        super().__init__(f"{reason}; what was stored is kept, and the next run goes on from there")
+        super().__init__(f"{reason}; stored results are kept, and the next run continues from them")
         self.result = result
 
 
 class HostLostError(HostFailure):
-    """The machine ran out of what every config needs, and that ended a tuning. `result` is the best
-    so far, None where nothing worked yet."""
+    """The machine ran out of a resource that every config needs, such as disk space.
+
+    `result` is the best so far, or None if nothing worked yet.
+    """
 
     def __init__(self, reason: str, result: Result | None) -> None:
         super().__init__(reason)
@@ -43,8 +45,10 @@ class HostLostError(HostFailure):
 
 
 class DeviceLostError(WhetError):
-    """A config has ended all work on its device in this process, as an illegal access does on a
-    GPU. What was measured is stored; `result` is the best so far, None where nothing worked yet."""
+    """A config made the device unusable in this process, such as by an illegal memory access.
+
+    Results so far are stored. `result` is the best so far, or None if nothing worked yet.
+    """
 
     def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)

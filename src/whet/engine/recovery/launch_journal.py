@@ -103,14 +103,14 @@ class LaunchJournal:
         workload = self._workload
         names = " or ".join(f"[{config}]" for config in spoilt.configs)
         found = (
-            "it is remembered and skipped"
+            "the config is now known to fail and will be skipped"
             if len(spoilt.configs) == 1
-            else "the next run finds out which of them it was"
+            else "the next run will find out which config it was"
         )
         error = DeviceLostError(
             f"{names} of '{workload.kernel}' failed on {workload.device.name} "
-            f"({spoilt.failure.message}), and this process can no longer use it; start it again: "
-            f"{found}, or isolate=True (WHET_ISOLATE=1) measures in another process"
+            f"({spoilt.failure.message}), and this process can no longer use the device; "
+            f"restart it: {found}, or isolate=True (WHET_ISOLATE=1) measures in another process"
         )
         _lost[os.getpid(), workload.device] = error
         return error

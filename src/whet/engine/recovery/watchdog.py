@@ -85,15 +85,16 @@ class Watchdog:
         one cannot be, but the next run shall know whose it was."""
         if bench.in_process:
             remedy = (
-                f"a kernel in this process cannot be ended: kill the process (pid {os.getpid()}); "
-                "the next run knows what was running, and isolate=True measures elsewhere"
+                "a kernel in this process cannot be stopped; kill the process (pid "
+                f"{os.getpid()}). The next run will know what was running; isolate=True "
+                "measures in a separate process"
             )
             return self.doing("measuring", lambda: configs, allowed_s, remedy, marking.keep)
-        remedy = "the process that measures is ended, and another takes its place"
+        remedy = "restarting the measuring process"
         return self.doing("measuring", lambda: configs, allowed_s, remedy, bench.end_call)
 
     def building(self, builder: Builder, allowed_s: float) -> AbstractContextManager[None]:
-        remedy = "what is still being built is given up, and the best of the others is chosen"
+        remedy = "abandoning the unfinished builds and choosing among the others"
 
         def waited_for() -> list[Config]:
             return builder.building() or builder.waiting()
@@ -145,13 +146,13 @@ class Watchdog:
 def _line(doing: Doing | None, silent_s: float) -> str:
     if doing is None:
         return (
-            f"nothing has happened for {silent_s:.0f} s: the search is choosing what to try next, "
-            "or a display or a store is in the way; Ctrl-C ends the run with the best so far"
+            f"no progress for {silent_s:.0f} s: the search is still choosing, or a display or "
+            "the store is blocking; Ctrl-C ends the run with the best so far"
         )
     since = time.strftime("%H:%M:%S", time.localtime(doing.at))
     return (
-        f"nothing has happened for {silent_s:.0f} s: {doing.what} {_names(doing.configs())} since "
-        f"{since}, which may take {doing.allowed_s:.3g} s; {doing.remedy}"
+        f"no progress for {silent_s:.0f} s: {doing.what} {_names(doing.configs())} since "
+        f"{since}, with a limit of {doing.allowed_s:.3g} s; {doing.remedy}"
     )
 
 

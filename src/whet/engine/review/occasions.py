@@ -20,10 +20,10 @@ def why_not_comparable(one: Timing | None, other: Timing | None) -> str:
     if one is None or other is None or not (_measured(one) and _measured(other)):
         return "one of them was never timed"
     if (one.foreign is None) != (other.foreign is None):
-        return "one was timed by a benchmark of the user's own"
+        return "one was timed by a user's own benchmark"
     if one.method != other.method:
         ways = " and ".join(f"{each.timer} with L2 {each.l2}" for each in (one, other))
-        return f"they were timed in two ways, {ways}"
+        return f"they were timed in different ways, {ways}"
     if one.host_bound != other.host_bound:
         return "one was timed one launch at a time, since the host was too slow"
     return ""

@@ -98,7 +98,7 @@ def verify(
         differs=differences(stored, workload),
     )
     if pick.config not in target.space:
-        gone = "the tunable no longer offers this config"
+        gone = "the tunable no longer has this config"
         return replace(blank, verdict="cannot be built", reason=gone)
     configs = dict.fromkeys(c for c in (pick.config, blank.first) if c is not None)
     beside = measure_beside(

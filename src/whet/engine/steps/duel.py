@@ -138,8 +138,8 @@ class Duels:
         if self._seems_slower(default, winner.candidate):
             return _without(default, winner)
         best = winner.candidate.config
-        said = f"too little time was left to show that [{best}] is faster than [{default.config}]"
-        return _stays(winner, default, f"{said}, which stays")
+        said = f"not enough time to show that [{best}] is faster than [{default.config}]"
+        return _stays(winner, default, f"{said}; keeping the latter")
 
     def _seems_slower(self, default: Candidate, best: Candidate) -> bool:
         """By all samples of both, wherever they come from: then a change of the device's pace may

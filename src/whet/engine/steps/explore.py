@@ -256,9 +256,9 @@ class Exploration:
         ):
             self._sampler.host_bound = True
             self._sampler.recorder.note(
-                "every config was timed one launch at a time, since the host was too slow to fill "
-                "the queue; they compare with each other, but their times are longer than those "
-                "of clean timings"
+                "every config was timed one launch at a time, because the host was too slow to "
+                "fill the queue; the times can be compared with each other, but are longer "
+                "than regular timings"
             )
             self._enter_race(held)
             return

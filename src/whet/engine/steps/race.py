@@ -54,7 +54,7 @@ def _finalists(sampler: Sampler) -> list[Candidate]:
     """More than can duel are left only when time ran out: then the best placed are."""
     standing, places = sampler.standing(), sampler.plan.race.finalists
     for place, candidate in enumerate(standing[places:], start=places + 1):
-        reason = f"place {place} of {len(standing)} when time ran out; {places} could duel"
+        reason = f"place {place} of {len(standing)} when time ran out; only {places} could duel"
         sampler.put_out((*sampler.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
     return sampler.standing()
 

@@ -155,7 +155,7 @@ class Recorder:
         )
         failed = next((trial for trial in trials if trial.error), None)
         first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
-        where = "" if self.trials else " (as the store remembers)"
+        where = "" if self.trials else " (according to the store)"
         return f"works{where}: {counts or 'none was tried'}{first}"
 
     def _outcome(self, candidate: Candidate, status: Status, reason: str) -> Trial:

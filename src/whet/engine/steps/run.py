@@ -25,8 +25,6 @@ from whet.engine.accounts.timeline import timeline_of
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
-from whet.engine.recall.answer import stored_answer
-from whet.engine.recall.contest import Contest
 from whet.engine.recall.known import Knowledge, relatives, start_after
 from whet.engine.recall.sources import apart_notes, located
 from whet.engine.recovery import crash_report
@@ -40,7 +38,9 @@ from whet.engine.recovery.interrupt import (
 from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
+from whet.engine.steps.answer import stored_answer
 from whet.engine.steps.build import Builds
+from whet.engine.steps.contest import Contest
 from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
@@ -121,19 +121,7 @@ class OneRun:
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
-        if self._budget != self.settings.budget:
-            self.recorder.note(
-                f"the space is large, so {self._budget.text} are made; "
-                "set a budget for more or less"
-            )
-        with self.shield.held():
-            self.store.put_workload(self.run.workload)
-            self.store.save_run(self.run)
-        self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
-        if self.known.contested:
-            self._contest.announce()
-        if self.run.workload.origin.captured:
-            self._say_what_is_kept_apart()
+        self._begin()
         try:
             winner = self._tune()
         except KeyboardInterrupt:
@@ -165,6 +153,21 @@ class OneRun:
             why = self.recorder.why_nothing_works(tuple(self.known.settled.values()))
             raise TuningFailedError(f"no config of '{self.target.name}' {why}")
         return result
+
+    def _begin(self) -> None:
+        if self._budget != self.settings.budget:
+            self.recorder.note(
+                f"the space is large, so the budget is {self._budget.text}; set a budget for "
+                "more or less"
+            )
+        with self.shield.held():
+            self.store.put_workload(self.run.workload)
+            self.store.save_run(self.run)
+        self.recorder.emit(RunStarted(self.run, self._planned(), len(self.known.settled)))
+        if self.known.contested:
+            self._contest.announce()
+        if self.run.workload.origin.captured:
+            self._say_what_is_kept_apart()
 
     def _say_what_is_kept_apart(self) -> None:
         for note in apart_notes(self.store, self.target, self.run.workload):
@@ -306,7 +309,7 @@ class OneRun:
                 self._crash_report, culprits = crash_report.blame(self.store, self._crash_report)
             self.known = self.recall()
             for trial in culprits:
-                self.recorder.note(f"[{trial.config}] is skipped: {trial.error}")
+                self.recorder.note(f"skipping [{trial.config}]: {trial.error}")
         for note in self._crash_report.notes(isolated=isolated):
             self.recorder.note(note)
 

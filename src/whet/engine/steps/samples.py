@@ -25,8 +25,8 @@ from whet.engine.target import Target
 from whet.measure import Answer, Bench, Exit, Hopeless, Race, Reading, Sampled, Visit
 
 HOST_BOUND = (
-    "timed one launch at a time, since the host was too slow to fill the queue; "
-    "not comparable with clean timings"
+    "timed one launch at a time, because the host was too slow to fill the queue; cannot be "
+    "compared with regular timings"
 )
 
 HOPELESS = "its warm-up alone was too slow, so it was not sampled"
@@ -346,8 +346,9 @@ class Sampler:
         if limit >= self.run_limit_s or _in_first_call(failure):
             return failure
         text = (
-            f"{failure.message}: after its first call a config may take {LOOK_SLACK_S:g} s and "
-            f"{LOOK_FACTOR:g} times what the quickest one took ({self.quickest_look_s or 0:.2g} s)"
+            f"{failure.message}: after its first call a config may take {LOOK_SLACK_S:g} s "
+            f"plus {LOOK_FACTOR:g} times what the quickest one took "
+            f"({self.quickest_look_s or 0:.2g} s)"
         )
         return ConfigFailure(failure.status, text, Limit("run_s", limit, self.run_limit_s))
 

@@ -16,7 +16,7 @@ from whet.core.decoding import number
 from whet.core.holder import Holder
 from whet.core.mark import ProcessName
 from whet.engine.host import lives, this_process
-from whet.store import Store
+from whet.store import StoreReader
 
 # A wait is worth a line once it is as long as this, or half of what it may be.
 ANNOUNCE_S = 0.5
@@ -30,14 +30,13 @@ _UNREADABLE = (LookupError, TypeError, ValueError, OverflowError, OSError, Recur
 class Turn:
     """Only one process at a time tunes a workload for a store.
 
-    Whoever has the turn signs the lock's file, for others to say whom they wait for. A store that
-    is no file is nobody else's, and where no file can be made (a read-only folder) there is nothing
-    to agree on: then it is always one's turn.
+    Whoever has the turn signs the lock's file, for others to say whom they wait for. Where the
+    store has no folder for locks, or no file can be made there, it is always one's turn.
     """
 
-    def __init__(self, store: Store, workload_id: str) -> None:
-        place = Path(store.location)
-        self._path = place.parent / "locks" / f"{workload_id}.lock" if place.is_file() else None
+    def __init__(self, store: StoreReader, workload_id: str) -> None:
+        folder = store.lock_folder
+        self._path = None if folder is None else folder / f"{workload_id}.lock"
         self._descriptor: int | None = None
         self._mine = False
 

@@ -67,7 +67,7 @@ class _Wait:
             pick=None,
             source="none",
             cost_s=time.monotonic() - self._began,
-            reason=f"{holder}; waiting, at most {self.most_s:.3g} s",
+            reason=f"{holder}; waiting up to {self.most_s:.3g} s",
             level=logging.WARNING,
         )
 
@@ -86,12 +86,12 @@ class _Wait:
 
 def _in_the_meantime(one: OneRun, why: str) -> Result:
     """The best known; where nothing was measured, what is used without a tuning."""
-    found = _best_known(one, f"{why}; the best known so far is used")
+    found = _best_known(one, f"{why}; using the best known so far")
     if found is not None:
         return found
     choice = choose(one.target, store=one.store, mode="cached")
     best = Trial(one.run.workload.id, choice.config, Status.OK)
-    return _unfinished(one, best, f"{why}; [{choice.config}] is used: {choice.reason}")
+    return _unfinished(one, best, f"{why}; using [{choice.config}]: {choice.reason}")
 
 
 def _best_known(one: OneRun, why: str) -> Result | None:
@@ -102,7 +102,7 @@ def _best_known(one: OneRun, why: str) -> Result | None:
 
 def _unfinished(one: OneRun, best: Trial, why: str) -> Result:
     """Of a run that did nothing but wait, which is not worth a row in the store."""
-    one.recorder.note(f"{why}; tune again for a finished answer")
+    one.recorder.note(f"{why}; tune again for a final result")
     wall = one.ledger.close()
     run = replace(
         one.run,

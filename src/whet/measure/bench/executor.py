@@ -404,7 +404,7 @@ def _as_answer(failure: ConfigFailure) -> ConfigFailure:
 
 def _not_run(spoilt: ConfigFailure) -> ConfigFailure:
     """For those whose turn came after a failure that spoilt the process."""
-    text = f"not run, since another config had spoilt the process: {spoilt.message}"
+    text = f"not run, because another config had crashed the process: {spoilt.message}"
     return ConfigFailure(spoilt.status, text, spoilt.limit, spoils=True)
 
 

@@ -58,9 +58,9 @@ def from_death(
         text = "killed by SIGKILL, most likely because the machine ran out of memory"
         return ConfigFailure(Status.RESOURCES, _with_tail(text, tail), limit)
     if signal_number is None and exitcode is None:
-        text = "its process gave no answer that makes sense"
+        text = "its process sent an invalid answer"
     elif signal_number is None:
-        text = f"ended its process with exit code {exitcode}"
+        text = f"its process ended with exit code {exitcode}"
     else:
         text = f"killed by {_signal_text(signal_number)}"
     return ConfigFailure(Status.RUN_ERROR, _with_tail(text, tail))
@@ -77,8 +77,8 @@ def from_timeout(limit_s: float) -> ConfigFailure:
 def from_first_call_timeout(limit_s: float) -> ConfigFailure:
     return ConfigFailure(
         Status.RUN_TIMEOUT,
-        f"its first call was still running after {limit_s:g} s and was killed; if that is when "
-        "it compiles, raise first_call_limit (WHET_FIRST_CALL_LIMIT)",
+        f"its first call was still running after {limit_s:g} s and was killed; if the first "
+        "call compiles, raise first_call_limit (WHET_FIRST_CALL_LIMIT)",
         Limit("first_call_s", limit_s),
     )
 

@@ -40,7 +40,7 @@ def nothing_left_running() -> Iterator[None]:
             failure.status, failure.message, failure.limit, spoils=True
         ) from failure
     if left := _still_running(before):
-        text = f"leaves {left} running after it returned; it must end or await them"
+        text = f"leaves {left} running after it returned; end or join them first"
         raise ConfigFailure(Status.RUN_ERROR, text, spoils=True)
 
 

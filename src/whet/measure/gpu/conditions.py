@@ -35,8 +35,8 @@ class Conditions:
         self._fastest_mhz = max(self._fastest_mhz, found.mhz)
         if not found.steady:
             self.remark(
-                "the GPU's clock did not come to rest before timing; fix it "
-                "(nvidia-smi --lock-gpu-clocks) for steadier results"
+                "the GPU clock did not settle before timing; lock it (nvidia-smi "
+                "--lock-gpu-clocks) for more stable results"
             )
         self._look_around()
 
@@ -51,8 +51,9 @@ class Conditions:
         if mhz < THROTTLED_BELOW * self._fastest_mhz:
             why = f" ({', '.join(health.held_back_by)})" if health.held_back_by else ""
             self.remark(
-                f"the GPU's clock has fallen to {100 * mhz / self._fastest_mhz:.0f} % of what it "
-                f"was{why}; timings before and after are compared only through re-checks"
+                f"the GPU clock has dropped to {100 * mhz / self._fastest_mhz:.0f} % of its "
+                f"earlier value{why}; timings from before and after are compared only through "
+                "re-checks"
             )
         self._fastest_mhz = max(self._fastest_mhz, mhz)
 
@@ -70,6 +71,6 @@ class Conditions:
         if health.others:
             others = ", ".join(map(str, health.others[:4]))
             self.remark(
-                f"another process has this GPU open (pid {others}); what it runs is in the timings"
+                f"another process is using this GPU (pid {others}); its work affects the timings"
             )
         return health

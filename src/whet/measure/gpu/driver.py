@@ -226,7 +226,7 @@ def library() -> Any:
             function.argtypes = types
             function.restype = c_int
     except (OSError, AttributeError) as error:
-        raise CudaError(f"CUDA error: no driver that can be used ({error})") from None
+        raise CudaError(f"CUDA error: no usable driver ({error})") from None
     return found
 
 

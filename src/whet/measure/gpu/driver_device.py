@@ -78,7 +78,7 @@ class DriverCuda:
             self._driver.clear(self._read[size], size)
 
     def captured(self, run: Runnable) -> Callable[[int], object]:
-        raise NotImplementedError("graphs are captured and replayed by torch only")
+        raise NotImplementedError("CUDA graphs need torch")
 
     def synchronize(self) -> None:
         self._driver.synchronize()

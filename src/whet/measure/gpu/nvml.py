@@ -16,7 +16,7 @@ _REASONS = {
     0x0004: "power cap",
     0x0008: "hardware slowdown",
     0x0020: "heat",
-    0x0040: "heat, by the hardware",
+    0x0040: "thermal slowdown",
     0x0080: "power brake",
 }
 _MOST_PROCESSES = 64

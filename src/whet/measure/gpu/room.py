@@ -39,7 +39,7 @@ class DeviceRoom:
     def take(self, size: int, make: Callable[[], T]) -> T:
         """What `make` allocates, which is `size` bytes."""
         if self._left is not None and size > self._left:
-            raise NoRoom(f"{size} bytes are wanted, and device_memory leaves {self._left}")
+            raise NoRoom(f"{size} bytes needed, but device_memory leaves {self._left}")
         try:
             made = make()
         except Exception as problem:

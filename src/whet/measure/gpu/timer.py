@@ -139,9 +139,9 @@ class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
         if not size and not self._prepared:
             self.l2, self._prepared = "warm", True
             self._conditions.remark(
-                f"there is no device memory for the {self._flush_bytes / 2**20:.3g} MiB that clear "
-                "the L2 cache, so kernels are timed with a warm one; free some, or raise "
-                "device_memory"
+                f"not enough device memory for the {self._flush_bytes / 2**20:.3g} MiB that "
+                "flush the L2 cache, so kernels are timed with a warm cache; free some memory, "
+                "or raise device_memory"
             )
         self._flush_bytes = size
 
@@ -271,7 +271,7 @@ class CudaTimer(GroupTimer, FlushingTimer, DeviceTimer):
         taken.quality = "host_bound"
         self._conditions.remark(
             "the host was too slow to fill the GPU's queue, or a hook waits for the device; "
-            "launches were timed one by one, which times the host as well"
+            "launches were timed one by one, which includes host time"
         )
 
     def _together(

@@ -164,9 +164,9 @@ class TorchCuda:
         except CudaError as error:
             self.fresh = False
             warnings.warn(
-                f"torch clears the L2 instead of whet's own kernels, which do not load ({error}): "
-                "timings are named 'cuda', and a process that expects 'cuda+fresh' does not use "
-                "them; CUDA_DISABLE_PTX_JIT=1 makes all expect the same",
+                f"torch flushes the L2, because whet's own kernels do not load ({error}): "
+                "timings are named 'cuda', and a process that expects 'cuda+fresh' will not "
+                "use them; set CUDA_DISABLE_PTX_JIT=1 so that all processes agree",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -204,11 +204,9 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise UsageError(
-            "timing on a GPU needs torch, which is not installed: pip install torch"
-        ) from None
+        raise UsageError("timing on a GPU needs torch: pip install torch") from None
     if not torch.cuda.is_available():
-        raise UsageError("timing on a GPU needs a device, and torch sees none: check its driver")
+        raise UsageError("timing on a GPU needs a device, but torch sees none; check the driver")
     return torch
 
 

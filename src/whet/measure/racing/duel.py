@@ -49,7 +49,7 @@ class DuelOutcome:
         """
         said = {id: (names or {}).get(id, id) for id in (self.winner, *self.ratios) if id}
         if self.winner is None:
-            return "nobody is left: every finalist failed"
+            return "every finalist failed"
         if self.equals:
             field = _listed([said[id] for id in (self.winner, *self.equals)])
             return (

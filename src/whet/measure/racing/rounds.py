@@ -121,7 +121,7 @@ class Rounds:
         costs."""
         policy = self._policy
         kept = policy.finalists if self.done else max(policy.crowd, math.ceil(len(ranked) / 2))
-        onwards = f"the duel takes {kept}" if self.done else f"the better {kept} go on"
+        onwards = f"{kept} enter the duel" if self.done else f"the best {kept} continue"
         for place, id in enumerate(ranked, start=1):
             if place > kept and id in self._live:
                 reason = f"{texts[id]} is place {place} after {len(self.passes)} passes"

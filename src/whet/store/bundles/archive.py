@@ -70,7 +70,7 @@ class Archive:
         entry = self.manifest.entries[name]
         data = self._inflated(self._infos[name], entry.bytes)
         if hashlib.sha256(data).hexdigest() != entry.sha256:
-            self._refuse(f"entry {name} does not have the hash that the manifest says")
+            self._refuse(f"entry {name} does not match its hash in the manifest")
         return data
 
     def _directory(self) -> dict[str, ZipInfo]:
@@ -86,25 +86,25 @@ class Archive:
         for info in infos:
             self._check_info(info)
             if info.filename in found:
-                self._refuse(f"entry {info.filename} is there twice")
+                self._refuse(f"entry {info.filename} is listed twice")
             found[info.filename] = info
         if not infos or infos[0].filename != MANIFEST or infos[0].header_offset != 0:
-            self._refuse(f"it does not begin with a {MANIFEST}")
+            self._refuse(f"it does not start with {MANIFEST}")
         return found
 
     def _check_ends(self) -> None:
         """Before anything is read by the length that the file itself states."""
         size = os.fstat(self._file.fileno()).st_size
         if self._at(0, 4) != b"PK\x03\x04":
-            self._refuse("it is not a file that 'whet pack' wrote")
+            self._refuse("it was not written by 'whet pack'")
         if size > MAX_FILE_BYTES:
             self._refuse(f"it has {size} bytes, more than the {MAX_FILE_BYTES} allowed")
         tail = self._at(max(0, size - _END.size - _ZIP64_LOCATOR_BYTES), 64)
         if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\x05\x06":
-            self._refuse("it is cut short, or something was added to its end")
+            self._refuse("it is truncated, or data was appended to it")
         _, disk, start, here, count, length, _, comment = _END.unpack(tail[-_END.size :])
         if tail.startswith(_ZIP64_LOCATOR) or disk or start or here != count or comment:
-            self._refuse("its list of entries is not one that 'whet pack' writes")
+            self._refuse("its list of entries was not written by 'whet pack'")
         if count > MAX_ENTRIES + 1 or length > _MAX_DIRECTORY_BYTES:
             self._refuse(f"it has {count} entries, more than the {MAX_ENTRIES} allowed")
 
@@ -114,9 +114,9 @@ class Archive:
         if kind not in (0, stat.S_IFREG) or info.filename.endswith("/"):
             self._refuse(f"entry {shown} is not a plain file")
         if info.flag_bits & ~_UTF8_NAMES or info.compress_type not in (_STORED, _DEFLATED):
-            self._refuse(f"entry {shown} is encrypted or packed in an unknown way")
+            self._refuse(f"entry {shown} is encrypted or uses an unknown compression")
         if info.orig_filename != info.filename:
-            self._refuse(f"entry {shown} has a name that no entry may have")
+            self._refuse(f"entry {shown} has a name that is not allowed")
 
     def _manifest(self) -> Manifest:
         info = self._infos.pop(MANIFEST)
@@ -134,11 +134,15 @@ class Archive:
             self._refuse(str(error))
         for name in sorted(self._infos.keys() ^ manifest.entries.keys()):
             listed = name in manifest.entries
-            what = "is listed and not there" if listed else "is not listed in its manifest"
+            what = (
+                "is listed in its manifest but missing"
+                if listed
+                else "is not listed in its manifest"
+            )
             self._refuse(f"entry {name[:80]!r} {what}")
         for name, entry in manifest.entries.items():
             if self._infos[name].file_size != entry.bytes:
-                self._refuse(f"entry {name} does not have the size that the manifest says")
+                self._refuse(f"entry {name} does not match its size in the manifest")
         return manifest
 
     def _inflated(self, info: ZipInfo, size: int) -> bytes:
@@ -146,20 +150,20 @@ class Archive:
         name = info.filename
         header = self._at(info.header_offset, _LOCAL.size)
         if len(header) < _LOCAL.size:
-            self._refuse(f"entry {name} is cut short")
+            self._refuse(f"entry {name} is truncated")
         mark, *_, name_length, extra_length = _LOCAL.unpack(header)
         start = info.header_offset + _LOCAL.size
         if mark != b"PK\x03\x04" or self._at(start, name_length) != name.encode():
-            self._refuse(f"entry {name} is not where the list of entries says")
+            self._refuse(f"entry {name} is not at the listed offset")
         # Deflate cannot make random bytes much longer; more would be room for something hidden.
         if info.compress_size > size + size // 100 + 64:
-            self._refuse(f"entry {name} is packed into more bytes than it has")
+            self._refuse(f"entry {name} is larger compressed than uncompressed")
         packed = self._at(start + name_length + extra_length, info.compress_size)
         if len(packed) < info.compress_size:
-            self._refuse(f"entry {name} is cut short")
+            self._refuse(f"entry {name} is truncated")
         data = packed if info.compress_type == _STORED else self._unpacked(packed, size, name)
         if len(data) != size:
-            self._refuse(f"entry {name} does not have the size that it declares")
+            self._refuse(f"entry {name} does not match its declared size")
         return data
 
     def _unpacked(self, packed: bytes, size: int, name: str) -> bytes:
@@ -169,7 +173,7 @@ class Archive:
         except zlib.error as error:
             self._refuse(f"entry {name} is damaged ({error})")
         if len(data) > size or not stream.eof or stream.unused_data:
-            self._refuse(f"entry {name} does not have the size that it declares")
+            self._refuse(f"entry {name} does not match its declared size")
         return data
 
     def _at(self, offset: int, count: int) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote
 
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
@@ -15,12 +14,12 @@ from whet.store.bundles.format import (
     Manifest,
     binary_entry,
     bundle_error,
+    model_entry,
     parsed,
 )
 from whet.store.bundles.store import BundleStore
 
 _BINARIES = "binaries/"
-_MODELS = "models/"
 
 
 class Bundle:
@@ -47,11 +46,10 @@ class Bundle:
 
     def model(self, name: str) -> str | None:
         """A cost model's text, as it was handed over."""
-        return self.store.model(name)
+        return self.store.models.get(name)
 
     def model_names(self) -> list[str]:
-        entries = (name for name in self.manifest.entries if name.startswith(_MODELS))
-        return sorted(unquote(name[len(_MODELS) : -len(".json")]) for name in entries)
+        return list(self.store.models)
 
     def binary_keys(self) -> list[str]:
         return sorted(self._binaries)
@@ -83,9 +81,8 @@ class Bundle:
         self.store.check()
         for key in self._binaries:
             self.binary(key)
-        for name in self.manifest.entries:
-            if name.startswith(_MODELS):
-                self._archive.read(name)
+        for name in self.store.models:
+            self._archive.read(model_entry(name))
         self._checked = True
 
     def close(self) -> None:

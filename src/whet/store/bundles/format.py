@@ -115,11 +115,11 @@ class Manifest:
         """Raises ValueError for a manifest that no `whet pack` has written."""
         data = parsed(text, "its manifest", unique=True)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError("its manifest is not that of a whet bundle")
+            raise ValueError("its manifest is not from a whet bundle")
         version = data.get("version")
         if version != VERSION or isinstance(version, bool):
             shown = str(version)[:20]
-            raise ValueError(f"it has version {shown}, and this whet reads version {VERSION}")
+            raise ValueError(f"it has version {shown}, but this whet reads version {VERSION}")
         check(data, _MANIFEST, "manifest")
         if data["digits"] > MOST_DIGITS:
             raise ValueError(f"manifest.digits is more than {MOST_DIGITS}")
@@ -144,7 +144,7 @@ def _check_entries(entries: Mapping[str, Any]) -> None:
     total = 0
     for name, entry in entries.items():
         if not is_entry_name(name):
-            raise ValueError(f"its manifest lists {name[:80]!r}, which no entry may be called")
+            raise ValueError(f"its manifest lists {name[:80]!r}, which is not an allowed name")
         if entry["bytes"] > MAX_ENTRY_BYTES:
             raise ValueError(
                 f"entry {name} declares {entry['bytes']} bytes, more than the "
@@ -201,16 +201,13 @@ def parsed(text: str | bytes, what: str, *, unique: bool = False) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
+        raise ValueError("a name appears twice")
     return found
 
 
 def bundle_error(path: Path, what: str) -> BundleError:
     """What comes from the bundle itself may not play tricks on the reader's terminal."""
-    return BundleError(
-        f"bundle {path} is refused: {printable(what)}; "
-        "get it again from where it came, or pack it anew"
-    )
+    return BundleError(f"bundle {path} was rejected: {printable(what)}; download or pack it again")
 
 
 def printable(text: str) -> str:

@@ -197,7 +197,7 @@ class Lines:
         """Raises ValueError for anything that is not as `group_lines` writes it."""
         workload = workload_of(self.header["workload"])
         if workload.id != self.header["id"]:
-            raise ValueError(f"workload {workload.id} is kept under another id")
+            raise ValueError(f"workload {workload.id} is stored under another id")
         trials = tuple(trial_of(line, workload.id) for line in self.trials)
         standing = self.header["standing"]
         if any(place >= len(trials) for place in standing):
@@ -205,9 +205,11 @@ class Lines:
         latest = tuple(trials[place] for place in standing)
         configs = {trial.config.id for trial in latest}
         if len(configs) != len(latest) or configs != {trial.config.id for trial in trials}:
-            raise ValueError(f"workload {workload.id} does not have one latest trial for a config")
+            raise ValueError(
+                f"workload {workload.id} does not have exactly one latest trial per config"
+            )
         if len({trial.id for trial in trials}) != len(trials):
-            raise ValueError(f"a trial of workload {workload.id} is there twice")
+            raise ValueError(f"a trial of workload {workload.id} appears twice")
         return Group(workload, trials, latest, tuple(self.read_runs()))
 
 
@@ -273,7 +275,7 @@ def _trial(data: Any, workload_id: str) -> Trial:
     if timing is not None and timing.get("foreign") is not None:
         check(timing["foreign"], _FOREIGN, "trial.timing.foreign")
     if data["workload"] != workload_id:
-        raise ValueError(f"a trial of another workload is among those of {workload_id}")
+        raise ValueError(f"{workload_id} contains a trial of another workload")
     try:
         trial = Trial.from_json(data)
         trial.config.id  # noqa: B018 - a config that has none is no config
@@ -292,7 +294,7 @@ def _run_of(line: bytes, workload: Workload) -> Run:
 
 
 def _unreadable(what: str, error: Exception) -> ValueError:
-    return ValueError(f"a {what} cannot be read ({type(error).__name__}: {error})")
+    return ValueError(f"a {what} is not valid ({type(error).__name__}: {error})")
 
 
 def joined(lines: Iterable[str]) -> bytes:

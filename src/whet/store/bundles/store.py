@@ -1,10 +1,12 @@
-"""`BundleStore`: what a bundle knows, as a store that can only be read."""
+"""`BundleStore`: what a bundle knows, to be read as a store is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import errno
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from urllib.parse import unquote
 
 from whet.core.errors import StoreError
 from whet.core.mark import Mark
@@ -19,13 +21,15 @@ from whet.store.bundles.records import IndexLine, Lines, divided, indexed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.memory import WorkloadHistory
-from whet.store.protocol import GcReport, Match, MergeReport, Pick, Store, WorkloadSummary
+from whet.store.protocol import Match, Models, Pick, StoreReader, WorkloadSummary
+
+_MODELS = "models/"
 
 # Unpacked entries that are kept for the next question.
 _KEPT_BYTES = 64 << 20
 
 
-class BundleStore(Store):
+class BundleStore(StoreReader):
     """Reads what it is asked for and no more: one workload's results come from the one entry that
     its id names, a loose match from its kernel's index. Bundles hold no timelines."""
 
@@ -101,60 +105,15 @@ class BundleStore(Store):
             known = [line.workload for line in self._index(workload.kernel) if line.counts["ok"]]
             return nearest(workload, known)
 
-    def model(self, name: str) -> str | None:
-        """A cost model's text, as it was handed over."""
-        entry = model_entry(name)
-        if entry not in self._archive.manifest.entries:
-            return None
-        try:
-            return self._archive.read(entry).decode()
-        except UnicodeDecodeError:
-            raise bundle_error(self._archive.path, f"entry {entry} is not text") from None
-
-    def put_workload(self, workload: Workload) -> None:
-        self._refuse_writing()
-
-    def append(self, trials: Iterable[Trial]) -> int:
-        self._refuse_writing()
-
-    def save_run(self, run: Run) -> None:
-        self._refuse_writing()
-
-    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
-        self._refuse_writing()
-
-    def miss(self, miss: Miss) -> bool:
-        self._refuse_writing()
+    @property
+    def models(self) -> BundleModels:
+        return BundleModels(self._archive)
 
     def missed(self, kernel: str | None = None) -> list[Miss]:
         return []
 
-    def forget_missed(self, workload_ids: Iterable[str]) -> int:
-        self._refuse_writing()
-
-    def mark(self, mark: Mark) -> None:
-        self._refuse_writing()
-
-    def unmark(self, run_id: str) -> None:
-        self._refuse_writing()
-
     def marks(self, workload_id: str) -> list[Mark]:
         return []
-
-    def gc(
-        self,
-        *,
-        older_than_s: float | None = None,
-        superseded: bool = False,
-        kernel: str | None = None,
-        workloads: Collection[str] | None = None,
-        max_bytes: int | None = None,
-        dry_run: bool = False,
-    ) -> GcReport:
-        self._refuse_writing()
-
-    def merge(self, other: Store) -> MergeReport:
-        self._refuse_writing()
 
     def check(self) -> None:
         """Reads everything there is, so that whatever is wrong with it is raised now."""
@@ -191,7 +150,7 @@ class BundleStore(Store):
         found: dict[str, Lines] = {}
         for workload_id, lines in divided(data):
             if workload_id in found:
-                raise ValueError(f"workload {workload_id} is there twice")
+                raise ValueError(f"workload {workload_id} appears twice")
             found[workload_id] = lines
         self._entries[name] = found
         self._entry_bytes += len(data)
@@ -229,10 +188,34 @@ class BundleStore(Store):
             except ValueError as error:
                 raise bundle_error(self._archive.path, str(error)) from None
 
-    def _refuse_writing(self) -> NoReturn:
-        raise StoreError(
-            f"bundle {self.location} is read-only; take it into a store with 'whet unpack'"
-        )
+
+class BundleModels(Models):
+    """The cost models of a bundle, as they were handed over."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def __getitem__(self, name: str) -> str:
+        entry = model_entry(name)
+        if entry not in self._archive.manifest.entries:
+            raise KeyError(name)
+        try:
+            return self._archive.read(entry).decode()
+        except UnicodeDecodeError:
+            raise bundle_error(self._archive.path, f"entry {entry} is not text") from None
+
+    def __setitem__(self, name: str, text: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._archive.path))
+
+    def __delitem__(self, name: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._archive.path))
+
+    def __iter__(self) -> Iterator[str]:
+        entries = (name for name in self._archive.manifest.entries if name.startswith(_MODELS))
+        return iter(sorted(unquote(name[len(_MODELS) : -len(".json")]) for name in entries))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _brief(one: WorkloadSummary) -> tuple[str, int, int, int, float, str, list[str]]:

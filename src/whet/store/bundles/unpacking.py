@@ -36,7 +36,7 @@ def unpack_bundle(bundle: Bundle, store: Store, binaries: Path | None = None) ->
             count += _put_binary(binaries, key, bundle.binary_files(key))
         except OSError as error:
             reason = error.strerror or error
-            raise UsageError(f"binary {key} cannot be written to {binaries}: {reason}") from None
+            raise UsageError(f"cannot write binary {key} to {binaries}: {reason}") from None
     return Unpacked(merged, count)
 
 

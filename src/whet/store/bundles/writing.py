@@ -38,7 +38,7 @@ from whet.store.bundles.format import (
 )
 from whet.store.bundles.records import Group, group_lines, joined, summary_lines
 from whet.store.lineage import departing, lineages
-from whet.store.protocol import Store, WorkloadSummary
+from whet.store.protocol import StoreReader, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
 _LINES = 1024
@@ -64,7 +64,7 @@ class FolderBinaries:
             found = [entry.name for entry in os.scandir(self.path) if entry.is_dir()]
         except OSError as error:
             raise UsageError(
-                f"the folder of binaries {self.path} cannot be read ({error.strerror})"
+                f"cannot read the directory of binaries {self.path} ({error.strerror})"
             ) from None
         return sorted(name for name in found if is_binary_key(name))
 
@@ -79,7 +79,7 @@ class FolderBinaries:
 
 def write_bundle(
     path: str | Path,
-    store: Store,
+    store: StoreReader,
     *,
     kernels: Iterable[str] | None = None,
     workloads: Collection[str] | None = None,
@@ -131,9 +131,9 @@ class _Draft:
     def put(self, name: str, data: bytes) -> None:
         if len(data) > MAX_ENTRY_BYTES or len(self.entries) >= MAX_ENTRIES:
             raise BundleError(
-                f"there is too much for one bundle ({name} has {len(data)} bytes, after "
-                f"{len(self.entries)} other entries); name some kernels with --kernel, "
-                "or keep less with --best-only"
+                f"too much for one bundle ({name} has {len(data)} bytes, after "
+                f"{len(self.entries)} other entries); select kernels with --kernel, or use "
+                "--best-only"
             )
         self.entries[name] = Entry(hashlib.sha256(data).hexdigest(), len(data)), self.spool.tell()
         self.spool.write(data)
@@ -144,12 +144,14 @@ class _Draft:
         return self.spool.read(entry.bytes)
 
 
-def _asked(store: Store, kernels: list[str] | None, best_only: bool) -> list[WorkloadSummary]:
+def _asked(store: StoreReader, kernels: list[str] | None, best_only: bool) -> list[WorkloadSummary]:
     every = store.workloads()
     known = {one.workload.kernel for one in every}
     for kernel in kernels or ():
         if kernel not in known:
-            raise UsageError(f"no kernel '{kernel}' is known{did_you_mean(kernel, sorted(known))}")
+            raise UsageError(
+                f"no results for kernel '{kernel}'{did_you_mean(kernel, sorted(known))}"
+            )
     found = [
         one
         for one in every
@@ -160,7 +162,7 @@ def _asked(store: Store, kernels: list[str] | None, best_only: bool) -> list[Wor
 
 
 def _put_store(
-    draft: _Draft, store: Store, summaries: list[WorkloadSummary], best_only: bool
+    draft: _Draft, store: StoreReader, summaries: list[WorkloadSummary], best_only: bool
 ) -> tuple[list[KernelPart], int]:
     """One entry after another is made and let go; what each kernel has of them, and how many
     digits of their ids divide the workloads."""
@@ -189,7 +191,7 @@ def _put_store(
     return [KernelPart(kernel, *counts[kernel]) for kernel in sorted(counts)], digits
 
 
-def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
+def _whole_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     """Reads again while somebody appends in between: what stands must be among the trials."""
     id_ = summary.workload.id
     while True:
@@ -200,14 +202,14 @@ def _whole_group(store: Store, summary: WorkloadSummary) -> Group:
             return Group(summary.workload, tuple(trials), tuple(standing), _runs(store, id_))
 
 
-def _runs(store: Store, workload_id: str) -> tuple[Run, ...]:
+def _runs(store: StoreReader, workload_id: str) -> tuple[Run, ...]:
     """Oldest first. Whose they are matters only where it decides between contested picks; else a
     copy of a store gives the same bytes."""
     runs = store.runs(workload_id)
     return tuple(runs[::-1]) if len(lineages(runs)) > 1 else departing(runs[::-1])
 
 
-def _best_group(store: Store, summary: WorkloadSummary) -> Group:
+def _best_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     assert summary.best is not None
     picks = (summary.best, *summary.rivals)
     runs = _runs(store, summary.workload.id)
@@ -227,9 +229,9 @@ def _put_binaries(draft: _Draft, binaries: BinarySource) -> None:
         files = binaries.files(key)
         wrong = [name for name in files if not is_file_name(name)]
         if wrong or not is_binary_key(key):
-            raise UsageError(f"binary {key} cannot be packed: {wrong or [key]} is no name for one")
+            raise UsageError(f"cannot pack binary {key}: {wrong or [key]} is not a valid name")
         if METADATA not in files:
-            raise UsageError(f"binary {key} cannot be packed: it has no {METADATA}")
+            raise UsageError(f"cannot pack binary {key}: it has no {METADATA}")
         for file, data in sorted(files.items()):
             draft.put(binary_entry(key, file), data)
 
@@ -258,7 +260,7 @@ def _refuse_to_replace(target: Path) -> None:
             Archive(target).close()
         except BundleError:
             raise UsageError(
-                f"{target} is there already and is not a bundle; remove it, or name another file"
+                f"{target} already exists and is not a bundle; delete it, or use another name"
             ) from None
 
 
@@ -273,7 +275,7 @@ def _write(target: Path, manifest: Manifest, draft: _Draft) -> None:
         _check_readable(unfinished, target)
         os.replace(unfinished, target)
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -286,7 +288,7 @@ def _check_readable(unfinished: Path, target: Path) -> None:
     except BundleError as error:
         reason = str(error).replace(str(unfinished), target.name)
         raise UsageError(
-            f"{target} was not written, since it could not be read: {reason}"
+            f"{target} was not written, because it could not be read back: {reason}"
         ) from None
 
 
@@ -306,6 +308,4 @@ def _zip(file: BinaryIO, manifest: Manifest, draft: _Draft) -> None:
                 info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
                 archive.writestr(info, data, zipfile.ZIP_DEFLATED, compresslevel=6)
     except zipfile.LargeZipFile:
-        raise BundleError(
-            "there is more than four GiB for one bundle; name some kernels with --kernel"
-        ) from None
+        raise BundleError("more than 4 GiB for one bundle; select kernels with --kernel") from None

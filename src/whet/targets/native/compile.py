@@ -125,7 +125,7 @@ def _run(command: list[str]) -> None:
     if done.returncode < 0:
         text = f"{command[0]} was killed by signal {-done.returncode}\n{text}"
     status = Status.RESOURCES if _OUT_OF_MEMORY.search(text) else Status.BUILD_ERROR
-    raise ConfigFailure(status, _errors_first(text) or f"{command[0]} failed without a word")
+    raise ConfigFailure(status, _errors_first(text) or f"{command[0]} failed without any output")
 
 
 def _errors_first(text: str) -> str:

@@ -56,13 +56,13 @@ def check_names(source: str, function: str, given: Sequence[str]) -> None:
     names = [parameter.name for parameter in parameters]
     if len(given) != len(names):
         raise UsageError(
-            f"args= has {_counted(given)} for {function}(), and the C function takes "
+            f"args= has {_counted(given)} for {function}(), but the C function takes "
             f"{_counted(names)}; give one value for each"
         )
     if sorted(given) == sorted(names):
         raise UsageError(
-            f"args= gives {', '.join(given)}, and {function}() in C takes {', '.join(names)}; "
-            "put them in that order"
+            f"args= gives {', '.join(given)}, but {function}() in C takes {', '.join(names)}; "
+            "use the same order"
         )
     place, wrong = next(
         (place, name)
@@ -75,8 +75,8 @@ def check_names(source: str, function: str, given: Sequence[str]) -> None:
     if here.name not in given:  # what stands in the same place is the likeliest of all
         hint = f"; did you mean '{here.name}'? valid: {valid}"
     raise UsageError(
-        f"args= calls argument {place + 1} of {function}() '{wrong}', "
-        f"and the C source has '{here.text}' there{hint}"
+        f"args= calls argument {place + 1} of {function}() '{wrong}', but the C source has "
+        f"'{here.text}' there{hint}"
     )
 
 

@@ -23,6 +23,7 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -63,10 +64,14 @@ class NativeTarget:
     mode: Mode | None = None
     file: str = ""
     place: str = ""
+    make_timer: MakeTimer = CpuTimer
 
     shares_host = True
-    method = Method(CpuTimer.name)
     build_mode = "spawn"
+
+    @property
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -98,8 +103,8 @@ class NativeTarget:
         values = answer if isinstance(answer, tuple | list) else (answer,)
         if len(values) != len(self.outputs):
             raise UsageError(
-                f"the reference of {self.name} gives {len(values)} values "
-                f"for {len(self.outputs)} outputs; name the outputs in the same order"
+                f"the reference of {self.name} returns {len(values)} values for "
+                f"{len(self.outputs)} outputs; name the outputs in the same order"
             )
         return dict(zip(self.outputs, values, strict=True))
 
@@ -107,8 +112,7 @@ class NativeTarget:
         version = compiler_version(self.compiler)
         if version is None:
             raise UsageError(
-                f"there is no C compiler '{self.compiler}' on this machine; "
-                "install one or pass compiler="
+                f"C compiler '{self.compiler}' not found; install one or pass compiler="
             )
         folder = Path(self.folder) if self.folder else None
         source = NativeSource(
@@ -137,7 +141,7 @@ class NativeTarget:
         loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
             _Constant(loader),
-            CpuTimer,
+            self.make_timer,
             mode="spawn",
             memory_bytes=limits.memory_bytes,
         )
@@ -211,29 +215,33 @@ def native(
     rtol: float = 1e-4,
     atol: float = 1e-6,
     mode: Mode | None = None,
+    timer: str | MakeTimer = CpuTimer,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
-    `source` is a C file, looked for beside the calling file, or a C text. Every parameter becomes
-    a macro (`-DBM=64`) except those named in `flags`, whose values are handed to the compiler as
-    they are. `args` are the function's arguments in order, by the names they have in the C source,
-    or a function that makes them: arrays are pointers, a Python int is an `int`, a float a
-    `double`, NumPy scalars what they are. The arrays named in `outputs` are compared with
-    `reference`: values, or a function of the arguments that returns them. `key` names the problem,
-    and claims a `#define` or a `-D` option of the same name and value, which else make another
-    source of it. `mode` holds whatever the context and the settings say.
+    `source` is a C file, relative to the calling file, or C code. Every parameter becomes a macro
+    (`-DBM=64`), except those named in `flags`, whose values are passed to the compiler as they are.
+    `args` are the arguments of the function in order, named as in the C source, or a function that
+    creates them: arrays are passed as pointers, a Python int as `int`, a float as `double`, and
+    NumPy scalars as their own type. The arrays named in `outputs` are compared with `reference`,
+    which is values or a function of the arguments that returns them. `key` names the problem; an
+    entry with the name and value of a `#define` or `-D` option makes that part of the key instead
+    of the source. `mode` overrides the context and the settings. `timer` is the name of a timer of
+    an installed package, or a timer class that another process can import.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
     text, folder = _read(source, caller)
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
-        raise UsageError("give the constraints to the Space, or a dict and the constraints here")
+        raise UsageError("give the constraints either to the Space or here with a dict, not both")
     for flag in flags:
         if flag not in whole.names:
-            raise UsageError(f"flags names '{flag}', no parameter{did_you_mean(flag, whole.names)}")
+            raise UsageError(
+                f"flags names '{flag}', which is not a parameter{did_you_mean(flag, whole.names)}"
+            )
     if reference is not None and not outputs:
-        raise UsageError("a reference needs outputs=, the names of the arrays it is compared with")
+        raise UsageError("a reference needs outputs=, the names of the arrays to compare")
     if not callable(args):
         check_names(text, _identifier(function), list(args))
     return NativeTarget(
@@ -255,6 +263,7 @@ def native(
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
         file=file,
+        make_timer=timer_maker(timer),
     )
 
 
@@ -264,13 +273,13 @@ def _read(source: str | Path, caller: Path) -> tuple[str, str | None]:
     path = caller / source
     if not path.is_file():
         near = [p.name for p in path.parent.glob("*.c")] if path.parent.is_dir() else []
-        raise UsageError(f"there is no C file {path}{did_you_mean(path.name, near)}")
+        raise UsageError(f"no such C file: {path}{did_you_mean(path.name, near)}")
     return path.read_text(), str(path.parent.resolve())
 
 
 def _identifier(function: str) -> str:
     if not function.isidentifier():
-        raise UsageError(f"'{function}' is not the name of a C function")
+        raise UsageError(f"'{function}' is not a valid C function name")
     return function
 
 

@@ -1,8 +1,7 @@
-"""Kernels that Triton's own decorators made, or a library's: taken over where they stand.
+"""Takes over kernels in place that Triton's decorator or a library's subclass created.
 
-The object stays the same, so that whatever holds it (a module, `triton.heuristics`, a list) need
-not be found. It gets another class, made of its own and whet's: what the subclass calls as
-`super().run` is then whet's.
+The object stays the same, because modules, `triton.heuristics` and others hold it. It gets a class
+derived from its own and from whet's, so that `super().run` in the subclass reaches whet.
 """
 
 from __future__ import annotations
@@ -79,13 +78,13 @@ def take(tuner: Any) -> str:
             return ""
         kind = type(tuner)
         if kind is stock.Autotuner and tuner in made_by_torch:
-            return "torch.compile made it"
+            return "torch.compile created it"
         missing = sorted(_NEEDED - vars(tuner).keys())
         if missing:
-            return f"{kind.__name__} has set no {missing[0]} yet"
+            return f"{kind.__name__} does not set {missing[0]}"
         clash = sorted(_STATE & vars(tuner).keys())
         if clash:
-            return f"{kind.__name__} sets {clash[0]}"
+            return f"{kind.__name__} sets {clash[0]}, a name that whet needs"
         made = _taken_class(kind, through_run="run" in vars(tuner))
         if isinstance(made, str):
             return made
@@ -184,9 +183,9 @@ def _made_class(kind: type, through_run: bool) -> type | str:
     own = _own(kind)
     clash = sorted(own.keys() & _reserved())
     if clash:
-        return f"{kind.__name__} defines {clash[0]}"
+        return f"{kind.__name__} defines {clash[0]}, a name that whet needs"
     if hasattr(own.get("cache"), "__set__"):
-        return f"{kind.__name__} defines cache"
+        return f"{kind.__name__} defines cache, a name that whet needs"
     base = ThroughRun if through_run or own.keys() & {"run", "__getitem__"} else Subclassed
     body: dict[str, Any] = {
         "__module__": kind.__module__,

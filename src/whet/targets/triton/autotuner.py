@@ -378,8 +378,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         target = self._target(args, kwargs, passed, configs)
         choice = choose(target, mode="cached")
         say_once(
-            f"{self.base_fn.__name__} cannot be tuned during CUDA graph capture, so "
-            f"[{choice.config}] is used: {choice.reason}"
+            f"{self.base_fn.__name__} cannot be tuned during CUDA graph capture; using "
+            f"[{choice.config}]: {choice.reason}"
         )
         return target.triton(choice.config)
 

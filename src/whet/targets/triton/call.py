@@ -120,8 +120,8 @@ class Call:
                 self._saved[name] = self.room.copy_of(tensor)
             except Exception as error:  # torch's out-of-memory error has had many names
                 self.notes.append(
-                    f"there is no memory to save '{name}' ({type(error).__name__}), which the "
-                    "kernel updates; tuning leaves it changed, declare it in restore_value"
+                    f"not enough memory to save '{name}' ({type(error).__name__}), which the "
+                    "kernel updates, so tuning will leave it changed; declare it in restore_value"
                 )
 
     def also_read(self, found: Touched) -> list[str]:

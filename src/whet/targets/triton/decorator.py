@@ -42,21 +42,20 @@ def autotune(
     idle: bool = False,
     isolate: bool | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """`triton.autotune`, with the same arguments in the same order.
+    """Replaces `triton.autotune`, with the same arguments in the same order.
 
-    `space` takes a `whet.Space` in place of the list of configs: its parameters `num_warps`,
-    `num_stages`, `num_ctas` and `maxnreg` are Triton's, the others the kernel's. `search` and
-    `budget` are those of `whet.tune`; `inputs` makes arguments from a key, for `whet tune`.
-    `check` is a function from the arguments by name to the expected outputs by name, or "agree":
-    what the first config writes. A config that differs is `wrong_result` and cannot win.
-    `key` may also name what the kernel captures, a global or a closure's variable, so that its
-    values are keys of one kernel; otherwise each value makes another source.
-    `mode` holds for this kernel whatever the context and the settings say. `buckets` make many
-    values of a key argument one workload: `{"M": "pow2"}`, a list of upper bounds, or a function;
-    the first call in a bucket is the one that is tuned. With `idle` no call waits for a tuning:
-    a few configs are raced between the calls that follow, within `idle_share` of their time.
-    With `isolate` configs run in another process, with copies of the arguments: one that crashes,
-    never ends or spoils its CUDA context costs that process only. None is what the settings say.
+    `space` takes a `whet.Space` instead of a list of configs: the parameters `num_warps`,
+    `num_stages`, `num_ctas` and `maxnreg` go to Triton, the others to the kernel. `search` and
+    `budget` are as in `whet.tune`. `inputs` creates arguments from a key, for `whet tune`. `check`
+    is a function from arguments by name to expected outputs by name, or "agree", which compares
+    with the output of the first config; a config that differs is `wrong_result` and cannot win.
+    `key` may also name a global or closure variable that the kernel captures; its values are then
+    keys of one kernel instead of different sources. `mode` overrides the context and the settings
+    for this kernel. `buckets` map many values of a key argument to one workload: `{"M": "pow2"}`, a
+    list of upper bounds, or a function; the first call in a bucket is tuned. With `idle`, calls
+    never wait for tuning: a few configs are raced between later calls, within `idle_share` of their
+    time. With `isolate`, configs run in another process on copies of the arguments, so a crash, a
+    hang or a broken CUDA context affects only that process. None uses the settings.
     """
     _refuse_wrong(configs, space, search, budget, check, inputs)
     listed = configs if space is None else configs_of(space)
@@ -99,16 +98,16 @@ def _refuse_wrong(
 ) -> None:
     """Where it is written, and not at the first call."""
     if hasattr(configs, "arg_names"):
-        raise UsageError("@whet.autotune takes arguments: write (configs=[…], key=[…]) after it")
+        raise UsageError("@whet.autotune needs arguments; use @whet.autotune(configs=[…], key=[…])")
     if configs and space is not None:
-        raise UsageError("configs= and space= are two ways to say the same; give one of them")
+        raise UsageError("give either configs= or space=, not both")
     for config in configs if isinstance(configs, list | tuple) else ():
         if isinstance(config, Mapping):
-            raise UsageError(f"{config!r} is not a config; write triton.Config({config!r})")
+            raise UsageError(f"{config!r} is not a config; use triton.Config({config!r})")
     if search is not None:
         check_search(search)
     if not isinstance(budget, str | Budget | None):
-        raise UsageError(f"budget is {budget!r}; write it as text, such as '30s'")
+        raise UsageError(f"budget is {budget!r}; give a string, such as '30s'")
     Budget.parse(budget)
     if check not in (None, "agree") and not callable(check):
         raise UsageError(f'check is {check!r}; give "agree" or a reference function')

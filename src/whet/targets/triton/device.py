@@ -19,8 +19,9 @@ class NoGpuError(UsageError):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"{why}; run on a machine with one. Without it 'whet precompile' compiles the kernel "
-            "for a GPU elsewhere, and TRITON_INTERPRET=1 runs it on CPU tensors, slowly and untuned"
+            f"{why}; run on a machine with a GPU. Without one, 'whet precompile' compiles the "
+            "kernel for another machine's GPU, and TRITON_INTERPRET=1 runs it on CPU tensors, "
+            "slowly and untuned"
         )
         self.why = why
 
@@ -31,7 +32,7 @@ def current_index() -> int:
     try:
         index: int = driver.active.get_current_device()
     except Exception as error:
-        raise NoGpuError(f"Triton finds no GPU here ({_why_none(error)})") from None
+        raise NoGpuError(f"Triton finds no GPU ({_why_none(error)})") from None
     return index
 
 
@@ -39,7 +40,7 @@ def _why_none(error: Exception) -> str:
     """Triton only counts its drivers, and each of them asks torch."""
     torch = _torch()
     if torch is None:
-        return "it asks torch for one, and torch is not installed"
+        return "it needs torch, which is not installed"
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is built without CUDA and ROCm"
     return str(error) if torch.cuda.is_available() else "torch sees none"

@@ -1,4 +1,4 @@
-"""Puts whet behind everything that tunes through Triton, and takes it out again."""
+"""Makes whet tune everything that goes through Triton's `Autotuner`, and undoes it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ How = Literal["decorated", "taken", "subclass", "left alone"]
 
 @dataclass(frozen=True)
 class InstalledKernel:
-    """One live autotuner. `how` whet got there: `decorated` by `whet.autotune` or under
-    `install()`, `taken` from Triton's own, of a library's `subclass`, or `left alone`, and then
-    `reason` says why. `keys` are those in its cache, and `seconds` what tuning them took."""
+    """A live autotuner. `how` says how whet reached it: `decorated` by whet, `taken` over from
+    Triton's class or from a `subclass` of it, or `left alone`, with the `reason`. `keys` is the
+    number of keys in its cache, `seconds` the time spent on tuning them."""
 
     kernel: str
     place: str
@@ -35,10 +35,10 @@ class InstalledKernel:
 
 
 def install() -> None:
-    """From now on whet tunes every kernel of this process that Triton's `Autotuner` or a subclass
-    of it would, whether it is there already or made later.
+    """Makes whet tune every kernel of this process that goes through Triton's `Autotuner` or a
+    subclass of it: kernels that exist already, and kernels that are created later.
 
-    `triton.runtime.autotuner.autotune` stays Triton's own: Dynamo wraps kernels again through it.
+    `triton.runtime.autotuner.autotune` stays Triton's own, because Dynamo re-wraps kernels with it.
     """
     import triton
 
@@ -59,8 +59,8 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Kernels that were taken are Triton's or the library's again, and keep what has been tuned.
-    Kernels decorated meanwhile stay whet's."""
+    """Restores Triton's decorator, and the class, attributes and cache of kernels that were taken
+    over; tuned configs stay in their cache. Kernels decorated in the meantime stay with whet."""
     import triton
 
     from whet.targets.triton.adoption import give_back, live
@@ -80,7 +80,7 @@ def uninstall() -> None:
 
 
 def installed() -> tuple[InstalledKernel, ...]:
-    """Every live autotuner of this process, by file and line."""
+    """Lists every live autotuner of this process, sorted by file and line."""
     from whet.targets.triton.adoption import live, take
 
     found = []

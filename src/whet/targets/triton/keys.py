@@ -69,8 +69,8 @@ def refuse_incomplete(fn: Any, passed: Collection[str], configs: Sequence[Any]) 
         missing = [name for name in needed if name not in config.kwargs]
         if missing:
             raise TypeError(
-                f"{fn.__name__}() gets no {', '.join(map(repr, missing))}, neither from the call "
-                f"nor from the config [{config}]"
+                f"{fn.__name__}() is missing {', '.join(map(repr, missing))}: neither the call "
+                f"nor the config [{config}] provides it"
             )
 
 

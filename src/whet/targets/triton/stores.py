@@ -14,7 +14,15 @@ from whet.core.errors import WhetError
 from whet.core.mode import Mode
 from whet.engine.fallback.policy import open_for
 from whet.engine.settings import Settings
-from whet.store import MemoryStore, Store, open_store, over_bundle, store_path
+from whet.store import (
+    MemoryStore,
+    Store,
+    is_missing,
+    lock_folder,
+    open_store,
+    over_bundle,
+    store_place,
+)
 from whet.targets.triton.warn import say_once
 
 
@@ -22,9 +30,8 @@ from whet.targets.triton.warn import say_once
 class _Kept:
     """A store that stays open, and how many use it now."""
 
-    path: Path
+    place: str
     store: Store
-    identity: tuple[int, int]
     writing: bool
     users: int = 0
 
@@ -39,19 +46,19 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
 
     It is opened for writing where the mode writes, and made only then.
 
-    The last one on disk stays open, since closing it costs milliseconds and the next shape may
-    come at once; it is opened anew where somebody has put another file in its place.
+    The last one stays open, since closing it costs milliseconds and the next shape may come at
+    once; it is opened anew where somebody has put another in its place.
     """
     try:
-        path = store_path(settings.store)
+        place = store_place(settings.store)
         writing = mode in ("tune", "record")
-        known = path is not None and (writing or path.exists())
-        kept = _taken(path.absolute(), writing) if path is not None and known else None
+        known = place != ":memory:" and (writing or not is_missing(settings.store))
+        kept = _taken(place, writing) if known else None
     except WhetError as error:
-        say_once(f"whet does not remember: {error}")
-        path, kept = None, None
+        say_once(f"results will not be saved: {error}")
+        place, kept = ":memory:", None
     if kept is None:
-        with MemoryStore() if path is None else open_for(mode, path) as store:
+        with MemoryStore() if place == ":memory:" else open_for(mode, place) as store:
             yield _over_bundle(store, settings)
         return
     try:
@@ -70,33 +77,25 @@ def _over_bundle(store: Store, settings: Settings) -> Store:
     try:
         return over_bundle(store, settings.bundle)
     except WhetError as error:
-        say_once(f"whet uses no bundle: {error}")
+        say_once(f"the bundle will not be used: {error}")
         return store
 
 
-def _taken(path: Path, writing: bool) -> _Kept:
+def _taken(place: str, writing: bool) -> _Kept:
     global _last
     with _keeping:
         if (
             _last is None
-            or _last.path != path
-            or _identity(path) != _last.identity
+            or _last.place != place
+            or _last.store.replaced
             or (writing and not _last.writing)
         ):
-            store = open_store(path, read_only=not writing)
+            store = open_store(place, read_only=not writing)
             if _last is not None and not _last.users:
                 _last.store.close()
-            _last = _Kept(path, store, _identity(path), writing)
+            _last = _Kept(place, store, writing)
         _last.users += 1
         return _last
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_dev, status.st_ino
 
 
 def _close_last() -> None:
@@ -108,7 +107,6 @@ def _close_last() -> None:
 atexit.register(_close_last)
 
 
-def lock_folder(settings: Settings) -> Path:
-    """Beside the store; for one in memory, where all processes of the host find it."""
-    path = store_path(settings.store)
-    return (Path(tempfile.gettempdir(), "whet") if path is None else path.parent) / "locks"
+def timing_locks(settings: Settings) -> Path:
+    """Beside the store; for one that is no file, where all processes of the host find it."""
+    return lock_folder(settings.store) or Path(tempfile.gettempdir(), "whet", "locks")

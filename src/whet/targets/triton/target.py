@@ -32,7 +32,7 @@ from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
-from whet.targets.triton.stores import lock_folder
+from whet.targets.triton.stores import timing_locks
 
 
 class TritonTarget(QuickSpace):
@@ -163,7 +163,7 @@ class TritonTarget(QuickSpace):
     def tune_needs(self) -> str:
         if self.call.tuner.whet_inputs is not None:
             return ""
-        return "which takes whet.autotune(…, inputs=…), a function from a key to (grid, args)"
+        return "which needs whet.autotune(…, inputs=…), a function from a key to (grid, args)"
 
     def reject(self, config: Config) -> str | None:
         return None
@@ -196,7 +196,7 @@ class TritonTarget(QuickSpace):
     @cached_property
     def _timing_lock(self) -> Path:
         assert self._settings is not None
-        return device.timing_lock_path(self._index, lock_folder(self._settings))
+        return device.timing_lock_path(self._index, timing_locks(self._settings))
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         """The same binary on the same grid with the same hook."""

@@ -64,7 +64,7 @@ def tuned(
         with opened(settings) as store:
             found = _tuned_in(store, target, settings)
     except StoreError as error:  # a full disk, say: no reason not to run the kernel
-        say_once(f"whet does not remember: {error}")
+        say_once(f"results will not be saved: {error}")
         tuner.whet_lost = error
         found = _tuned_in(_so_far(error), target, settings)
     by_config = {config: found.trials.get(target.menu.plain(config).id) for config in configs}
@@ -110,7 +110,7 @@ def _outcome(store: Store, target: TritonTarget, settings: Settings) -> _Found:
         assert first is not None
         trials = _trials(store, target, None)
         if events is None and not _launch_says(trials.get(first.id)):
-            say_once(f"{failure}; it is used all the same")
+            say_once(f"{failure}; using the first config anyway")
         return _Found(target.menu.by_id[first.id], True, _newest_run(store, target), trials)
     except HostLostError as lost:
         if events is not None:  # who asks for a tuning wants to know
@@ -159,7 +159,7 @@ def _best_so_far(target: TritonTarget, lost: HostLostError) -> Any:
     config = target.space.first if lost.result is None else lost.result.config
     assert config is not None
     what = "the author's first config" if lost.result is None else "the best so far"
-    say_once(f"{target.name} is not tuned: {lost}. [{config}] is used, {what}")
+    say_once(f"{target.name} was not tuned: {lost}. Using [{config}], {what}")
     return target.menu.by_id[config.id]
 
 
@@ -187,7 +187,7 @@ def keep_foreign(
         with opened(resolve_settings().settings) as store:
             keep(store, target.workload(), target.menu, timings)
     except StoreError as error:
-        say_once(f"whet does not remember: {error}")
+        say_once(f"results will not be saved: {error}")
 
 
 def _quantiles(trial: Trial | None) -> list[float]:

@@ -69,7 +69,7 @@ def test_a_record_in_a_bundle_that_is_not_of_its_files_is_refused(
 
     with (
         open_bundle(tmp_path / "b.whet") as bundle,
-        pytest.raises(BinaryError, match="cubin is not what was packed"),
+        pytest.raises(BinaryError, match="cubin does not match its checksum"),
     ):
         BundleCache(bundle).get(KEY)
 
@@ -99,6 +99,7 @@ def test_nothing_but_whole_kernels_is_left_in_the_folder(cache: FolderCache) -> 
     assert os.listdir(cache.path) == [KEY]
 
 
+@pytest.mark.slow
 def test_many_may_put_the_same_at_once(cache: FolderCache) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: cache.put(packed()), range(200)))
@@ -128,7 +129,7 @@ def test_a_key_that_could_be_a_path_is_refused(cache: FolderCache, key: str) -> 
     ["", ".", "..", "a/b", "/etc/passwd", "..\\a", ".hidden", "a..b", "metadata.json", "a\0"],
 )
 def test_a_file_name_that_could_be_a_path_is_refused(name: str) -> None:
-    with pytest.raises(BinaryError, match="not a name"):
+    with pytest.raises(BinaryError, match="not a valid file name"):
         PackedKernel(KEY, {}, {name: b""})
 
 
@@ -226,7 +227,7 @@ def test_a_damaged_kernel_can_be_put_anew(cache: FolderCache) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(BinaryError, match=r"file cannot be written: .*; choose another"):
+    with pytest.raises(BinaryError, match=r"cannot write .*file: .*; choose another"):
         FolderCache(tmp_path / "file").put(packed())
 
 

@@ -45,6 +45,7 @@ def bundle(driver, cold, tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_what_a_bundle_knows_is_not_tuned(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "new.db"))
     kernel = called()
@@ -52,16 +53,18 @@ def test_what_a_bundle_knows_is_not_tuned(bundle, tmp_path, monkeypatch):
     assert kernel.whet_result.source == "stored"
 
 
+@pytest.mark.slow
 def test_where_no_store_can_be_a_bundle_still_answers(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path))  # a folder
-    with pytest.warns(RuntimeWarning, match="does not remember"):
+    with pytest.warns(RuntimeWarning, match="results will not be saved"):
         kernel = called()
     assert kernel.whet_result.source == "stored"
 
 
+@pytest.mark.slow
 def test_a_bundle_that_is_none_does_not_stop_a_kernel(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "new.db"))
     bundle.write_bytes(b"not a bundle")
-    with pytest.warns(RuntimeWarning, match="uses no bundle"):
+    with pytest.warns(RuntimeWarning, match="bundle will not be used"):
         kernel = called()
     assert kernel.whet_result.source == "tuned"

@@ -96,6 +96,7 @@ def cell(source, name, **names):
     return space[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "stages", "binary"),
     [
@@ -117,6 +118,7 @@ def test_a_kernel_is_compiled_without_a_device_and_lands_in_tritons_cache(
     assert result.facts["num_warps"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_an_oversized_config_is_refused_before_the_code_generator_runs(arch, cold):
     with fake_driver(arch, shared_bytes=65_536 if arch == "gfx942" else 232_448):
@@ -129,6 +131,7 @@ def test_an_oversized_config_is_refused_before_the_code_generator_runs(arch, col
     assert cold.files("llir") == []
 
 
+@pytest.mark.slow
 def test_the_memory_an_early_look_finds_is_what_triton_allocates(monkeypatch, tmp_path):
     with fake_driver():
         needed = build(matmul_request((64, 64, 32), num_stages=3)).facts["shared_bytes"]
@@ -215,6 +218,7 @@ def test_a_users_stage_hook_is_called_in_the_worker_and_the_parents_stays(monkey
     assert knobs.runtime.add_stages_inspection_hook is hook
 
 
+@pytest.mark.slow
 def test_a_users_stage_hook_keeps_its_part_of_the_cache_key(monkeypatch, compiled):
     def hook(*args):
         return None if args else ("mine", "mine")
@@ -230,6 +234,7 @@ def test_a_users_stage_hook_keeps_its_part_of_the_cache_key(monkeypatch, compile
     assert compiled == [("double", True), ("double", not keyed)]
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, cold):
     kernel = cell(
         """
@@ -255,6 +260,7 @@ def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, 
     assert set(compiled) == {("scale", True)}
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
     factor = tl.constexpr(3)
 
@@ -273,6 +279,7 @@ def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
     assert set(compiled) == {("scale", True)}
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_module_is_tuned_from_the_workers_builds(compiled, cold):
     from triton_kernels import copy
 
@@ -314,6 +321,7 @@ print(json.dumps({"hits": hits, "best": scale.best_config.kwargs["BLOCK"]}))
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_script_is_tuned_from_the_workers_builds(tmp_path, cold):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -324,6 +332,7 @@ def test_a_kernel_of_a_script_is_tuned_from_the_workers_builds(tmp_path, cold):
     assert cold.measured() == {128, 256}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("above", [True, False], ids=["above", "below"])
 def test_heuristics_work_on_either_side(above, compiled, cold):
     @triton.jit

@@ -30,6 +30,7 @@ def test_a_copy_reads_one_pointer_writes_the_other_and_updates_none():
     assert found.updated == NONE
 
 
+@pytest.mark.slow
 def test_positions_count_every_parameter_that_is_compiled():
     found = effects_of(kernels.matmul, a_ptr="*fp16", b_ptr="*fp16", c_ptr=F32, K="i32")
     assert found == known(reads={0, 1}, writes={2})
@@ -81,6 +82,7 @@ def test_descriptors_made_in_the_kernel_are_followed():
     assert found == known(reads={0}, writes={1})
 
 
+@pytest.mark.slow
 def test_a_descriptor_reduction_is_atomic():
     shape = {"M": "i32", "N": "i32"}
     found = effects_of(kernels.reduce_by_descriptor, a_ptr=F32, b_ptr=F32, **shape)

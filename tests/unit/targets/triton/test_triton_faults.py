@@ -81,6 +81,7 @@ class OnDevice(FakeTensor):
         super().copy_(other)
 
 
+@pytest.mark.slow
 def test_a_lost_device_is_said_and_the_next_process_goes_round_it(driver, cold, monkeypatch):
     device = Device(poison=256)
     driver.on_launch = device.launch
@@ -115,6 +116,7 @@ class Watched(FakeTensor):
         return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [None, "agree"])
 def test_nothing_that_was_copied_for_a_tuning_outlives_it(driver, check):
     driver.on_launch = increments
@@ -127,6 +129,7 @@ def test_nothing_that_was_copied_for_a_tuning_outlives_it(driver, check):
     assert x.values == [2.0] * N
 
 
+@pytest.mark.slow
 def test_a_copy_that_did_not_fit_is_made_once_caches_are_emptied(driver, recwarn):
     class Tight(FakeTensor):
         refusals = 1
@@ -144,14 +147,16 @@ def test_a_copy_that_did_not_fit_is_made_once_caches_are_emptied(driver, recwarn
     assert [w for w in recwarn if "no memory" in str(w.message)] == []
 
 
+@pytest.mark.slow
 def test_copies_keep_to_what_a_tuning_may_take_of_the_device(driver, monkeypatch):
     monkeypatch.setenv("WHET_DEVICE_MEMORY", "8")
     x = Watched([1.0] * N, nbytes=16)
-    with pytest.warns(RuntimeWarning, match="no memory to save 'x'"):
+    with pytest.warns(RuntimeWarning, match="not enough memory to save 'x'"):
         tuned_increment()[(1,)](x, N)
     assert x.copies == []
 
 
+@pytest.mark.slow
 def test_without_memory_to_compare_with_nothing_is_compared_and_that_is_said(driver, cold):
     class Full(Watched):
         def clone(self):
@@ -160,6 +165,6 @@ def test_without_memory_to_compare_with_nothing_is_compared_and_that_is_said(dri
             return super().clone()
 
     driver.on_launch = increments
-    with pytest.warns(RuntimeWarning, match="no memory to keep 'x' for comparison"):
+    with pytest.warns(RuntimeWarning, match="not enough memory to copy 'x' for comparison"):
         tuned_increment(check="agree")[(1,)](Full([1.0] * N), N)
     assert cold.measured() == {128, 256}

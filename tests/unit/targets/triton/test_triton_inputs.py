@@ -76,14 +76,14 @@ def test_a_grid_arguments_and_perhaps_keywords_are_a_launch(made: Any, launch: A
             ((1,), (X, X), (4,)),
             "returned (tuple of 1, tuple of 2, tuple of 1), but the third part must be a dict",
         ),
-        (((1,), (X, X)), "returned 2 arguments and left out n"),
-        (((1,), (X, X, 4, True, 32, 1, 9)), "returned 7 arguments, and the kernel takes 6"),
+        (((1,), (X, X)), "returned 2 arguments and omitted n"),
+        (((1,), (X, X, 4, True, 32, 1, 9)), "returned 7 arguments, but the kernel takes 6"),
     ],
 )
 def test_another_shape_is_shown_beside_the_right_one_for_this_kernel(made: Any, said: str) -> None:
     error = refusal(made)
 
-    assert f"the inputs of kernel 'copy' {said}" in str(error)
+    assert f"the inputs function of kernel 'copy' {said}" in str(error)
     assert error.__notes__ == [EXAMPLE]
 
 

@@ -74,6 +74,7 @@ def test_without_room_for_any_build_the_authors_first_config_is_used(forks, kern
         assert launch(kernel) == 64
 
 
+@pytest.mark.slow
 def test_with_room_for_some_the_best_of_them_is_used(forks, kernel):
     forks.room = 2
     with pytest.warns(RuntimeWarning, match=r"ulimit -u.*BLOCK=32.* the best so far"):
@@ -81,7 +82,7 @@ def test_with_room_for_some_the_best_of_them_is_used(forks, kernel):
 
 
 def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
-    with pytest.warns(RuntimeWarning, match="is not tuned"):
+    with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)
     asked = forks.asked
     with warnings.catch_warnings():
@@ -90,8 +91,9 @@ def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
     assert forks.asked == asked
 
 
+@pytest.mark.slow
 def test_the_next_process_tunes(forks, kernel):
-    with pytest.warns(RuntimeWarning, match="is not tuned"):
+    with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)
     kernel.cache.clear()  # a new process has none
     forks.room = 100

@@ -318,7 +318,7 @@ def test_a_config_that_fails_does_not_end_a_loop(made: Any, driver: Any) -> None
         return 1000.0 - config.kwargs["BLOCK"]
 
     tuner.whet_timer = told(times)
-    with pytest.warns(RuntimeWarning, match=r"double fails with .*illegal"):
+    with pytest.warns(RuntimeWarning, match=r"double failed with .*illegal"):
         assert call(tuner) == 32
 
 
@@ -432,7 +432,7 @@ def test_what_torch_makes_as_it_traces_stays_tritons(installing: Any) -> None:
 
     assert type(tuner) is stock.Autotuner
     assert {one.reason for one in whet.installed() if one.how == "left alone"} == {
-        "torch.compile made it"
+        "torch.compile created it"
     }
 
 
@@ -526,7 +526,10 @@ def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any)
     assert type(tuner) is Clashing
     assert vars(tuner) == before
     (one,) = [one for one in whet.installed() if one.kind.endswith("Clashing")]
-    assert (one.how, one.reason) == ("left alone", "Clashing defines _chosen")
+    assert (one.how, one.reason) == (
+        "left alone",
+        "Clashing defines _chosen, a name that whet needs",
+    )
     assert call(tuner) == 16
 
 
@@ -537,7 +540,7 @@ def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, drive
 
     assert (type(tuner), tuner._busy) == (Plain, "mine")
     (one,) = [one for one in whet.installed() if one.kind.endswith("Plain")]
-    assert one.reason == "Plain sets _busy"
+    assert one.reason == "Plain sets _busy, a name that whet needs"
 
 
 def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
@@ -751,7 +754,7 @@ def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     tuner = kernel(Late)
     installing()
 
-    assert (type(tuner), entry(tuner).reason) == (Late, "Late has set no _do_bench yet")
+    assert (type(tuner), entry(tuner).reason) == (Late, "Late does not set _do_bench")
     assert call(tuner) == 16
 
 

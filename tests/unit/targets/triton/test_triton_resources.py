@@ -53,6 +53,7 @@ def by_cuobjdump(cubin: bytes, folder: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "options"), [("sm_80", {}), ("sm_80", {"maxnreg": 32}), ("sm_90", {})]
 )
@@ -67,6 +68,7 @@ def test_registers_and_spills_are_what_nvidias_own_tool_reads(
     assert (registers, spills) == (expected, stack // 4)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_may_have_few_registers_spills() -> None:
     few = resources(compiled("sm_80", 64, maxnreg=32), architecture("sm_80").unit)
     many = resources(compiled("sm_80", 64), architecture("sm_80").unit)

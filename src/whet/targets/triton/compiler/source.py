@@ -60,7 +60,7 @@ def strict_fingerprint(jit_fn: Any) -> str:
     survey = _Survey()
     source = _surveyed(survey, jit_fn)
     if survey.vague:
-        raise TypeError(f"it uses {survey.vague[0]}, whose contents cannot be told apart")
+        raise TypeError(f"it uses {survey.vague[0]}, whose contents cannot be compared")
     return source.fingerprint
 
 

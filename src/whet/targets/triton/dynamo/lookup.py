@@ -125,8 +125,9 @@ def _traceable(rows: tuple[Row, ...], own_prune: Prune | None, mode: Mode) -> Pr
                 return [configs[place]]
         if refuse:
             raise NotTunedError(
-                "torch.compile met a key without a stored result, and mode 'require' does not "
-                "tune; call the kernel with it once to be told the command that fills it"
+                "torch.compile found no stored result for this key, and mode 'require' does "
+                "not tune; call the kernel with this key without torch.compile to see the "
+                "command that tunes it"
             )
         left = configs if own_prune is None else own_prune(configs, named_args, **kwargs)
         return left[:1] if alone else left

@@ -33,7 +33,7 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
         with opened(resolve_settings().settings, mode) as store:
             known = store.workloads(str(tuner.base_fn.__name__))
     except StoreError as error:
-        say_once(f"whet looks nothing up: {error}")
+        say_once(f"stored results will not be used: {error}")
         return rows
     for summary in known:
         workload, best = summary.workload, summary.best

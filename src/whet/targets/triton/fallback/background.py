@@ -80,7 +80,9 @@ class IdleAutotuner(Autotuner):
                 self._refining[key] = self._begin(config, passed, configs, settings)
                 self.__class__ = _Refining
             except Exception as error:
-                logger.warning(f"whet does not refine '{self.base_fn.__name__}': {error}")
+                logger.warning(
+                    f"'{self.base_fn.__name__}' will not be tuned between calls: {error}"
+                )
         return config
 
     def _refinable(self, settings: Settings) -> bool:
@@ -115,7 +117,9 @@ class IdleAutotuner(Autotuner):
                     self._step(args, keywords)
             except Exception as error:
                 self._refining.clear()
-                logger.warning(f"whet no longer refines '{self.base_fn.__name__}': {error}")
+                logger.warning(
+                    f"tuning '{self.base_fn.__name__}' between calls has stopped: {error}"
+                )
             finally:
                 if not self._refining:
                     self.__class__ = IdleAutotuner

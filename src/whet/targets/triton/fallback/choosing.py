@@ -26,6 +26,6 @@ def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
     except StoreError as error:
         if mode == "require":
             raise not_tuned(target, target.workload(), mode, None) from error
-        say_once(f"whet looks nothing up: {error}")
+        say_once(f"stored results will not be used: {error}")
         choice = first_choice(target, "the store cannot be read; the author's first config")
     return target.triton(choice.config), choice.source == "exact"

@@ -60,7 +60,7 @@ class PassingCall(Call):
                 saved[name] = tensor.clone()
             except Exception as error:  # no tensor, or no memory
                 raise TuningFailedError(
-                    f"'{name}', which a launch may change, cannot be saved: {error}"
+                    f"cannot save '{name}', which a launch may change: {error}"
                 ) from error
         self._saved = saved
 

@@ -67,7 +67,7 @@ def copy(to: int, source: int, size: int) -> None:
 
 def _check(code: int, name: str) -> None:
     if code:
-        raise NotShared(f"{name} gave error {code}")
+        raise NotShared(f"{name} failed with error {code}")
 
 
 @cache

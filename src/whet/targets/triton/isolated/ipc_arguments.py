@@ -143,7 +143,7 @@ class Packer:
             with open(self._files[-1], "wb", closefd=False) as file:
                 _bytes_of(span).cpu().numpy().tofile(file)
         except (OSError, MemoryError, AttributeError) as error:
-            text = f"there is no room on the host to copy the arguments ({error})"
+            text = f"not enough host memory to copy the arguments ({error})"
             raise CannotIsolate(text) from None
         return replace(block, path=f"/proc/{os.getpid()}/fd/{self._files[-1]}")
 
@@ -156,7 +156,7 @@ class Packer:
 
     def _known(self, tensor: Any) -> Tensor:
         if id(tensor) not in self._numbers:
-            raise CannotIsolate("a tensor that is no argument of the call is made for each config")
+            raise CannotIsolate("each config creates a tensor that is not an argument of the call")
         return Tensor(self._numbers[id(tensor)])
 
     def _encoded(self, value: Any, number: Callable[[Any], Tensor]) -> Any:
@@ -289,7 +289,7 @@ def _view(copied: Any, view: View) -> Any:
     start = copied.storage_offset() + view.offset
     size = tensor.element_size()
     if start % size:
-        raise CannotIsolate("an argument does not lie at a multiple of its elements' size")
+        raise CannotIsolate("an argument is not aligned to the size of its elements")
     return tensor.set_(copied.untyped_storage(), start // size, view.shape, view.strides)
 
 
@@ -297,12 +297,12 @@ def _refuse_unknown(tensor: Any) -> None:
     try:
         import torch
     except ImportError:
-        raise CannotIsolate("copying arguments takes torch, which is not installed") from None
+        raise CannotIsolate("copying arguments needs torch, which is not installed") from None
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     if not plain or tensor.device.type not in ("cuda", "cpu"):
         kind = type(tensor).__qualname__
         raise CannotIsolate(
-            f"an argument, a {kind}, is no plain tensor of torch that can be copied"
+            f"an argument of type {kind} is not a plain torch tensor that can be copied"
         )
 
 
@@ -311,8 +311,10 @@ def _pickled(value: Any) -> Any:
         packed = pickle.dumps(value, protocol=5)
     except Exception as error:
         kind = type(value).__qualname__
-        raise CannotIsolate(f"an argument, a {kind}, cannot be sent ({error})") from None
+        raise CannotIsolate(f"an argument of type {kind} cannot be sent ({error})") from None
     if b"__main__" in packed:
         kind = type(value).__qualname__
-        raise CannotIsolate(f"an argument, a {kind}, is of a class that only this script knows")
+        raise CannotIsolate(
+            f"an argument of type {kind} has a class that is defined only in this script"
+        )
     return value

@@ -62,7 +62,9 @@ def launch_of(call: Call, config: Any, packer: Packer) -> Launch:
         jit.pre_run_hooks = before
     kernel = kernel.result() if hasattr(kernel, "result") else kernel
     if "tt.int_to_ptr" in kernel.asm.get("ttir", ""):
-        raise CannotIsolate("the kernel follows addresses that it loads or is given as numbers")
+        raise CannotIsolate(
+            "the kernel dereferences addresses that it loads or receives as integers"
+        )
     bound = _bound(jit, *heard[-1])
     source = kernel.src
     return Launch(

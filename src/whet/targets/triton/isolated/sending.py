@@ -28,7 +28,7 @@ def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host
         if hook is not None:
             check_hook(hook)
     if jit_function(tuner.fn).pre_run_hooks:
-        raise CannotIsolate("the kernel has hooks of its own (add_pre_run_hook); remove them")
+        raise CannotIsolate("the kernel has its own hooks (add_pre_run_hook); remove them")
     keywords = {n: v for n, v in call.keywords.items() if n not in ("grid", "warmup")}
     args = tuple(packer.add(value) for value in call.args)
     named = {name: packer.add(value) for name, value in keywords.items()}
@@ -92,7 +92,7 @@ def _sendable(thing: Any, what: str) -> Any:
         raise CannotIsolate(f"{what} cannot be sent ({error}); {remedy}") from None
     home = str(getattr(thing, "__module__", type(thing).__module__))
     if b"__main__" in packed or not _importable(home):
-        raise CannotIsolate(f"{what} is known in this process only; {remedy}")
+        raise CannotIsolate(f"{what} exists in this process only; {remedy}")
     return thing
 
 

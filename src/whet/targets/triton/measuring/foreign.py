@@ -97,7 +97,7 @@ def _foreign_trial(run: Run, config: Config, said: Any) -> Trial:
         config=config,
         status=Status.OK if known else Status.RUN_ERROR,
         timing=None if summary is None else Timing((), FOREIGN.timer, foreign=summary),
-        error="" if known else "the benchmark function gave no time for it",
+        error="" if known else "the benchmark function returned no time for it",
         run_id=run.id,
         created=time.time(),
     )

@@ -67,8 +67,8 @@ class OutputGate:
                 if not is_out_of_memory(error):
                     raise
                 self._notes.append(
-                    f"there is no memory to keep '{name}' for comparison; what configs write there "
-                    "is not checked; give check= a function, or free some"
+                    f"not enough memory to copy '{name}' for comparison, so what configs write "
+                    "there is not checked; give check= a function, or free some memory"
                 )
         return kept
 

@@ -101,7 +101,7 @@ def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
         call.let_go()
     if isinstance(answer, ConfigFailure):
         if answer.status is not Status.RESOURCES:
-            say_once(f"{target.name} fails with [{config}], which is left out: {answer.message}")
+            say_once(f"{target.name} failed with [{config}], which is left out: {answer.message}")
         return list(_NEVER)
     ordered = sorted(answer.reading.samples)
     last = len(ordered) - 1

@@ -24,8 +24,8 @@ def check_inputs(kernel: Kernel) -> None:
             where = f"whet.autotune(…, inputs=…) or {where}"
         raise with_example(
             kernel,
-            f"kernel '{kernel.name}' does not say how its arguments are made; give {where}, "
-            "a function such as:",
+            f"kernel '{kernel.name}' does not say how to create its arguments; give {where}, a "
+            "function such as:",
         )
 
 
@@ -37,13 +37,16 @@ def check_key(kernel: Kernel, key: Key) -> None:
     for name in key:
         if name not in names and not open_ended:
             raise UsageError(
-                f"the inputs of kernel '{kernel.name}' know no '{name}'{did_you_mean(name, names)}"
+                f"the inputs function of kernel '{kernel.name}' takes no "
+                f"'{name}'{did_you_mean(name, names)}"
             )
     needed = [p.name for p in parameters if p.name in names and p.default is p.empty]
     missing = [name for name in needed if name not in key]
     if missing:
         example = ",".join(f"{name}=…" for name in needed)
-        where = f"the key {key_text(key)} lacks {', '.join(missing)}" if key else "a key is needed"
+        where = (
+            f"the key {key_text(key)} lacks {', '.join(missing)}" if key else "a key is required"
+        )
         raise UsageError(f"{where} for kernel '{kernel.name}'; give --key {example}")
 
 
@@ -64,7 +67,7 @@ def make_inputs(kernel: Kernel, key: Key) -> Launch:
         if not wrong:
             return grid, tuple(args), keywords
     raise with_example(
-        kernel, f"the inputs of kernel '{kernel.name}' {wrong}; it must look like this:"
+        kernel, f"the inputs function of kernel '{kernel.name}' {wrong}; it must look like this:"
     )
 
 
@@ -119,11 +122,11 @@ def _wrong_arguments(kernel: Kernel, args: tuple[Any, ...], keywords: Mapping[st
     names: list[str] = kernel.tuner.arg_names
     returned = f"returned {len(args)} arguments"
     if len(args) > len(names):
-        return f"{returned}, and the kernel takes {len(names)}"
+        return f"{returned}, but the kernel takes {len(names)}"
     passed, _ = _parameters(kernel)
     missing = [name for name in passed if name not in (*names[: len(args)], *keywords)]
     if missing:
-        return f"{returned} and left out {', '.join(missing)}"
+        return f"{returned} and omitted {', '.join(missing)}"
     return ""
 
 

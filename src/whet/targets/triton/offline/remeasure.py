@@ -55,9 +55,7 @@ def with_target(
             return answer
         finally:
             del own["_tuned"]
-    raise NothingToTuneError(
-        f"there is nothing to choose for '{kernel.name}': one config is all that is left"
-    )
+    raise NothingToTuneError(f"nothing to tune for '{kernel.name}': only one config is left")
 
 
 def keys_for_inputs(kernel: Kernel, known: Sequence[Workload]) -> list[dict[str, Any]]:

@@ -32,8 +32,8 @@ def check_ready(kernel: Kernel, key: Key | None = None) -> None:
     check_inputs(kernel)
     if not kernel.tuner._own_benchmark:
         raise UsageError(
-            f"kernel '{kernel.name}' is timed in its own way, and such results are not kept; "
-            "leave out do_bench, warmup and rep"
+            f"kernel '{kernel.name}' uses its own benchmark, whose results are not stored; "
+            "remove do_bench, warmup and rep"
         )
     try:
         device.current_index()
@@ -42,11 +42,11 @@ def check_ready(kernel: Kernel, key: Key | None = None) -> None:
         here, none = False, error
     if knobs.runtime.interpret:
         raise UsageError(
-            "TRITON_INTERPRET is set, so kernels run as Python on the CPU and there is nothing to "
-            "time; " + ("unset it to tune" if here else f"unset it, and {_instead(kernel, key)}")
+            "TRITON_INTERPRET is set, so kernels run as Python on the CPU and cannot be timed; "
+            + ("unset it to tune" if here else f"unset it, and {_instead(kernel, key)}")
         )
     if not here:
-        raise UsageError(f"{none.why}; tune on a machine with one. Here, {_instead(kernel, key)}")
+        raise UsageError(f"{none.why}; tune on a machine with a GPU. Here, {_instead(kernel, key)}")
 
 
 def check_compiles() -> None:
@@ -63,8 +63,8 @@ def _instead(kernel: Kernel, key: Key | None) -> str:
     made = f" --inputs {kernel.inputs_from}" if kernel.inputs_from else ""
     where = kernel.where or f"FILE.py:{kernel.name}"
     return (
-        f"'whet precompile {where} --arch h100{typed}{made}' compiles every config for a GPU "
-        "elsewhere and shows what each would use of it"
+        f"'whet precompile {where} --arch h100{typed}{made}' compiles every config for another "
+        "machine's GPU and shows the resources each one uses"
     )
 
 
@@ -131,8 +131,8 @@ def tune_call(
         why = "" if failed is None else f"; first: [{failed.config}] {failed.error}"
         raise TuningFailedError(f"no config of '{kernel.name}' works{why}")
     raise NothingToTuneError(
-        f"there was nothing to tune for '{kernel.name}': one config is all that is left for this "
-        "key, or another process has been tuning it for long"
+        f"nothing to tune for '{kernel.name}': only one config is left for this key, or "
+        "another process is still tuning it"
     )
 
 

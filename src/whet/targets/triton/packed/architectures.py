@@ -126,11 +126,11 @@ class Architecture:
     def doubt(self) -> str:
         """Why Triton may fail for it, whatever the kernel; empty where it does not."""
         if self.name in _UNSUPPORTED_AMD:
-            return f"Triton does not support {self.label}; what multiplies matrices will fail"
+            return f"Triton does not support {self.label}; kernels with tl.dot will fail"
         if self.name.startswith("sm_") and int(self.name[3:]) < _OLDEST_NVIDIA:
             return (
-                f"Triton supports NVIDIA GPUs from sm_{_OLDEST_NVIDIA} on; for {self.label} it may "
-                "compile without tensor cores, or fail"
+                f"Triton supports NVIDIA GPUs from sm_{_OLDEST_NVIDIA}; for {self.label} it "
+                "may compile without tensor cores, or fail"
             )
         return ""
 
@@ -206,11 +206,11 @@ def architectures(names: Iterable[str]) -> list[Architecture]:
 def _unknown(name: str) -> str:
     meant = meant_by(name)
     if len(meant) > 1:
-        return f"'{name}' may be any of {', '.join(meant)}; name one of them"
+        return f"'{name}' is ambiguous; use one of {', '.join(meant)}"
     hint = f"; did you mean {meant[0]}?" if meant else ";"
     return (
-        f"'{name}' is not a GPU or an architecture that whet knows{hint} write one such as sm_90 "
-        f"or gfx942, or a GPU's name, such as {EXAMPLES}"
+        f"'{name}' is not a known GPU or architecture{hint} use an architecture such as sm_90 "
+        f"or gfx942, or a GPU name such as {EXAMPLES}"
     )
 
 

@@ -49,7 +49,7 @@ class PackedKernel:
         check_key(self.key)
         check_sizes({name: len(body) for name, body in self.files.items()})
         if len(self.record().encode()) > MOST_METADATA_BYTES:
-            raise BinaryError(f"the metadata of the packed kernel {self.key} is too large")
+            raise BinaryError(f"the metadata of packed kernel {self.key} is too large")
 
     def record(self) -> str:
         """The metadata with the hash of each file, as text; equal for equal kernels."""
@@ -62,7 +62,7 @@ class PackedKernel:
             return json.dumps(whole, sort_keys=True, indent=1, allow_nan=False)
         except (ValueError, TypeError, RecursionError):
             raise BinaryError(
-                f"the metadata of the packed kernel {self.key} is not for JSON"
+                f"the metadata of packed kernel {self.key} cannot be written as JSON"
             ) from None
 
 
@@ -87,12 +87,12 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
     """Raises `BinaryError` for names that could be paths, and for too many files or bytes."""
     for name, size in sizes.items():
         if not isinstance(name, str) or _FILE.fullmatch(name) is None or name == METADATA:
-            raise BinaryError(f"{str(name)[:80]!r} is not a name for a file of a packed kernel")
+            raise BinaryError(f"{str(name)[:80]!r} is not a valid file name in a packed kernel")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise BinaryError(f"the size of the file {name} of a packed kernel is not a number")
+            raise BinaryError(f"the size of file {name} in a packed kernel is not a number")
     if len(sizes) > MOST_FILES or sum(sizes.values()) > MOST_BYTES:
         raise BinaryError(
-            f"a packed kernel has at most {MOST_FILES} files and {MOST_BYTES >> 20} MiB"
+            f"a packed kernel may have at most {MOST_FILES} files and {MOST_BYTES >> 20} MiB"
         )
 
 
@@ -122,9 +122,9 @@ class FolderCache:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise BinaryError(f"{folder / METADATA} cannot be read: {error.strerror}") from None
+            raise BinaryError(f"cannot read {folder / METADATA}: {error.strerror}") from None
         except BinaryError as error:
-            raise BinaryError(f"the packed kernel {folder} is damaged: {error}") from None
+            raise BinaryError(f"packed kernel {folder} is damaged: {error}") from None
 
     def put(self, packed: PackedKernel) -> None:
         """In place of what is there under the same key; a reader sees one of both, whole, or for a
@@ -143,7 +143,7 @@ class FolderCache:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 return  # somebody else was quicker with the same
             raise BinaryError(
-                f"{self.path} cannot be written: {error.strerror}; choose another folder"
+                f"cannot write {self.path}: {error.strerror}; choose another directory"
             ) from None
         finally:
             for folder in (new, old):
@@ -170,12 +170,10 @@ class BundleCache:
                 key, metadata, {n: _checked(n, files.get(n, b""), d) for n, d in declared}
             )
         except BinaryError as error:
-            raise BinaryError(
-                f"the packed kernel {key} of the bundle is damaged: {error}"
-            ) from None
+            raise BinaryError(f"packed kernel {key} in the bundle is damaged: {error}") from None
 
     def put(self, packed: PackedKernel) -> None:
-        raise BinaryError("a bundle is not written to; pack it again with whet pack")
+        raise BinaryError("bundles are read-only; write a new one with 'whet pack'")
 
 
 def _read(path: Path, most: int) -> bytes:
@@ -184,7 +182,7 @@ def _read(path: Path, most: int) -> bytes:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            raise BinaryError(f"{path.name} is not a file of at most {most} bytes")
+            raise BinaryError(f"{path.name} is not a file, or is larger than {most} bytes")
         return file.read(most + 1)
 
 
@@ -195,9 +193,9 @@ def _parsed(text: bytes, key: str) -> tuple[dict[str, Any], list[tuple[str, dict
         sizes = {name: declared["bytes"] for name, declared in files.items()}
         same = record["v"] == 1 and record["key"] == key
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise BinaryError(f"{METADATA} is not a record of a packed kernel") from None
+        raise BinaryError(f"{METADATA} does not describe a packed kernel") from None
     if not same:
-        raise BinaryError(f"{METADATA} belongs to another kernel, or to a newer whet")
+        raise BinaryError(f"{METADATA} belongs to another kernel or to a newer version of whet")
     check_sizes(sizes)
     return metadata, list(files.items())
 
@@ -206,11 +204,11 @@ def _file(folder: Path, name: str, declared: Mapping[str, Any]) -> bytes:
     try:
         body = _read(folder / name, declared["bytes"])
     except OSError as error:
-        raise BinaryError(f"{name} cannot be read: {error.strerror}") from None
+        raise BinaryError(f"cannot read {name}: {error.strerror}") from None
     return _checked(name, body, declared)
 
 
 def _checked(name: str, body: bytes, declared: Mapping[str, Any]) -> bytes:
     if len(body) != declared["bytes"] or hashlib.sha256(body).hexdigest() != declared.get("sha256"):
-        raise BinaryError(f"{name} is not what was packed")
+        raise BinaryError(f"{name} does not match its checksum")
     return body

@@ -87,7 +87,7 @@ def loading(architecture: Architecture) -> Iterator[None]:
     from whet.targets.triton.autotuner import Autotuner
 
     def refuse(kernel: Any, *args: Any, **keywords: Any) -> NoReturn:
-        raise NoLaunchError(f"there is no {architecture.label} here to launch a kernel on")
+        raise NoLaunchError(f"this machine has no {architecture.label} to launch a kernel on")
 
     kinds: list[Any] = [JITFunction, stock.Autotuner, Autotuner]
     own = [(kind, kind.run) for kind in kinds]

@@ -158,7 +158,7 @@ def check_packed(packed: PackedKernel, request: Request) -> None:
     for tool, version in here.items():
         if metadata.get(tool) != version:
             raise BinaryError(
-                f"it was packed with {tool} {metadata.get(tool)}, and this machine has {version}"
+                f"it was packed with {tool} {metadata.get(tool)}, but this machine has {version}"
             )
     produced = metadata.get("produced")
     if (
@@ -167,7 +167,7 @@ def check_packed(packed: PackedKernel, request: Request) -> None:
         or not isinstance(produced.get("name"), str)
         or not _is_count(produced.get("shared"))
     ):
-        raise BinaryError("its metadata is not what Triton writes")
+        raise BinaryError("its metadata was not written by Triton")
     if ("cubin" if request.target.backend == "cuda" else "hsaco") not in packed.files:
         raise BinaryError("it has no binary")
 
@@ -243,7 +243,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Libraries lie elsewhere on every host: Triton's own are known by its version, and others
     count by their contents."""
     if options.get("ir_override"):
-        raise NotPortableError("an intermediate form from a file takes the place of the kernel's")
+        raise NotPortableError("an IR file overrides the kernel's own IR")
     libraries = options.get("extern_libs") or ()
     pairs = libraries.items() if isinstance(libraries, Mapping) else libraries
     return {**options, "extern_libs": tuple((name, _library(str(path))) for name, path in pairs)}
@@ -285,4 +285,4 @@ def _told_of_triton(value: Any) -> str:
         return f"{type(value).__qualname__}.{value.name}"
     if "JITCallable" in kinds or "JITFunction" in kinds:
         return f"kernel {_fingerprint(value)}"
-    raise NotPortableError(f"a constant of type {type(value).__qualname__} has no text of its own")
+    raise NotPortableError(f"a constant of type {type(value).__qualname__} has no stable text form")

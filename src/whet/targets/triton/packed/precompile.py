@@ -97,8 +97,8 @@ def _orders_for(
                 yield Order(architecture, config, *captured, (key,), why)
     if nothing:
         raise UsageError(
-            f"no config of '{kernel.name}' has been measured for {key_text(key) or 'this key'} on "
-            f"{architecture.name}; choose --configs pick or --configs space"
+            f"no config of '{kernel.name}' has been measured for {key_text(key) or 'this key'} "
+            f"on {architecture.name}; use --configs pick or --configs space"
         )
 
 

@@ -38,12 +38,12 @@ def active_binary_caches() -> list[BinaryCache]:
     if folder is not None and Path(folder).expanduser().is_dir():
         caches.append(FolderCache(folder))
     elif folder is not None:
-        say_once(f"there are no packed kernels in {folder}, which is no folder: all is compiled")
+        say_once(f"{folder} is not a directory; compiling everything")
     if settings.bundle is not None:
         try:
             bundle = active_bundle(settings.bundle)
         except WhetError as error:
-            say_once(f"whet uses no bundle: {error}")
+            say_once(f"the bundle will not be used: {error}")
         else:
             if bundle.binary_keys():
                 caches.append(BundleCache(bundle))
@@ -61,7 +61,7 @@ def serve(make_request: Callable[[], Request]) -> None:
             if packed is not None:
                 place(packed, request)
     except Exception as error:
-        say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
+        say_once(f"packed kernels will not be used: {type(error).__name__}: {error}")
 
 
 def packed_for(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | None:
@@ -69,7 +69,7 @@ def packed_for(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel 
     try:
         return _found(request, caches)
     except Exception as error:
-        say_once(f"packed kernels are not used: {type(error).__name__}: {error}")
+        say_once(f"packed kernels will not be used: {type(error).__name__}: {error}")
         return None
 
 
@@ -82,7 +82,7 @@ def _found(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | No
     try:
         key = portable_key(request)
     except NotPortableError as error:
-        say_once(f"{name} is compiled here, since no packed kernel can be known for it: {error}")
+        say_once(f"{name} is compiled here: packed kernels cannot be matched to it: {error}")
         return None
     for cache in caches:
         try:
@@ -91,7 +91,7 @@ def _found(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | No
                 check_packed(packed, request)
                 return packed
         except WhetError as error:
-            say_once(f"{name} is compiled here, its packed kernel is not used: {error}")
+            say_once(f"{name} is compiled here: its packed kernel cannot be used: {error}")
             return None
     if key[:RELATED] not in _explained:
         _explained.add(key[:RELATED])
@@ -116,7 +116,7 @@ def _explain(key: str, request: Request, caches: Sequence[BinaryCache]) -> None:
     if others:
         packed_with, name = " and ".join(sorted(others)), request.fn.__name__
         say_once(
-            f"{name} is compiled here: it was packed with {packed_with}, and this machine has "
+            f"{name} is compiled here: it was packed with {packed_with}, but this machine has "
             f"{_tools(here)}"
         )
 

@@ -127,7 +127,7 @@ def _file(launch: Launch, ending: str) -> str:
     for name, path in launch.files.items():
         if name.endswith(ending):
             return path
-    raise NotPlain(f"there is no {ending} file among what was compiled")
+    raise NotPlain(f"the compiled kernel has no {ending} file")
 
 
 def _refuse_special(metadata: Mapping[str, Any]) -> None:
@@ -135,15 +135,15 @@ def _refuse_special(metadata: Mapping[str, Any]) -> None:
     clusters = {ctas, *metadata.get("cluster_dims", ())} != {1}
     wanted = {
         "another device": metadata.get("target", {}).get("backend") != "cuda",
-        "another warp": metadata.get("target", {}).get("warp_size") != WARP,
+        "a different warp size": metadata.get("target", {}).get("warp_size") != WARP,
         "clusters": clusters,
         "a cooperative grid": metadata.get("launch_cooperative_grid"),
         "a dependent launch": metadata.get("launch_pdl"),
-        "memory of its own": metadata.get("global_scratch_size"),
-        "memory for a profile": metadata.get("profile_scratch_size"),
+        "global scratch memory": metadata.get("global_scratch_size"),
+        "profiling scratch memory": metadata.get("profile_scratch_size"),
         "instrumentation": metadata.get("instrumentation_mode"),
         "descriptors": metadata.get("tensordesc_meta"),
-        "more shared memory than is usual": metadata["shared"] > MOST_SHARED_BYTES,
+        "more shared memory than the default limit": metadata["shared"] > MOST_SHARED_BYTES,
         "tensor memory": (metadata.get("tmem_size") or 0) > MOST_TENSOR_MEMORY,
     }
     for what, needed in wanted.items():
@@ -162,4 +162,4 @@ def _parameter(kind: Any, value: Any) -> bytes | int:
                 return struct.pack(_FLOATS[kind], value)
             if kind in _INTEGERS and isinstance(value, int):
                 return struct.pack(_INTEGERS[kind], value)
-    raise NotPlain(f"an argument, a {type(value).__qualname__}, is passed as {kind}")
+    raise NotPlain(f"an argument of type {type(value).__qualname__} is passed as {kind}")

@@ -25,8 +25,8 @@ class Contest:
     def announce(self) -> None:
         if self.picks:
             self.recorder.note(
-                "stores that were merged disagree on the fastest, so their picks are measured "
-                f"again, side by side: {self._names}"
+                "merged stores disagree on the fastest config; measuring their picks again, "
+                f"side by side: {self._names}"
             )
 
     def judged(self, winner: Winner | None) -> Winner | None:
@@ -34,8 +34,8 @@ class Contest:
         if not self.undecided:
             return winner
         self.recorder.note(
-            f"{self._names} are picks of several stores and there was no time to measure them side "
-            "by side, so nothing is decided; tune again with a larger budget"
+            f"{self._names} are the picks of different stores, and there was no time to "
+            "measure them side by side; nothing was decided, so tune again with a larger budget"
         )
         return self.in_use()
 
