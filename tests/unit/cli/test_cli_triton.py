@@ -208,6 +208,7 @@ def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> N
     assert kernel.best_config.kwargs == {"BLOCK": 32}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_flags_reach_the_kernel_and_leave_the_environment_alone(whet: Whet) -> None:
     write()
@@ -478,6 +479,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow
 def test_a_report_lists_every_autotuner_and_what_it_cost() -> None:
     Path("library.py").write_text(LIBRARY)
     Path("script.py").write_text(SCRIPT)
@@ -507,6 +509,7 @@ def test_a_report_lists_every_autotuner_and_what_it_cost() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_a_report_of_a_script_without_kernels_says_so() -> None:
     Path("script.py").write_text("print('done')\n")
 

@@ -167,6 +167,7 @@ def alone(monkeypatch: Any) -> None:
     monkeypatch.setattr(warn, "_said", set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super, ByName, Plain])
 def test_whet_tunes_it(kind: Any, made: Any, driver: Any, cold: Any) -> None:
     tuner = made(kind)
@@ -176,6 +177,7 @@ def test_whet_tunes_it(kind: Any, made: Any, driver: Any, cold: Any) -> None:
     assert tuner.whet_result.source == "tuned"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_people_read_afterwards_is_there(kind: Any, made: Any, driver: Any) -> None:
     tuner = made(kind)
@@ -190,6 +192,7 @@ def test_what_people_read_afterwards_is_there(kind: Any, made: Any, driver: Any)
     assert "early_config_prune" not in vars(tuner)
 
 
+@pytest.mark.slow
 def test_what_is_behind_heuristics_is_reached(made: Any, driver: Any, cold: Any) -> None:
     tuner = made(Super)
     outer = triton.heuristics({})(tuner)
@@ -200,6 +203,7 @@ def test_what_is_behind_heuristics_is_reached(made: Any, driver: Any, cold: Any)
     assert cold.measured() == set(BLOCKS)
 
 
+@pytest.mark.slow
 def test_every_call_reaches_a_run_of_the_subclass(made: Any, driver: Any) -> None:
     tuner = made(Super)
     for _ in range(3):
@@ -208,6 +212,7 @@ def test_every_call_reaches_a_run_of_the_subclass(made: Any, driver: Any) -> Non
     assert tuner.runs == 3
 
 
+@pytest.mark.slow
 def test_a_subclass_without_a_run_is_dispatched_as_quickly_as_any(made: Any, driver: Any) -> None:
     tuner = made(Plain)
     call(tuner)
@@ -216,6 +221,7 @@ def test_a_subclass_without_a_run_is_dispatched_as_quickly_as_any(made: Any, dri
     assert call(tuner) == 64
 
 
+@pytest.mark.slow
 def test_a_config_that_the_subclass_puts_into_the_cache_wins(made: Any, driver: Any) -> None:
     tuner = made(Super)
     key = (4, "torch.float32", "torch.float32")
@@ -227,6 +233,7 @@ def test_a_config_that_the_subclass_puts_into_the_cache_wins(made: Any, driver: 
         assert call(tuner) == 128
 
 
+@pytest.mark.slow
 def test_off_ignores_what_whet_has_put_there(made: Any, driver: Any) -> None:
     tuner = made(Super)
     call(tuner)
@@ -252,6 +259,7 @@ class Saving(stock.Autotuner):
         return result
 
 
+@pytest.mark.slow
 def test_a_subclass_finds_what_was_tuned_by_tritons_key_on_any_device(
     made: Any, driver: Any, monkeypatch: Any, tmp_path: Any
 ) -> None:
@@ -270,6 +278,7 @@ def test_a_subclass_finds_what_was_tuned_by_tritons_key_on_any_device(
     assert on(1) == 64
 
 
+@pytest.mark.slow
 def test_the_time_of_a_bench_of_its_own_counts_once(made: Any, driver: Any) -> None:
     tuner = made(OwnBench)
     call(tuner)
@@ -277,6 +286,7 @@ def test_the_time_of_a_bench_of_its_own_counts_once(made: Any, driver: Any) -> N
     assert tuner.whet_spent_s == tuner.bench_time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])
 def test_what_whets_own_decorator_tuned_is_found(kind: Any, made: Any, driver: Any) -> None:
     tuner = made(kind)
@@ -287,6 +297,7 @@ def test_what_whets_own_decorator_tuned_is_found(kind: Any, made: Any, driver: A
     assert tuner.whet_result.source == "stored"
 
 
+@pytest.mark.slow
 def test_a_loop_of_its_own_gets_whets_timer_and_builds(
     made: Any, driver: Any, compiled: list[tuple[str, bool]]
 ) -> None:
@@ -299,6 +310,7 @@ def test_a_loop_of_its_own_gets_whets_timer_and_builds(
     assert tuner.whet_spent_s > 0
 
 
+@pytest.mark.slow
 def test_what_a_loop_cannot_build_is_never_chosen(installing: Any, cold: Any, driver: Any) -> None:
     tuner = kernel(Loop)
     tuner.configs.append(triton.Config({"BLOCK": 64}, num_warps=64))
@@ -309,6 +321,7 @@ def test_what_a_loop_cannot_build_is_never_chosen(installing: Any, cold: Any, dr
     assert [one[0] == float("inf") for one in tuner.timings.values()] == [False] * 3 + [True]
 
 
+@pytest.mark.slow
 def test_a_config_that_fails_does_not_end_a_loop(made: Any, driver: Any) -> None:
     tuner = made(Loop)
 
@@ -322,6 +335,7 @@ def test_a_config_that_fails_does_not_end_a_loop(made: Any, driver: Any) -> None
         assert call(tuner) == 32
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:warmup, rep:DeprecationWarning")
 @pytest.mark.parametrize(
     ("options", "ours"),
@@ -340,6 +354,7 @@ def test_a_loop_keeps_a_benchmark_that_somebody_asked_for(
     assert {one[0] == 1.0 for one in tuner.timings.values()} == {not ours}
 
 
+@pytest.mark.slow
 def test_a_bench_of_its_own_is_used(made: Any, driver: Any) -> None:
     tuner = made(OwnBench)
 
@@ -358,6 +373,7 @@ def test_a_prune_of_its_own_is_used_with_the_authors(made: Any, driver: Any) -> 
     assert tuner.own is prune
 
 
+@pytest.mark.slow
 def test_hooks_that_a_subclass_puts_there_are_used(made: Any, driver: Any) -> None:
     class Safe(Super):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -392,6 +408,7 @@ class Counting(Super):
         self.seen_by_hook.append((named["BLOCK"], reset_only))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", [None, ["out"]])
 def test_a_hook_that_is_put_there_is_called_as_triton_would(
     restored: Any, made: Any, driver: Any
@@ -413,6 +430,7 @@ def test_the_authors_pruning_holds(made: Any, driver: Any) -> None:
     assert call(tuner) == 32
 
 
+@pytest.mark.slow
 def test_the_compiler_finds_what_was_tuned(made: Any, driver: Any) -> None:
     tuner = made(Super)
     named = {"out": FakeTensor([0.0]), "x": FakeTensor([0.0]), "n": 4}
@@ -464,6 +482,7 @@ def test_nothing_is_tuned_while_a_graph_is_captured(
     assert len(driver.launches) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super, ByName])
 def test_threads_tune_a_key_once(kind: Any, installing: Any, driver: Any, cold: Any) -> None:
     installing()
@@ -479,6 +498,7 @@ def test_threads_tune_a_key_once(kind: Any, installing: Any, driver: Any, cold: 
     assert cold.measuring_runs() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_uninstalling_restores_class_attributes_and_cache(
     kind: Any, installing: Any, driver: Any
@@ -500,6 +520,7 @@ def test_uninstalling_restores_class_attributes_and_cache(
     assert [one.kwargs["BLOCK"] for one in cache.values() if one is not None] == [64]
 
 
+@pytest.mark.slow
 def test_an_uninstalled_kernel_uses_what_was_tuned(installing: Any, driver: Any) -> None:
     tuner = kernel(Super)
     installing()
@@ -518,6 +539,7 @@ def test_uninstalling_leaves_nothing_in_tritons_class() -> None:
     assert dict(vars(stock.Autotuner)) == before
 
 
+@pytest.mark.slow
 def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any) -> None:
     tuner = kernel(Clashing)
     before = dict(vars(tuner))
@@ -557,6 +579,7 @@ def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
     assert compiled.count(("double", False)) == 1
 
 
+@pytest.mark.slow
 def test_a_kernel_with_a_run_put_into_it_keeps_that(installing: Any, driver: Any) -> None:
     tuner = kernel()
     seen: list[Any] = []
@@ -574,6 +597,7 @@ def test_a_kernel_with_a_run_put_into_it_keeps_that(installing: Any, driver: Any
     assert type(tuner) is stock.Autotuner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how"), [(stock.Autotuner, "taken"), (Super, "subclass"), (Loop, "subclass")]
 )
@@ -626,6 +650,7 @@ def decorated() -> Any:
     return timed(triton.autotune(configs, key=["n"])(kernel().fn))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_a_library_may_reassign_the_decorator(
     first: bool, installing: Any, driver: Any, monkeypatch: Any
@@ -662,6 +687,7 @@ def test_uninstalling_leaves_a_librarys_decorator_in_place(
     assert triton.autotune is theirs
 
 
+@pytest.mark.slow
 def test_a_known_call_is_not_looked_into_again(made: Any, driver: Any, monkeypatch: Any) -> None:
     tuner = made(Super)
     call(tuner)
@@ -679,6 +705,7 @@ def test_a_config_of_the_subclass_wins_over_a_stopgap(made: Any, driver: Any) ->
         assert call(tuner) == 128
 
 
+@pytest.mark.slow
 def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     tuner = made(Super)
     for _ in range(2):
@@ -688,6 +715,7 @@ def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     assert tuner.runs == 2
 
 
+@pytest.mark.slow
 def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
     @triton.jit
     def double(out, x, bias, n, WITH_BIAS: tl.constexpr, BLOCK: tl.constexpr):
@@ -722,6 +750,7 @@ def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
     assert tuner.seen.kwargs == {"BLOCK": 64}
 
 
+@pytest.mark.slow
 def test_a_launcher_may_be_held_for_longer_than_whet_is_installed(
     installing: Any, driver: Any
 ) -> None:
@@ -758,6 +787,7 @@ def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     assert call(tuner) == 16
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("mode", ["tune", "cached"])
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])
