@@ -34,7 +34,6 @@ from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
 from whet.search.strategy import RACED_WHOLE
 from whet.store import Store, open_store
-from whet.workers import no_forks
 
 # Without a budget, what a space gets that is too large to be raced whole.
 DEFAULT_TRIALS = 200
@@ -107,11 +106,11 @@ def tune(
         else:
             opened = store
         shield = stack.enter_context(Shield())
-        with no_forks():
-            strategy = _strategy(search or settings.search, target, opened, settings, transfer)
+        wanted = search or settings.search
         one = OneRun(
             target,
-            strategy,
+            wanted if isinstance(wanted, str) else wanted.name,
+            lambda: _strategy(wanted, target, opened, settings, transfer),
             opened,
             settings,
             _effective_budget(settings.budget, target.space),

@@ -54,12 +54,15 @@ from whet.workers import no_forks
 
 
 class OneRun:
-    """`budget` is what holds where the settings leave it open."""
+    """`budget` is what holds where the settings leave it open. The strategy called `search` is made
+    only where there is something to try: some bring libraries with them that take long to import.
+    """
 
     def __init__(
         self,
         target: Target,
-        strategy: Strategy,
+        search: str,
+        strategy: Callable[[], Strategy],
         store: Store,
         settings: Settings,
         budget: Budget,
@@ -69,7 +72,7 @@ class OneRun:
         shield: Shield,
     ) -> None:
         self.target = target
-        self._strategy = strategy
+        self._make_strategy = strategy
         self.store = store
         self.settings = settings
         self._plan = plan
@@ -82,7 +85,7 @@ class OneRun:
             space_id=target.space.id,
             space_size=target.space.count,
             first=target.space.first,
-            search=strategy.name,
+            search=search,
             seed=settings.seed,
             budget=self._budget,
             started=start_after(store, target.workload().id),
@@ -121,6 +124,8 @@ class OneRun:
         self.known = self.recall()  # somebody else may have written more while this one waited
         if self.answered:
             return self.from_store()
+        with no_forks():
+            self._strategy = self._make_strategy()
         self._begin()
         try:
             winner = self._tune()
