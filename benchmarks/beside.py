@@ -4,7 +4,8 @@
     python benchmarks/beside.py --base ../whet-0.1 --rounds 3 dispatch stored_call
 
 `--base` is a checkout to compare with. Every figure that both report is shown: the median of the
-rounds on each side, and the ratio. What the machine does between two rounds hits both sides alike.
+rounds on each side with the lowest and the highest, and the ratio of the medians. What the machine
+does between two rounds hits both sides alike.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ def numbers(data: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, float(data)
 
 
+def shown(values: list[float]) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{f'{middle:.4g} ({low:.4g}–{high:.4g})':>27}"
+
+
 def compare(name: str, base: Path, options: argparse.Namespace) -> dict[str, Any]:
     sides: dict[str, list[dict[str, float]]] = {"base": [], "here": []}
     for turn in range(options.rounds):
@@ -71,9 +77,7 @@ def compare(name: str, base: Path, options: argparse.Namespace) -> dict[str, Any
         if all(figure in one for side in sides.values() for one in side)
     ]
     return {
-        figure: {
-            side: statistics.median(one[figure] for one in rounds) for side, rounds in sides.items()
-        }
+        figure: {side: [one[figure] for one in rounds] for side, rounds in sides.items()}
         for figure in shared
     }
 
@@ -93,11 +97,12 @@ def main() -> None:
     found = {}
     for name in options.names:
         found[name] = compare(name, options.base.resolve(), options)
-        print(f"{name}, median of {options.rounds} rounds{'base':>26} {'here':>12} {'ratio':>7}")
+        print(f"{name}, {options.rounds} rounds{'base':>40} {'here':>27} {'ratio':>7}")
         for figure, both in found[name].items():
             if options.only in figure:
-                ratio = both["here"] / both["base"] if both["base"] else float("nan")
-                print(f"  {figure:<46} {both['base']:12.4g} {both['here']:12.4g} {ratio:7.3f}")
+                middle = {side: statistics.median(values) for side, values in both.items()}
+                ratio = middle["here"] / middle["base"] if middle["base"] else float("nan")
+                print(f"  {figure:<40}{shown(both['base'])} {shown(both['here'])} {ratio:7.3f}")
         sys.stdout.flush()
         if options.json:
             options.json.write_text(json.dumps(found, indent=1))
