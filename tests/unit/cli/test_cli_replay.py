@@ -213,7 +213,7 @@ def test_strategies_are_compared_by_score_and_drawn(
     assert ran.code == 0
     assert ran.widest <= 80
     assert "0 is random search, 1 the optimum" in " ".join(ran.out.split())
-    assert "Use grid: nothing was shown to be better" in " ".join(ran.out.split())
+    assert "Use grid: nothing proved better" in " ".join(ran.out.split())
     data = json.loads((tmp_path / "searches.json").read_text())
     assert {(row["search"], row["over"]) for row in data["scores"]} == {
         ("grid", "evaluations"),
