@@ -88,6 +88,7 @@ def of_the_example(name: str) -> Any:
     return format_command(name, lambda measured: [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
 def test_every_command_has_that_name_and_those_options(words: list[str]) -> None:
     command = typer.main.get_command(app)

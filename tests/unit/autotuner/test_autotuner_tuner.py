@@ -170,6 +170,7 @@ def test_a_failed_tuning_caches_nothing(tmp_path: Path) -> None:
     assert tuner.cache.get_all_keys() == []
 
 
+@pytest.mark.slow
 def test_problem_size_and_device_come_back_in_the_result() -> None:
     result = _tuner(Kernel()).tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
     assert (result.problem_size, result.device) == ((8, 9), "cpu")

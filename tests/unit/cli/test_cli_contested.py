@@ -39,6 +39,7 @@ def test_merge_names_what_is_contested_and_the_remedy(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 def test_merge_names_a_pick_that_changes(whet: Whet) -> None:
     with open_store("idle.db") as idle, open_store("later.db") as later:
         later.merge(idle)
@@ -96,6 +97,7 @@ def test_the_listing_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert one["contested"] == [{"BM": "b"}]
 
 
+@pytest.mark.slow
 def test_diff_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert "contested in B" in whet("diff", "busy.db", merged).out
     (one,) = json.loads(whet("diff", "busy.db", merged, "--json").out)["workloads"]

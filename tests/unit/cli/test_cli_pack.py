@@ -118,6 +118,7 @@ def test_unpacking_merges_into_a_store_once(whet: Whet, packed: str) -> None:
     assert again["binaries_left"] == 1
 
 
+@pytest.mark.slow
 def test_a_hostile_bundle_is_one_line_and_code_2_and_makes_no_store(
     whet: Whet, packed: str
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_hostile_bundle_is_one_line_and_code_2_and_makes_no_store(
     assert not Path("out").exists()
 
 
+@pytest.mark.slow
 def test_best_and_trials_read_the_bundle_in_use(
     whet: Whet, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_best_and_trials_read_the_bundle_in_use(
     assert not Path("new.db").exists()
 
 
+@pytest.mark.slow
 def test_keeping_house_leaves_the_bundle_in_use_alone(
     whet: Whet, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,7 @@ def test_the_setting_names_the_folder_too(whet: Whet, monkeypatch: pytest.Monkey
     assert len(list(Path("packed").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_of_an_untuned_kernel_the_pick_is_the_first_config(whet: Whet) -> None:
     [only] = builds(whet, "--arch=sm_90", "--keys=n=512", "--configs=pick")
 
@@ -257,6 +258,7 @@ def test_stored_configs_of_a_kernel_that_was_never_measured_are_refused(whet: Wh
     assert "no config of 'square' has been measured for n=512 on sm_90" in ran.err
 
 
+@pytest.mark.slow
 def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL.replace("((32, 1), (256, 8), (512, 8))", "((512, 8),)"))
 

@@ -136,6 +136,7 @@ def test_what_is_the_same_in_every_row_is_said_once(whet: Whet, many: str) -> No
     assert ran.out.count("many") == 1
 
 
+@pytest.mark.slow
 def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
     ran = whet("replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json")
     assert [row["workload"]["M"] for row in json.loads(ran.out)["tables"]] == [1, 5]
@@ -168,6 +169,7 @@ def test_an_unknown_format_is_one_clear_line(whet: Whet, tmp_path: Path) -> None
     assert "is not a table (whet, Kernel Tuner or T4)" in ran.err
 
 
+@pytest.mark.slow
 def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_path: Path) -> None:
     entries = ", ".join(f'"{b}": {{"b": {b}, "time": {b}.5, "times": [{b}.5]}}' for b in (1, 2))
     text = f'{{"kernel_name": "k", "tune_params_keys": ["b"], "cache": {{{entries}, "3": {{"b'

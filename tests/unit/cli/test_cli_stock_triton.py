@@ -187,6 +187,7 @@ def test_what_is_no_triton_kernel_takes_no_inputs(whet: Whet) -> None:
     assert "'f' takes no --inputs" in ran.err
 
 
+@pytest.mark.slow
 def test_a_stock_kernel_is_precompiled_for_gpus_by_their_names(whet: Whet) -> None:
     ran = whet("precompile", "lib.py:copy", "--arch=h100", "--key=n=64", "--inputs=mine.py:make")
 
@@ -196,6 +197,7 @@ def test_a_stock_kernel_is_precompiled_for_gpus_by_their_names(whet: Whet) -> No
     assert "2 of 2 compiled" in ran.out
 
 
+@pytest.mark.slow
 def test_the_units_of_what_is_counted_are_said(whet: Whet) -> None:
     ran = whet("precompile", "lib.py:copy", "--arch=h100", "--key=n=64", "--inputs=mine.py:make")
 
@@ -273,6 +275,7 @@ def test_a_file_that_imports_from_its_package_is_run_as_a_part_of_it(whet: Whet)
     assert "2 of 2 compiled" in ran.out
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_imported_here_need_not_be(whet: Whet) -> None:
     packaged("import no_such_module_anywhere\n")
 

@@ -89,6 +89,7 @@ def test_gc_removes_what_one_version_built(whet: Whet) -> None:
     assert kernels("s.db") == {"3.50"}
 
 
+@pytest.mark.slow
 def test_gc_keeps_what_this_machine_has_and_the_newest(whet: Whet) -> None:
     versions = ("2.7.18", HERE, "99.0.1", "99.1.0")
     fill("s.db", *(built_with(python=version) for version in versions), built_with(tool="1.0"))

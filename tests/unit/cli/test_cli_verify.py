@@ -68,6 +68,7 @@ def verify(whet: Whet, *arguments: str) -> Any:
     return whet("verify", *arguments, "--store", "s.db")
 
 
+@pytest.mark.slow
 def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     stored("counting", HOUR)
     ran = verify(whet, "kernels.py:counting")
@@ -81,6 +82,7 @@ def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 def test_a_pick_that_has_become_slower_is_exit_code_1(whet: Whet) -> None:
     stored("counting", NANOSECOND)
     ran = verify(whet, "kernels.py:counting", "-q")
@@ -91,6 +93,7 @@ def test_a_pick_that_has_become_slower_is_exit_code_1(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.slow
 def test_how_much_slower_is_a_failure_can_be_said(whet: Whet) -> None:
     stored("counting", NANOSECOND)
 
@@ -109,6 +112,7 @@ def test_one_bad_pick_among_several_is_exit_code_1(whet: Whet) -> None:
     assert "it hurts" in ran.out
 
 
+@pytest.mark.slow
 def test_json_has_the_ratios_and_what_was_not_verified(whet: Whet) -> None:
     stored("counting", NANOSECOND)
     ran = verify(whet, "kernels.py:counting", "kernels.py:unknown", "--json")
@@ -154,6 +158,7 @@ def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     assert not Path("s.db").exists()
 
 
+@pytest.mark.slow
 def test_other_keys_that_are_stored_are_named(whet: Whet) -> None:
     stored("counting", HOUR)
     here = locate("kernels.py:counting").workload()  # type: ignore[union-attr]

@@ -127,6 +127,7 @@ def test_a_kernel_below_heuristics_is_verified(whet: Whet) -> None:
     assert "1 pick: 1 ok" in verify(whet, "--key", "n=64", name="chosen").out
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_kept(whet: Whet) -> None:
     tune(whet, "n=64")
     before = trials()

@@ -31,6 +31,7 @@ def assert_uniform(drawn: Iterable[Config], space: Space) -> None:
 
 
 class TestUniformity:
+    @pytest.mark.slow
     def test_of_draws_with_replacement(self) -> None:
         space = lopsided()
         assert_uniform(space.sample(generator(), 20_000, replace=True), space)

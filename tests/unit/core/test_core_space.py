@@ -151,6 +151,7 @@ class TestWithoutValidConfigs:
         assert space.count == 0
         assert space.first is None
 
+    @pytest.mark.slow
     def test_is_known_though_the_rest_cannot_be_counted(self) -> None:
         rest = {f"p{at}": range(32) for at in range(8)}
 

@@ -266,6 +266,7 @@ class TestDeaths:
         assert chosen(simulation) == dict.fromkeys((0, 2, 3, 6, 7), 6)
         assert max(simulation.ended.values()) < 20.0 + 2 * SILENCE_S + 5.0
 
+    @pytest.mark.slow
     def test_where_that_one_is_dead_too_the_next_does(self) -> None:
         simulation = Simulation(4)
         for rank in range(4):
@@ -295,6 +296,7 @@ class TestDeaths:
         assert chosen(simulation) == {1: 1, 2: 1}
         assert max(simulation.ended.values()) < 5.0 + 5.0 + 1.0
 
+    @pytest.mark.slow
     def test_a_claimant_that_comes_back_changes_nothing_and_takes_the_new_choice(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):

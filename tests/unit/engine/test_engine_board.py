@@ -87,6 +87,7 @@ class Stuck:
         return False
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_is_lost_and_not_asked_again() -> None:
     store = Stuck()
     board = GroupBoard(store, 0, 2, answer_s=0.05)

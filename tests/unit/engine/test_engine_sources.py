@@ -68,6 +68,7 @@ def test_a_stored_answer_is_found_under_the_name_of_now_too(tmp_path: Any) -> No
     assert set(known.workload.origin.places) == {"/first/a.py:one", "/second/b.py:two"}
 
 
+@pytest.mark.slow
 def test_a_target_made_in_a_function_is_placed_by_its_file() -> None:
     store = MemoryStore()
     whet.tune(made(256), store=store)

@@ -94,6 +94,7 @@ def test_without_time_for_a_duel_the_race_may_show_that_the_first_is_slower() ->
     assert tune(fake([50, 30]), store=MemoryStore(), plan=plan).config["t"] == 30
 
 
+@pytest.mark.slow
 def test_without_time_for_a_duel_an_equal_does_not_replace_the_first() -> None:
     plan = Plan(duel=DuelPolicy(max_rounds=2))
     for seed in range(10):

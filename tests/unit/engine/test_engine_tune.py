@@ -338,6 +338,7 @@ def test_short_kernels_are_looked_at_together_and_each_failure_stays_its_own():
     assert len(result.trials) == 40
 
 
+@pytest.mark.slow
 def test_configs_that_run_the_same_binary_are_measured_once():
     target = FakeTarget(
         [{"t": t, "flag": f} for t in (300, 100) for f in (0, 1, 2)],

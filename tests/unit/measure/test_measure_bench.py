@@ -212,6 +212,7 @@ class TestRemote:
         assert failure.status is Status.RUN_ERROR
         assert failure.message.splitlines()[0] == says
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("does", ["be killed", "bad_alloc"])
     def test_a_death_for_lack_of_memory_is_a_lack_of_resources(
         self, remote: RemoteBench, does: str
@@ -229,6 +230,7 @@ class TestRemote:
         os.kill(before, signal.SIGKILL)
         assert first(remote, GOOD, 1).facts["pid"] != before
 
+    @pytest.mark.slow
     def test_a_death_is_the_configs_own_only_in_a_process_where_nothing_ran_before(
         self, remote: RemoteBench, tmp_path: Path
     ) -> None:
@@ -293,6 +295,7 @@ class TestRemote:
         assert isinstance(taken[good], Sampled)
         assert isinstance(taken[bad], ConfigFailure)
 
+    @pytest.mark.slow
     def test_a_failure_that_spoils_nothing_leaves_the_process_in_use(self) -> None:
         with RemoteBench(SpoilableLoader, quick_timer) as bench:
             before = first(bench, GOOD, 1).facts["pid"]

@@ -134,6 +134,7 @@ class TestPairedRatio:
         assert inverse is not None
         assert inverse == pytest.approx((1 / ratio.high, 1 / ratio.mid, 1 / ratio.low))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("pairs", [8, 24, 80])
     def test_it_covers_the_truth_as_often_as_it_says(self, pairs: int) -> None:
         covered = 0

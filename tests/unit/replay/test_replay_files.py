@@ -120,6 +120,7 @@ def test_a_flipped_bit_is_refused_or_does_not_matter(folder: Path, bit: int) -> 
         assert header or padding, "no other bits of a gzip file are without a meaning"
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_value_replaced_by_another_kind_gives_a_table_or_a_clean_error(
     folder: Path, data: st.DataObject
@@ -148,6 +149,7 @@ def test_any_value_replaced_by_another_kind_gives_a_table_or_a_clean_error(
         assert "one.whet.json.gz" in str(error)  # noqa: PT017
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_member_that_is_missing_gives_a_table_or_a_clean_error(
     folder: Path, data: st.DataObject

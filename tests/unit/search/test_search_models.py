@@ -88,6 +88,7 @@ class TestEveryModel:
 
         assert len(set(tuned(name, rarely, 80))) == 80
 
+    @pytest.mark.slow
     def test_a_constant_time_is_no_trouble(self, name: str) -> None:
         assert len(set(tuned(name, lambda _: 100.0, 40))) == 40
 
@@ -154,6 +155,7 @@ class TestCandidates:
         assert candidates.whole
         assert set(candidates.configs()) == set(SPACE)
 
+    @pytest.mark.slow
     def test_a_large_space_admits_valid_configs_it_did_not_draw(self) -> None:
         space = Space({f"p{k}": list(range(16)) for k in range(12)}, ["p0 != p1"])
         candidates = Candidates(space, np.random.default_rng(0))

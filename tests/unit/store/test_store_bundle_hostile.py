@@ -169,6 +169,7 @@ def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None
     refusal(path)
 
 
+@pytest.mark.slow
 def test_a_bomb_in_the_manifests_place_is_refused(good: Path) -> None:
     bomb = b" " * (MAX_MANIFEST_BYTES + 1)
     assert "manifest declares" in refusal(zipped(good, {"manifest.json": bomb}))

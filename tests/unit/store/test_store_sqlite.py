@@ -87,6 +87,7 @@ def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
     assert 0.5 * freed < estimate < 2 * freed
 
 
+@pytest.mark.slow
 def test_gc_while_another_process_reads_removes_and_harms_nothing_else(path: Path) -> None:
     old, kept = a_workload(kernel="old"), a_workload()
     with SqliteStore(path) as store:

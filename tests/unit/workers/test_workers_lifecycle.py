@@ -42,6 +42,7 @@ def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_pre_started_worker_is_used_again() -> None:
     with open_pool(1, "spawn") as pool:
         first, second = tasks.run(pool, Task(tasks.own_pid), Task(tasks.own_pid))
@@ -104,6 +105,7 @@ def test_a_task_of_the_callers_script_is_refused_with_the_remedy() -> None:
     assert "use mode 'fork'" in outcome.error
 
 
+@pytest.mark.slow
 def test_output_of_one_task_is_not_quoted_for_the_next() -> None:
     with open_pool(1, "spawn") as pool:
         _, outcome = tasks.run(pool, Task(print, ("noise",)), Task(tasks.fail, ("quiet",)))
@@ -123,6 +125,7 @@ def test_endless_output_is_bounded(folders: Path) -> None:
     assert len(outcome.error) < 10_000
 
 
+@pytest.mark.slow
 def test_the_folder_is_empty_for_every_task() -> None:
     with open_pool(1, "spawn") as pool:
         _, outcome = tasks.run(pool, Task(tasks.litter), Task(tasks.surroundings))
@@ -179,6 +182,7 @@ def test_lower_priorities_start_first_and_equals_in_order(tmp_path: Path) -> Non
     assert started == [first, a, b, c, late]
 
 
+@pytest.mark.slow
 @both_modes
 def test_work_goes_on_while_the_caller_is_busy_elsewhere(mode: str, tmp_path: Path) -> None:
     with open_pool(1, mode) as pool:
@@ -207,6 +211,7 @@ def test_cancelling_kills_what_runs_and_drops_what_waits(mode: str, tmp_path: Pa
     assert [pid for pid in tasks.pids_in(tmp_path) if tasks.alive(pid)] == []
 
 
+@pytest.mark.slow
 def test_waiting_ends_when_nothing_is_pending_or_time_is_up(tmp_path: Path) -> None:
     with open_pool(1, "fork") as pool:
         assert pool.wait(None) == []
@@ -223,6 +228,7 @@ def test_stages_of_one_task_are_not_added_to_the_next() -> None:
     assert outcome.stages["thread"] >= 3 * 0.02
 
 
+@pytest.mark.slow
 def test_a_pre_started_worker_loads_nothing_before_its_task_does() -> None:
     with open_pool(1, "spawn") as pool:
         (outcome,) = tasks.run(pool, Task(eval, ("{*__import__('sys').modules}",)))

@@ -29,6 +29,7 @@ def until_running(pool: Pool, *tickets: int) -> None:
         pool.wait(0.01)
 
 
+@pytest.mark.slow
 def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> None:
     never = tmp_path / "never"
     hurried = pool.submit(Task(tasks.wait_for, (never,), limit_s=60.0))
@@ -68,6 +69,7 @@ def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path
     assert {outcome.worker for outcome in all_of(pool).values()} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with open_pool(2, "fork") as pool:
@@ -81,6 +83,7 @@ def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
         assert all_of(pool)[staying].worker == 0
 
 
+@pytest.mark.slow
 def test_waiting_tasks_start_by_their_latest_priority(tmp_path: Path) -> None:
     started: list[int] = []
     gate = tmp_path / "gate"

@@ -115,6 +115,7 @@ def test_what_was_built_by_then_is_handed_out_first(forks: Forks) -> None:
         assert builder.pending == 0
 
 
+@pytest.mark.slow
 def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
     forks: Forks,
 ) -> None:

@@ -105,6 +105,7 @@ def test_nothing_is_left_when_the_reaper_was_killed_before(tmp_path: Path) -> No
     assert nothing_is_left(pids, tmp_path / "temporary")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_by_a_script_that_closes_nothing(tmp_path: Path) -> None:
     done = run_script(
         """
@@ -123,6 +124,7 @@ def test_nothing_is_left_by_a_script_that_closes_nothing(tmp_path: Path) -> None
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_forked_task_shares_no_buffers_handlers_or_exits_with_its_parent(tmp_path: Path) -> None:
     done = run_script(
         """

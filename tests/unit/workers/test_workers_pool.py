@@ -120,6 +120,7 @@ def test_what_a_crashed_task_started_is_killed(pool: Pool, tmp_path: Path) -> No
     assert not tasks.alive(child)
 
 
+@pytest.mark.slow
 def test_what_a_finished_task_left_running_is_killed(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(tasks.leave_a_child_running), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DONE
@@ -170,6 +171,7 @@ def test_cancelling_everything_leaves_a_pool_that_works(pool: Pool, tmp_path: Pa
     assert after.value == 2
 
 
+@pytest.mark.slow
 def test_stage_times_come_back_and_nested_ones_count_once(pool: Pool) -> None:
     (outcome,) = tasks.run(pool, Task(tasks.work_in_stages))
     assert set(outcome.stages) == {"parse", "compile", "link"}

@@ -24,6 +24,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield opened
 
 
+@pytest.mark.slow
 def test_the_object_keeps_its_state_between_calls(session: Session) -> None:
     assert [session.call("add", n).value for n in (1, 10, 100)] == [1, 11, 111]
     assert session.generation == 1
@@ -44,6 +45,7 @@ def test_values_of_many_megabytes_go_both_ways(session: Session) -> None:
     assert session.call("echo", big).value == big
 
 
+@pytest.mark.slow
 def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> None:
     session.call("add", 5)
     with pytest.raises(WorkerDied) as caught:
@@ -54,6 +56,7 @@ def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> N
     assert str(caught.value) == "the worker was killed by SIGSEGV\nfree(): invalid pointer"
 
 
+@pytest.mark.slow
 def test_an_exit_is_an_error_with_its_code(session: Session) -> None:
     with pytest.raises(WorkerDied) as caught:
         session.call("run", os._exit, 4)
@@ -67,6 +70,7 @@ def test_a_garbled_answer_is_a_death(session: Session) -> None:
     assert session.call("add").value == 1
 
 
+@pytest.mark.slow
 def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> None:
     session.call("add", 5)
     folder = session.tempdir
@@ -125,6 +129,7 @@ def test_shared_memory_that_was_there_before_a_call_does_not_count(session: Sess
     assert more.value == 50 << 20
 
 
+@pytest.mark.slow
 def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     with pytest.raises(ConfigFailure) as failure:
         session.call("run", tasks.refuse_config)
@@ -135,6 +140,7 @@ def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     assert "in fail" in error.value.__cause__.traceback
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "argument", "text"),
     [
@@ -153,11 +159,13 @@ def test_other_exceptions_are_remote_errors(
     assert session.generation == 1
 
 
+@pytest.mark.slow
 def test_a_missing_method_is_an_attribute_error(session: Session) -> None:
     with pytest.raises(AttributeError, match="subtract"):
         session.call("subtract")
 
 
+@pytest.mark.slow
 def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Session) -> None:
     with pytest.raises(TypeError, match="an argument of 'echo' cannot be sent"):
         session.call("echo", threading.Lock())
@@ -183,6 +191,7 @@ def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
     assert session.generation == 2
 
 
+@pytest.mark.slow
 def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     session: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +201,7 @@ def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_files_and_helpers_last_from_call_to_call(session: Session) -> None:
     session.call("run", tasks.litter)
     _, helper = session.call("run", tasks.leave_a_child_running).value
@@ -218,6 +228,7 @@ def test_closing_leaves_no_folder_no_process_and_no_descriptor() -> None:
         session.call("add")
 
 
+@pytest.mark.slow
 def test_sessions_side_by_side_do_not_hear_each_other_die() -> None:
     with Session(tasks.Counter, "fork") as first, Session(tasks.Counter, "fork") as second:
         second.call("add", 7)
@@ -226,6 +237,7 @@ def test_sessions_side_by_side_do_not_hear_each_other_die() -> None:
         assert second.call("add").value == 8
 
 
+@pytest.mark.slow
 def test_fork_inherits_a_factory_that_cannot_be_sent() -> None:
     secret = threading.Lock()
 
@@ -337,6 +349,7 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
     assert tasks.children() == before
 
 
+@pytest.mark.slow
 def test_closing_need_not_wait_for_the_end_of_the_child() -> None:
     before = tasks.children()
     session = Session(tasks.Counter)

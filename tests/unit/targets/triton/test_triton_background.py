@@ -135,6 +135,7 @@ def test_an_inherited_config_is_the_one_to_begin_with(driver, seconds):
     assert call(made, seconds, n=8) == 128
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cached", "record", "off"])
 def test_a_mode_that_does_not_tune_launches_nothing_of_its_own(driver, seconds, mode):
     made = kernel()
@@ -226,6 +227,7 @@ def test_a_call_for_which_triton_would_have_to_compile_is_left_alone(driver, sec
     assert made.best_config.kwargs["BLOCK"] == 512
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_while_a_graph_is_captured(driver, seconds, monkeypatch):
     made = kernel()
     call(made, seconds)

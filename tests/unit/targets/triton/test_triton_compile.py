@@ -164,6 +164,7 @@ def test_a_kernel_that_does_not_compile_says_what_triton_says():
     assert "too small a block" in result.error
 
 
+@pytest.mark.slow
 def test_what_a_worker_compiled_is_loaded_and_not_compiled_again(compiled, cold):
     kernel = double_kernel()
     with fake_driver() as driver:
@@ -201,6 +202,7 @@ def test_options_of_a_call_are_passed_on():
     assert request.constexprs == {(3,): 128}
 
 
+@pytest.mark.slow
 def test_a_users_stage_hook_is_called_in_the_worker_and_the_parents_stays(monkeypatch, tmp_path):
     seen = tmp_path / "seen"
 

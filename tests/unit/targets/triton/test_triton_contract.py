@@ -109,6 +109,7 @@ def test_no_configs_mean_one_default():
     assert only.all_kwargs() == {"num_warps": 4, "num_ctas": 1, "num_stages": 3}
 
 
+@pytest.mark.slow
 def test_one_config_is_launched_and_not_measured(driver, cold):
     kernel = tuned(configs(256))
     kernel[(1,)](*pair(), 4)

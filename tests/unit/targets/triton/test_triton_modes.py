@@ -90,6 +90,7 @@ def test_a_key_that_is_not_known_takes_the_nearest_known_one(driver):
     assert len(driver.launches) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cached", "record", "off"])
 def test_a_kernel_that_is_not_known_takes_the_first_config(driver, compiled, mode):
     with whet.mode(mode):
@@ -190,6 +191,7 @@ def test_a_kernel_of_a_module_is_named_by_file_and_object(driver, tmp_path, monk
         call(module_of_scale.scale)
 
 
+@pytest.mark.slow
 def test_record_writes_each_key_down_once(driver, cold):
     with whet.mode("record"):
         made = kernel()
@@ -321,6 +323,7 @@ def test_a_warm_up_compiles_the_config_in_use_alone(driver, compiled):
     assert compiled == [("double", True)]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_or_benchmarked_during_graph_capture(driver, compiled, monkeypatch):
     from whet.targets.triton import device
 

@@ -69,6 +69,7 @@ def launch(kernel):
     return kernel.best_config.kwargs["BLOCK"]
 
 
+@pytest.mark.slow
 def test_without_room_for_any_build_the_authors_first_config_is_used(forks, kernel):
     with pytest.warns(RuntimeWarning, match=r"ulimit -u.*BLOCK=64.* the author's first config"):
         assert launch(kernel) == 64
@@ -81,6 +82,7 @@ def test_with_room_for_some_the_best_of_them_is_used(forks, kernel):
         assert launch(kernel) == 32
 
 
+@pytest.mark.slow
 def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
     with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)

@@ -78,6 +78,7 @@ def test_a_kernel_that_may_have_few_registers_spills() -> None:
     assert many.spills == 0
 
 
+@pytest.mark.slow
 def test_registers_of_amd_come_from_the_assembly() -> None:
     kernel = compiled("gfx942", 32)
 
