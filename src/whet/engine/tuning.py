@@ -137,8 +137,9 @@ def _in_turn(one: OneRun) -> Result:
 
 def _in_a_group() -> bool:
     """Never imports torch: whoever has a process group has imported it."""
-    distributed = sys.modules.get("torch.distributed")
-    return bool(getattr(distributed, "is_initialized", bool)())
+    # Half imported, it has no such function yet.
+    is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def _without_tuning(

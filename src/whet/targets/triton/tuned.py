@@ -22,6 +22,7 @@ from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.measuring.foreign import keep
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.tritons import quantiles_ms
 from whet.targets.triton.warn import say_once
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
@@ -197,6 +198,4 @@ def _quantiles(trial: Trial | None) -> list[float]:
         return [math.inf] * 3
     if timing.foreign is not None:
         return [timing.median_ns / 1e6, timing.foreign.low_ns / 1e6, timing.foreign.high_ns / 1e6]
-    ordered = sorted(timing.samples)
-    last = len(ordered) - 1
-    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
+    return quantiles_ms(timing.samples)

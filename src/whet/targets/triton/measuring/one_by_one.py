@@ -19,7 +19,7 @@ from whet.targets.triton.configs import Menu
 from whet.targets.triton.keys import refuse_conflicts, workload_key
 from whet.targets.triton.measuring.foreign import build_all
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import stock_bench
+from whet.targets.triton.tritons import quantiles_ms, stock_bench
 from whet.targets.triton.warn import say_once
 
 # A loop of others compares medians once and has no duel of the best, so that each has to be good.
@@ -103,6 +103,4 @@ def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
         if answer.status is not Status.RESOURCES:
             say_once(f"{target.name} failed with [{config}], which is left out: {answer.message}")
         return list(_NEVER)
-    ordered = sorted(answer.reading.samples)
-    last = len(ordered) - 1
-    return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
+    return quantiles_ms(answer.reading.samples)
