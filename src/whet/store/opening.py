@@ -123,7 +123,7 @@ def _named(where: str | Path | None, environ: Mapping[str, str]) -> Path | Plugi
 
 def _path_or_plugin(where: str) -> Path | Plugin:
     if not where or "\0" in where:
-        raise UsageError(f"store {where!r} is not a place; valid: {_VALID}")
+        raise UsageError(f"store {where!r} is not valid; use {_VALID}")
     if where.startswith(_SQLITE):
         return Path(where.removeprefix(_SQLITE))
     scheme = _SCHEME.match(where)
@@ -131,8 +131,7 @@ def _path_or_plugin(where: str) -> Path | Plugin:
         return Path(where)
     found = None if scheme is None else find_plugin("store", scheme[1].lower())
     if found is None:
-        start = "sqlite:" if scheme is None else scheme[0]
-        raise UsageError(f"store '{where}' starts with '{start}'; valid: {_VALID}{_others()}")
+        raise UsageError(f"store '{where}' is not valid; use {_VALID}{_others()}")
     return found
 
 

@@ -76,8 +76,8 @@ def test_it_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         ("import plane mm.txt", "unknown format 'plane'; did you mean 'plain'? valid: vllm"),
-        ("export plane mm", "no format 'plane' can be written; did you mean 'plain'? valid: vllm"),
-        ("export only-read mm", "no format 'only-read' can be written;"),
+        ("export plane mm", "unknown export format 'plane'; did you mean 'plain'? valid: vllm"),
+        ("export only-read mm", "unknown export format 'only-read';"),
         ("import plain nothing", "there is no file nothing"),
         (
             "import odd mm.txt",

@@ -112,7 +112,7 @@ def test_an_unknown_scheme_is_refused_with_the_valid_ones(where: str) -> None:
 
 @pytest.mark.parametrize("where", ["", "a\0b"])
 def test_what_cannot_be_a_path_is_refused(where: str) -> None:
-    with pytest.raises(UsageError, match="valid: a path"):
+    with pytest.raises(UsageError, match="is not valid; use a path"):
         open_store(where)
 
 

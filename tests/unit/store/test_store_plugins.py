@@ -74,7 +74,7 @@ def test_it_is_never_asked_for_a_path() -> None:
 
 
 def test_a_near_miss_lists_the_schemes_of_installed_packages() -> None:
-    with pytest.raises(UsageError, match=r"starts with 'rom://'; valid: a path, .*room://"):
+    with pytest.raises(UsageError, match=r"'rom://a' is not valid; use a path, .*room://"):
         open_store("rom://a")
 
 

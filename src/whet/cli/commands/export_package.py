@@ -36,7 +36,7 @@ class ExportGroup(OrderedGroup):
         write = package_writer(kind)
         if write is None:
             names = (*self.commands, *plugin_names("format"))
-            raise UsageError(f"no format '{kind}' can be written{did_you_mean(kind, names)}")
+            raise UsageError(f"unknown export format '{kind}'{did_you_mean(kind, names)}")
         return format_command(kind, write)
 
 
