@@ -5,6 +5,7 @@
     whet.native(…)         a C function, made tunable
     whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others,
                            which whet.installed() lists
+    whet.warmup(step)      tunes every kernel of a program at once
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from whet.targets.native.target import native
     from whet.targets.triton.decorator import autotune
     from whet.targets.triton.install import install, installed, uninstall
+    from whet.targets.triton.warming.warmup import Warmup, warmup
 
 _HOMES = {
     "Budget": "whet.core.budget",
@@ -97,6 +99,7 @@ _HOMES = {
     "TuningFailedError": "whet.core.errors",
     "TuningResult": "whet.autotuner.tuner",
     "UsageError": "whet.core.errors",
+    "Warmup": "whet.targets.triton.warming.warmup",
     "WhetError": "whet.core.errors",
     "autotune": "whet.targets.triton.decorator",
     "choose": "whet.engine.fallback.policy",
@@ -114,6 +117,7 @@ _HOMES = {
     "refine": "whet.engine.fallback.background",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
+    "warmup": "whet.targets.triton.warming.warmup",
 }
 
 __all__ = [
@@ -145,6 +149,7 @@ __all__ = [
     "TuningFailedError",
     "TuningResult",
     "UsageError",
+    "Warmup",
     "WhetError",
     "__version__",
     "autotune",
@@ -163,6 +168,7 @@ __all__ = [
     "refine",
     "tune",
     "uninstall",
+    "warmup",
 ]
 
 

@@ -4,6 +4,7 @@ from whet.builds.builder import Builder
 from whet.builds.cutting import Cut, cut_for
 from whet.builds.job import BuildResult, Built, Job
 from whet.builds.memory import MEMORY, BuildMemory, outgrown
+from whet.builds.shared import SharedPool
 
 __all__ = [
     "MEMORY",
@@ -13,6 +14,7 @@ __all__ = [
     "Built",
     "Cut",
     "Job",
+    "SharedPool",
     "cut_for",
     "outgrown",
 ]

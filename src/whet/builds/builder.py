@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from whet.builds.cutting import Cut
 from whet.builds.job import BuildResult, Built, Job
 from whet.builds.memory import MEMORY, BuildMemory
+from whet.builds.shared import PoolView, SharedPool
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
@@ -38,7 +39,8 @@ class Builder:
     `jobs` is how many builds run at once (None: one per core), `limit_s` what one may take and
     `memory_bytes` what it may allocate. `on_start` is called with each config whose build starts,
     from another thread. What is in `memory`, by default that of the whole process, is not built
-    again, and of equal jobs only the first is built.
+    again, and of equal jobs only the first is built. With `shared`, builds go to that pool, whose
+    size and mode hold, and those that it has begun already are taken over.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Builder:
         memory_bytes: int | None = None,
         on_start: Callable[[Config], None] | None = None,
         memory: BuildMemory = MEMORY,
+        shared: SharedPool | None = None,
     ) -> None:
         self._limit_s = limit_s
         self._memory_bytes = memory_bytes
@@ -61,9 +64,13 @@ class Builder:
         self._ordering = threading.Lock()
         self._kept: list[BuildResult] = []
         self._refusal: HostFailure | None = None
-        self._open: Callable[[], Pool] = lambda: open_pool(jobs, mode, on_start=self._started)
+        self._open: Callable[[], Pool | PoolView]
+        if shared is None:
+            self._open = lambda: open_pool(jobs, mode, on_start=self._started)
+        else:
+            self._open = lambda: shared.view(self._started)
         # Workers that are started beforehand are so now; forks need no pool before the first.
-        self._pool: Pool | None = None if mode == "fork" else self._open()
+        self._pool: Pool | PoolView | None = None if mode == "fork" else self._open()
 
     def submit(
         self, config: Config, job: Job, priority: int = 0, limit_s: float | None = None
@@ -154,11 +161,11 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _put(self, pool: Pool, order: _Order) -> None:
+    def _put(self, pool: Pool | PoolView, order: _Order) -> None:
         job = order.job
         shared = self._limit_s if self._cut is None else self._cut.limit_s
         limit = shared if order.limit_s is None else order.limit_s
-        task = Task(job.call, job.args, limit, self._memory_bytes, label=str(order.config))
+        task = Task(job.call, job.args, limit, self._memory_bytes, str(order.config), job.identity)
         with self._ordering:  # the build may start before its ticket is written down
             ticket = pool.submit(task, order.priority)
             self._orders[ticket] = order
@@ -181,7 +188,9 @@ class Builder:
         }
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
-    def _results(self, outcomes: list[TaskOutcome], retry: Pool | None = None) -> list[BuildResult]:
+    def _results(
+        self, outcomes: list[TaskOutcome], retry: Pool | PoolView | None = None
+    ) -> list[BuildResult]:
         """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
         What no config can help raises `HostFailure`, now or, where others are built, when these
         have been handed out: no process to be had, or no space."""

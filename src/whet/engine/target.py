@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from whet.builds import Job
+    from whet.builds import Job, SharedPool
     from whet.core.config import Config, Value
     from whet.core.mode import Mode
     from whet.core.space import Space
@@ -52,7 +52,7 @@ class Target(Protocol):
     - `features` describes a config to models, so that no other room knows what a tile is.
 
     What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`.
+    `Placeable`, `BuiltAhead`.
     """
 
     @property
@@ -123,3 +123,11 @@ class Placeable(Protocol):
     """A target that can be told where it was found, as `FILE.py:NAME`."""
 
     def placed(self, place: str) -> Target: ...
+
+
+@runtime_checkable
+class BuiltAhead(Protocol):
+    """A target whose builds may have begun before its run, in `pool`; None where they have not."""
+
+    @property
+    def pool(self) -> SharedPool | None: ...

@@ -26,7 +26,7 @@ class Task:
     """`call(*args)`, to be run in a worker whose working folder is empty and its own.
 
     `memory_bytes` is what the task may allocate on top of what its worker holds already.
-    `label` names the task in messages.
+    `label` names the task in messages. Tasks of equal `identity` come to the same end.
     """
 
     call: Callable[..., Any]
@@ -34,6 +34,7 @@ class Task:
     limit_s: float | None = None
     memory_bytes: int | None = None
     label: str = ""
+    identity: str | None = None
 
     @property
     def name(self) -> str:

@@ -16,6 +16,8 @@ from whet.core.status import Status
 from whet.core.timing import Method
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.engine.settings import Settings
+from whet.engine.target import Target
 from whet.store import StoreReader
 
 # Spaces up to this size are compared config by config; larger ones by their identity.
@@ -114,6 +116,25 @@ class Knowledge:
 
     def _knows_all(self, space: Space) -> bool:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
+
+
+def recalled(
+    target: Target,
+    store: StoreReader,
+    settings: Settings,
+    memory_bytes: int | None = None,
+    samples: int = 0,
+) -> Knowledge:
+    """Of a target's workload, under the limits of today."""
+    limits: dict[LimitKind, float | None] = {
+        "build_s": settings.build_limit_s,
+        "run_s": settings.run_limit_s,
+        "first_call_s": settings.first_call_s,
+        "memory_bytes": memory_bytes,
+    }
+    return Knowledge.recall(
+        store, target.workload().id, target.space, limits, target.method, samples
+    )
 
 
 def start_after(store: StoreReader, workload_id: str) -> float:

@@ -16,7 +16,6 @@ from whet.core.coverage import Stop
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
-from whet.core.limit import LimitKind
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
@@ -25,7 +24,7 @@ from whet.engine.accounts.timeline import timeline_of
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
-from whet.engine.recall.known import Knowledge, relatives, start_after
+from whet.engine.recall.known import Knowledge, recalled, relatives, start_after
 from whet.engine.recall.sources import apart_notes, located
 from whet.engine.recovery import crash_report
 from whet.engine.recovery.interrupt import (
@@ -46,7 +45,7 @@ from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.samples import LEAST_S, Sampler
-from whet.engine.target import BenchLimits, Target
+from whet.engine.target import BenchLimits, BuiltAhead, Target
 from whet.measure import Bench, Race
 from whet.search import Strategy
 from whet.store import Store
@@ -184,20 +183,8 @@ class OneRun:
         warn(text)
 
     def recall(self) -> Knowledge:
-        limits: dict[LimitKind, float | None] = {
-            "build_s": self.settings.build_limit_s,
-            "run_s": self.settings.run_limit_s,
-            "first_call_s": self.settings.first_call_s,
-            "memory_bytes": self._memory,
-        }
-        return Knowledge.recall(
-            self.store,
-            self.run.workload.id,
-            self.target.space,
-            limits,
-            self.target.method,
-            self._plan.fixed_samples or 0,
-        )
+        samples = self._plan.fixed_samples or 0
+        return recalled(self.target, self.store, self.settings, self._memory, samples)
 
     def _planned(self) -> int | None:
         count = self.target.space.count
@@ -222,6 +209,7 @@ class OneRun:
                 mode=self.target.build_mode,
                 limit_s=self.settings.build_limit_s,
                 on_start=lambda config: self.recorder.emit(BuildStarted(config)),
+                shared=self.target.pool if isinstance(self.target, BuiltAhead) else None,
             )
         )
         stack.enter_context(self._watch.kept())

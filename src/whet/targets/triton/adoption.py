@@ -103,7 +103,7 @@ def _become(tuner: Any, made: type) -> None:
     state.update({name: donor[name] for name in _STATE})
     state["_own_prune"] = state["_lookup"].own_prune = state["early_config_prune"]
     ours = _measured_by_us(tuner)
-    state["_own_benchmark"] = ours and "_bench" not in _own(before)
+    state["whet_own_benchmark"] = ours and "_bench" not in _own(before)
     captured = [name for name in tuner.keys if name not in tuner.arg_names]
     state["whet_claims"] = claimable(tuner.fn, captured)
     state["whet_taken"] = mark

@@ -35,6 +35,7 @@ from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
+from whet.targets.triton.warming.active import SKIPPED, active
 from whet.targets.triton.warn import say_once
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
@@ -96,7 +97,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         self._tuning = threading.RLock()
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
-        self._own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
+        self.whet_own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
 
     @property
     def configs(self) -> Any:
@@ -174,7 +175,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.nargs = None
         if lasting:
             self._remember(config, args, kwargs)
-        return self._launch(config, args, kwargs)
+        return None if config is SKIPPED else self._launch(config, args, kwargs)
 
     def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """For the next call of this kind, unless the config has a hook that must be run."""
@@ -205,7 +206,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def _launch_keywords(self, config: Any) -> dict[str, Any]:
         """The same words with which the config was built and measured, so that Triton knows it."""
-        if knobs.runtime.interpret or not self._own_benchmark or len(self.configs) < 2:
+        if knobs.runtime.interpret or not self.whet_own_benchmark or len(self.configs) < 2:
             return dict(config.all_kwargs())
         return needed_keywords(config, device.default_options())
 
@@ -230,6 +231,11 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         config, until = self._busy.get(full_key, (None, 0.0))
         if time.monotonic() < until:
             return config, False
+        program = active()
+        if program is not None:
+            config = program.met(self, full_key, args, kwargs, passed, pruned)
+            if config is not None:
+                return config, False
         meanwhile = self._meanwhile(full_key, args, kwargs, passed, pruned)
         if meanwhile is not None:
             return meanwhile, True
@@ -337,7 +343,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """For looking things up only."""
         key = workload_key(self.keys, passed, self.whet_buckets)
         call = Call(self, args, kwargs)
-        return TritonTarget(call, configs, key, foreign=not self._own_benchmark)
+        return TritonTarget(call, configs, key, foreign=not self.whet_own_benchmark)
 
     def _tell_dynamo(self, passed: dict[str, Any], config: Any, exact: bool = True) -> None:
         """Only noted down: few programs compile with torch, and it asks before it looks."""
@@ -402,7 +408,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         call = Call(self, args, kwargs, self.whet_check)
         named = workload_key(self.keys, passed, self.whet_buckets)
         measured = True
-        if self._own_benchmark:
+        if self.whet_own_benchmark:
             best, timings, measured = self._tuned(call, named, configs)
         else:
             timings = benchmark_with(self, call, configs)

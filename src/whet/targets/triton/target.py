@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from whet.builds import Job
+from whet.builds import Job, SharedPool
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
@@ -33,6 +33,7 @@ from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
 from whet.targets.triton.stores import timing_locks
+from whet.targets.triton.warming.active import active
 
 
 class TritonTarget(QuickSpace):
@@ -118,6 +119,11 @@ class TritonTarget(QuickSpace):
         if settings is None or (settings.binaries is None and settings.bundle is None):
             return []
         return active_binary_caches()
+
+    @property
+    def pool(self) -> SharedPool | None:
+        program = active()
+        return None if program is None else program.pool
 
     def workload(self) -> Workload:
         return self._workload

@@ -23,6 +23,7 @@ from whet.targets.triton.measuring.foreign import keep
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms
+from whet.targets.triton.warming.active import active
 from whet.targets.triton.warn import say_once
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
@@ -124,18 +125,21 @@ def _outcome(store: Store, target: TritonTarget, settings: Settings) -> _Found:
 
 def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
     tuner, workload_id = target.call.tuner, target.workload().id
+    program = active()
     result = tune(
         target,
         store=store,
         settings=settings,
         search=tuner.whet_search,
-        budget=tuner.whet_budget,
+        budget=tuner.whet_budget if program is None else program.budget(tuner.whet_budget),
         plan=GPU_PLAN,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
         mode="tune",
     )
     tuner.whet_result = result
+    if program is not None:
+        program.tuned(result)
     if result.source == "waited":
         if workload_id not in tuner.whet_waited:
             say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")

@@ -81,8 +81,8 @@ def test_a_benchmark_of_the_authors_own_is_kept_as_that() -> None:
     def bench(call: Any, quantiles: Any) -> Any: ...
 
     assert over(decorated(do_bench=bench)).tuner._do_bench is bench
-    assert not over(decorated(rep=9)).tuner._own_benchmark
-    assert over(decorated()).tuner._own_benchmark
+    assert not over(decorated(rep=9)).tuner.whet_own_benchmark
+    assert over(decorated()).tuner.whet_own_benchmark
 
 
 @pytest.mark.slow

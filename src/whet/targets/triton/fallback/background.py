@@ -87,7 +87,7 @@ class IdleAutotuner(Autotuner):
 
     def _refinable(self, settings: Settings) -> bool:
         graphs = bool(self.use_cuda_graph) or settings.cuda_graph
-        own = self._own_benchmark and self.whet_check is None
+        own = self.whet_own_benchmark and self.whet_check is None
         isolated = settings.isolate if self.whet_isolate is None else self.whet_isolate
         return own and not graphs and not isolated and group_board() is None
 

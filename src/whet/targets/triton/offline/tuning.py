@@ -30,7 +30,7 @@ class NothingToTuneError(WhetError):
 def check_ready(kernel: Kernel, key: Key | None = None) -> None:
     """Raises `UsageError` where no key of this kernel could be tuned here and now."""
     check_inputs(kernel)
-    if not kernel.tuner._own_benchmark:
+    if not kernel.tuner.whet_own_benchmark:
         raise UsageError(
             f"kernel '{kernel.name}' uses its own benchmark, whose results are not stored; "
             "remove do_bench, warmup and rep"

@@ -1,0 +1,157 @@
+"""The builds of many workloads at once, begun before their runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whet.builds import MEMORY, Built, Job, SharedPool
+from whet.builds.cutting import ENOUGH
+from whet.core.config import Config
+from whet.core.limit import LimitKind
+from whet.engine.recall.known import recalled
+from whet.engine.settings import Settings
+from whet.engine.target import Target
+from whet.search.strategy import RACED_WHOLE
+from whet.store import StoreReader
+from whet.workers import Kind, Task
+
+# A run starts before all of its builds have ended: these are the ones that may have to be cut, and
+# nobody but the run knows when. Until then its workload would hold up the device.
+LEFT = 0.25
+
+
+@dataclass(eq=False)
+class Prospect:
+    """A workload to be tuned: what its run will want built. `identities` has those that have to be
+    built, by config; the rest of `configs` has been, or needs no build."""
+
+    name: str
+    workload_id: str
+    configs: tuple[Config, ...]
+    identities: dict[Config, str] = field(default_factory=dict)
+    first_s: float = 0.0
+
+
+class Ahead:
+    """One pool for all of them. The author's first configs come first, since with these a program
+    can go on; then the workloads whose first config took longest to build, so that no long build
+    is left for the end."""
+
+    def __init__(self, settings: Settings, jobs: int | None = None) -> None:
+        self._settings = settings
+        self.pool = SharedPool(settings.jobs if jobs is None else jobs)
+        self._prospects: list[Prospect] = []
+        self._placed = 0
+        self._lock = threading.Lock()
+
+    def begin(self, prospect: Prospect, jobs: dict[Config, Job]) -> None:
+        """Starts what is not known to this process yet; the first of `jobs` before all others."""
+        with self._lock:
+            place = len(self._prospects)
+            self._prospects.append(prospect)
+        for order, (config, job) in enumerate(jobs.items()):
+            if job.identity is None or self._known(job.identity):
+                continue
+            prospect.identities[config] = job.identity
+            task = Task(
+                job.call, job.args, self._settings.build_limit_s, None, str(config), job.identity
+            )
+            self.pool.begin(task, place if order == 0 else _order(place, order))
+        self.put_in_order()
+
+    def put_in_order(self) -> None:
+        """Once it is known what the first config of some took."""
+        with self._lock:
+            known = {one: seconds for one in self._prospects if (seconds := self._first_s(one))}
+            if len(known) <= self._placed:
+                return
+            self._placed = len(known)
+            ranked = sorted(self._prospects, key=lambda one: -known.get(one, 0.0))
+        self.pool.reorder(
+            {
+                identity: _order(place, order)
+                for place, one in enumerate(ranked)
+                for order, identity in list(enumerate(one.identities.values()))[1:]
+            }
+        )
+
+    def due(self, prospect: Prospect) -> bool:
+        """Whether its run would find enough to begin with."""
+        left = self.pool.outstanding(prospect.identities.values())
+        if left == 0:
+            return True
+        built = len(prospect.configs) - left
+        return built >= ENOUGH and left <= LEFT * len(prospect.configs)
+
+    def left(self, prospect: Prospect) -> int:
+        return self.pool.outstanding(prospect.identities.values())
+
+    def ready(self, prospect: Prospect, timeout: float | None = None) -> Config | None:
+        """One of its configs that can be launched without compiling it, as soon as there is any;
+        None where none could be built, or the time is up."""
+        found: list[Config] = []
+
+        def there_is_one() -> bool:
+            found.extend(self._built(prospect)[:1])
+            return bool(found) or self.left(prospect) == 0
+
+        self.pool.wait_for(there_is_one, timeout)
+        return found[0] if found else None
+
+    def wait(self, prospects: Sequence[Prospect], timeout: float | None) -> None:
+        """Until one of these is due; meanwhile the others are put in order."""
+        end = None if timeout is None else time.monotonic() + timeout
+        due = False
+        while not due and (end is None or time.monotonic() < end):
+            self.put_in_order()
+            left = 0.5 if end is None else min(0.5, end - time.monotonic())
+            due = self.pool.wait_for(lambda: any(map(self.due, prospects)), left)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _built(self, prospect: Prospect) -> list[Config]:
+        return [config for config in prospect.configs if self._is_built(prospect, config)]
+
+    def _is_built(self, prospect: Prospect, config: Config) -> bool:
+        identity = prospect.identities.get(config)
+        if identity is None:
+            return True
+        outcome = self.pool.outcome(identity)
+        if outcome is None:
+            remembered = MEMORY.recall(identity, {})
+            return remembered is not None and remembered.artifact is not None
+        return outcome.kind is Kind.DONE and isinstance(outcome.value, Built)
+
+    def _known(self, identity: str) -> bool:
+        limits: dict[LimitKind, float | None] = {"build_s": self._settings.build_limit_s}
+        return MEMORY.recall(identity, limits) is not None
+
+    def _first_s(self, prospect: Prospect) -> float:
+        identity = next(iter(prospect.identities.values()), None)
+        if identity is not None and not prospect.first_s:
+            outcome = self.pool.outcome(identity)
+            prospect.first_s = 0.0 if outcome is None else outcome.seconds
+        return prospect.first_s
+
+
+def _order(place: int, order: int) -> int:
+    """After all first ones: workload by workload, and in each in the order that was given."""
+    return 10_000 + 1_000 * place + min(order, 999)
+
+
+def wanted(target: Target, store: StoreReader, settings: Settings) -> tuple[Config, ...]:
+    """What a run would have to build: nothing where the store has the answer, and of a space that
+    is searched, not tried whole, only the first."""
+    known, space = recalled(target, store, settings), target.space
+    if known.answers(space, settings.budget):
+        return ()
+    first = space.first
+    if not space.is_small(RACED_WHOLE) or settings.budget.trials is not None:
+        return () if first is None else (first,)
+    left = [config for config in space if config.id not in known.settled]
+    rejected = [config for config in left if target.reject(config) is not None]
+    return tuple(config for config in left if config not in rejected)

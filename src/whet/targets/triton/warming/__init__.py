@@ -1,0 +1,1 @@
+"""A whole program tuned at once: `whet.warmup`."""

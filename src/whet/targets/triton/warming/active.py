@@ -1,0 +1,52 @@
+"""The warm-up that is under way, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from whet.builds import SharedPool
+    from whet.core.budget import Budget
+    from whet.core.run import Result
+
+# In place of a config: the call is not launched, and its outputs stay as they are.
+SKIPPED = object()
+
+
+class ActiveWarmup(Protocol):
+    """What a kernel asks where a program is being warmed up."""
+
+    @property
+    def pool(self) -> SharedPool: ...
+
+    def met(
+        self,
+        tuner: Any,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        passed: Mapping[str, Any],
+        configs: Sequence[Any],
+    ) -> Any:
+        """The config to launch a call with that is not tuned, or `SKIPPED`; None where it is to be
+        tuned now."""
+
+    def budget(self, own: Budget | str | None) -> Budget | str | None:
+        """What a tuning may take; `own` is the kernel's."""
+
+    def tuned(self, result: Result) -> None:
+        """What came of the tuning that this thread was last told to do."""
+
+
+# For the whole process, not a context: backward passes run in threads of torch's own.
+_active: ActiveWarmup | None = None
+
+
+def active() -> ActiveWarmup | None:
+    return _active
+
+
+def set_active(warmup: ActiveWarmup | None) -> None:
+    global _active
+    _active = warmup
