@@ -31,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def measured(name: str, asked: Any, folder: Path) -> dict[str, Any]:
         if way == "picks":
             shutil.copytree(folder / "warmup" / "triton", place / "triton")
         limit = asked.stock_limit if way in ("stock", "picks") else asked.limit
-        found[way] = forked(lambda way=way, place=place: run(name, way, place), place, limit)
+        found[way] = forked(partial(run, name, way, place), place, limit)
     for way in [way for way in ("again", "chosen") if way in asked.ways.split(",")]:
         found[way] = []
     for number in range(asked.times if "again" in found else 0):  # in turns
@@ -83,7 +84,7 @@ def measured(name: str, asked: Any, folder: Path) -> dict[str, Any]:
             if way in found:
                 place = folder / f"{way}{number}"
                 shutil.copytree(folder / "warmup", place)
-                one = forked(lambda way=way, place=place: repeated(name, way, place), place, 60)
+                one = forked(partial(repeated, name, way, place), place, 60)
                 found[way].append(one.get("seconds"))
     compare(found, folder)
     return found
@@ -136,7 +137,7 @@ def run(name: str, way: str, place: Path) -> dict[str, Any]:
     warm = None
     if whet is not None and way in ("warmup", "quick"):
         effort = {"effort": "quick"} if way == "quick" else {}
-        warm = whet.warmup(step, progress=False, **effort)
+        warm = whet.warmup(step, progress=partial(_said, time.perf_counter()), **effort)
     else:
         step()
     torch.cuda.synchronize()
@@ -157,6 +158,11 @@ def run(name: str, way: str, place: Path) -> dict[str, Any]:
     if way == "warmup":
         (place / "chosen.json").write_text(json.dumps(chosen()))
     return found
+
+
+def _said(start: float, text: str) -> None:
+    if os.environ.get("VERBOSE"):
+        print(f"{time.perf_counter() - start:7.2f} {text}", file=sys.stderr)
 
 
 def repeated(name: str, way: str, place: Path) -> dict[str, Any]:
@@ -183,15 +189,16 @@ def live() -> list[Any]:
 
     from triton.runtime.autotuner import Autotuner
 
-    return [one for one in gc.get_objects() if isinstance(one, Autotuner)]
+    return [one for one in gc.get_objects() if issubclass(type(one), Autotuner)]
 
 
 def chosen() -> dict[str, int]:
     """The place of the chosen config in each kernel's list, of the latest key."""
+    best = {where(one): (one, vars(one).get("best_config")) for one in live()}
     return {
-        where(one): list(one.configs).index(one.best_config)
-        for one in live()
-        if getattr(one, "best_config", None) in list(one.configs)
+        name: list(one.configs).index(config)
+        for name, (one, config) in best.items()
+        if config is not None and config in list(one.configs)
     }
 
 

@@ -26,19 +26,21 @@ LEFT = 0.25
 @dataclass(eq=False)
 class Prospect:
     """A workload to be tuned: what its run will want built. `identities` has those that have to be
-    built, by config; the rest of `configs` has been, or needs no build."""
+    built, by config; the rest of `configs` has been, or needs no build. `size` says how much there
+    is to compile, in any unit, until it is known how long the first config took."""
 
     name: str
     workload_id: str
     configs: tuple[Config, ...]
+    size: float = 0.0
     identities: dict[Config, str] = field(default_factory=dict)
     first_s: float = 0.0
 
 
 class Ahead:
     """One pool for all of them. The author's first configs come first, since with these a program
-    can go on; then the workloads whose first config took longest to build, so that no long build
-    is left for the end."""
+    can go on; then the workloads that take longest to build, so that no long build is left for the
+    end."""
 
     def __init__(self, settings: Settings, jobs: int | None = None) -> None:
         self._settings = settings
@@ -48,10 +50,12 @@ class Ahead:
         self._lock = threading.Lock()
 
     def begin(self, prospect: Prospect, jobs: dict[Config, Job]) -> None:
-        """Starts what is not known to this process yet; the first of `jobs` before all others."""
+        """Starts what is not known to this process yet; the first of `jobs` before all others. May
+        be called again with more of the same."""
         with self._lock:
-            place = len(self._prospects)
-            self._prospects.append(prospect)
+            if prospect not in self._prospects:
+                self._prospects.append(prospect)
+            place = self._ranked().index(prospect)
         for order, (config, job) in enumerate(jobs.items()):
             if job.identity is None or self._known(job.identity):
                 continue
@@ -60,23 +64,29 @@ class Ahead:
                 job.call, job.args, self._settings.build_limit_s, None, str(config), job.identity
             )
             self.pool.begin(task, place if order == 0 else _order(place, order))
-        self.put_in_order()
+        self.put_in_order(anew=True)
 
-    def put_in_order(self) -> None:
-        """Once it is known what the first config of some took."""
+    def put_in_order(self, *, anew: bool = False) -> None:
+        """When there are more of them, or it is known of more what their first config took."""
         with self._lock:
-            known = {one: seconds for one in self._prospects if (seconds := self._first_s(one))}
-            if len(known) <= self._placed:
+            known = sum(self._first_s(one) > 0 for one in self._prospects)
+            if known <= self._placed and not anew:
                 return
-            self._placed = len(known)
-            ranked = sorted(self._prospects, key=lambda one: -known.get(one, 0.0))
+            self._placed = known
+            ranked = self._ranked()
         self.pool.reorder(
             {
-                identity: _order(place, order)
+                identity: place if order == 0 else _order(place, order)
                 for place, one in enumerate(ranked)
-                for order, identity in list(enumerate(one.identities.values()))[1:]
+                for order, identity in enumerate(one.identities.values())
             }
         )
+
+    def _ranked(self) -> list[Prospect]:
+        """The longest first; what is not known is taken to be like the rest, for its size."""
+        known = [(s, one.size) for one in self._prospects if (s := self._first_s(one)) and one.size]
+        rate = sum(s for s, _ in known) / sum(size for _, size in known) if known else 1.0
+        return sorted(self._prospects, key=lambda one: -(self._first_s(one) or one.size * rate))
 
     def due(self, prospect: Prospect) -> bool:
         """Whether its run would find enough to begin with."""
@@ -101,14 +111,21 @@ class Ahead:
         self.pool.wait_for(there_is_one, timeout)
         return found[0] if found else None
 
-    def wait(self, prospects: Sequence[Prospect], timeout: float | None) -> None:
-        """Until one of these is due; meanwhile the others are put in order."""
+    def wait(
+        self, prospects: Sequence[Prospect], timeout: float | None, longer_s: float = 0.0
+    ) -> None:
+        """Until one of these is due, and then up to `longer_s` for more of them; meanwhile the
+        others are put in order."""
         end = None if timeout is None else time.monotonic() + timeout
         due = False
         while not due and (end is None or time.monotonic() < end):
-            self.put_in_order()
-            left = 0.5 if end is None else min(0.5, end - time.monotonic())
-            due = self.pool.wait_for(lambda: any(map(self.due, prospects)), left)
+            left = 0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))
+            due = self.any_due(prospects, left)
+        self.pool.wait_for(lambda: all(map(self.due, prospects)), longer_s)
+
+    def any_due(self, prospects: Sequence[Prospect], timeout: float) -> bool:
+        self.put_in_order()
+        return self.pool.wait_for(lambda: any(map(self.due, prospects)), timeout)
 
     def close(self) -> None:
         self.pool.close()

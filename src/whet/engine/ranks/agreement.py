@@ -163,6 +163,16 @@ def _note(text: str | None) -> _Note | None:
         ) from None
 
 
+def agreed_on(board: Board, identity: str) -> bool:
+    """Whether all ranks know what to use, a failure included."""
+    note = _note(board.get(_key(identity)))
+    return note is not None and note.agreed is not None
+
+
+def _key(identity: str) -> str:
+    return f"whet/{identity}"
+
+
 # Of so many attempts to write a decision one succeeds, or finds another rank's, unless the board
 # does not compare and set as it should.
 REFUSALS = 100
@@ -190,7 +200,7 @@ class Agreement:
         clock: Clock | None = None,
     ) -> None:
         self._board = board
-        self._key = f"whet/{identity}"
+        self._key = _key(identity)
         self._patience = Patience.of(wait_s, board.size)
         self._tune = tune
         self._progress = progress

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.builds import SharedPool
+from whet.builds import Job, SharedPool
 from whet.core.budget import Budget
+from whet.core.config import Config
 from whet.core.run import Result
 from whet.engine.ahead import Ahead, Prospect, wanted
+from whet.engine.ranks.sharing import Sharing, owners
 from whet.engine.settings import Settings
 from whet.targets.triton.call import Call
+from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
@@ -24,16 +27,19 @@ from whet.targets.triton.warming.skipping import SkipWatch
 @dataclass(eq=False)
 class MetKernel:
     """A kernel with a key that was not tuned when it was first called. `call` is the number of the
-    program's call in which it was last met; `result` is there once it is tuned."""
+    program's call in which it was last met; `result` is there once it is tuned. One that is not
+    `mine` is tuned by another rank."""
 
     name: str
     key: str
+    space_id: str
     prospect: Prospect
     configs: Mapping[str, Any]
+    jobs: dict[Config, Job]
     call: int
     result: Result | None = None
     tried: bool = False
-    owner: bool = True
+    mine: bool = True
     seconds: float = 0.0
 
     @property
@@ -44,15 +50,21 @@ class MetKernel:
 
 @dataclass
 class Program:
-    """What kernels ask while `whet.warmup` calls a step. `deadline` is by `time.monotonic`."""
+    """What kernels ask while `whet.warmup` calls a step. `deadline` is by `time.monotonic`. With
+    `sharing`, the other ranks of a group do the same. `call_s` is what the latest call took, its
+    tunings left out."""
 
     settings: Settings
     ahead: Ahead
     deadline: float | None = None
+    sharing: Sharing | None = None
     said: Callable[[MetKernel], None] = lambda _: None
     calls: int = 0
+    call_s: float = 0.0
+    tuning_s: float = 0.0
     skips: SkipWatch | None = None
     kernels: dict[tuple[int, tuple[Any, ...]], MetKernel] = field(default_factory=dict)
+    _shared_out: bool = False
     _now: threading.local = field(default_factory=threading.local)
     _alive: list[Any] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -114,14 +126,55 @@ class Program:
     def tuned(self, result: Result) -> None:
         one: MetKernel = self._now.kernel
         one.result, one.seconds = result, result.run.wall_s
+        self.tuning_s += one.seconds
         if one.prospect.configs:
             self.said(one)
 
-    def wait(self) -> None:
-        """Until one of the kernels that are left can be tuned."""
-        self.ahead.wait([one.prospect for one in self.left], self.seconds_left)
+    def share_out(self) -> None:
+        """Once all ranks have met their kernels, each is one rank's to tune."""
+        assert self.sharing is not None
+        self._shared_out = True
+        met = {self._name(one): len(one.configs) for one in self.left}
+        found = owners(self.sharing.exchange("met", met))
+        for one in self.left:
+            one.mine = found[self._name(one)] == self.sharing.rank
+            if one.mine:
+                self.ahead.begin(one.prospect, one.jobs)
+
+    def go_on(self) -> bool:
+        """Whether another call of the program is needed; waits until it has something to tune."""
+        if self.sharing is None:
+            if not self.left or self.out_of_time:
+                return False
+            self.ahead.wait([one.prospect for one in self.left], self.seconds_left, self.call_s)
+            return not self.out_of_time
+        said = self.sharing.exchange(f"left/{self.calls}", [len(self.left), self.out_of_time])
+        if not any(left for left, _ in said) or any(late for _, late in said):
+            return False
+        self.sharing.wait_for_signal(f"go/{self.calls}", self._has_news)
+        return True
+
+    def _has_news(self, seconds: float) -> bool:
+        """Whether another call would bring this rank further; waits that long for it."""
+        theirs = [one for one in self.left if not one.mine]
+        mine = [one.prospect for one in self.left if one.mine]
+        return (
+            self.out_of_time or any(map(self._is_due, theirs)) or self.ahead.any_due(mine, seconds)
+        )
+
+    def go_alone(self) -> None:
+        """The other ranks are gone: all that is left is this one's."""
+        self.sharing = None
+        for one in self.left:
+            one.mine = True
+            self.ahead.begin(one.prospect, one.jobs)
+
+    def _name(self, one: MetKernel) -> str:
+        return f"{one.prospect.workload_id}/{one.space_id}"
 
     def _is_due(self, one: MetKernel) -> bool:
+        if self.sharing is not None and not one.mine:
+            return self.sharing.is_agreed(one.prospect.workload_id, one.space_id)
         return not self.out_of_time and self.ahead.due(one.prospect)
 
     def _prepared(
@@ -140,12 +193,15 @@ class Program:
         if tuner.whet_own_benchmark:
             with opened(self.settings) as store:
                 choices = wanted(target, store, self.settings)
-        prospect = Prospect(target.name, workload.id, choices)
+        # A kernel of many lines takes long to compile.
+        prospect = Prospect(target.name, workload.id, choices, float(len(jit_function(tuner).src)))
         shown = ", ".join(f"{name}={value}" for name, value in named.items())
         by_id = {config.id: target.menu.by_id[config.id] for config in choices}
-        one = MetKernel(target.name, shown, prospect, by_id, self.calls)
+        jobs = {config: job for config in choices if (job := target.job(config)) is not None}
+        one = MetKernel(target.name, shown, target.space.id, prospect, by_id, jobs, self.calls)
         self.kernels[id(tuner), key] = one
         self._alive.append(tuner)  # or another one could get its id
-        jobs = {config: job for config in choices if (job := target.job(config)) is not None}
-        self.ahead.begin(prospect, jobs)
+        first = dict(list(jobs.items())[:1])
+        shared = self.sharing is not None and not self._shared_out
+        self.ahead.begin(prospect, first if shared else jobs)
         return one

@@ -29,7 +29,11 @@ _HARMLESS_NAMES = """
     _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
     _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
     _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward
-    upsample_nearest2d max_pool2d_with_indices avg_pool2d
+    upsample_nearest2d max_pool2d_with_indices avg_pool2d squeeze_ unsqueeze_ transpose_ t_
+    index _unsafe_index index_put index_put_ scatter scatter_ sort topk all any
+    _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math
+    uniform_ normal_ cummax logcumsumexp _safe_softmax logsumexp
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
@@ -86,19 +90,20 @@ def _watch() -> Any:
             self.unwritten.update(map(_storage, found))
             return True
 
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            found = [t for t in tensors((args, kwargs)) if _storage(t) in self.unwritten]
-            if found and not harmless(func, found, args, kwargs):
-                raise OutputsNeededError(str(func))
-            made = func(*args, **kwargs)
-            if found:
-                self.unwritten.update(map(_storage, tensors(made)))
-                if func._schema.is_mutable:
-                    self.unwritten.update(map(_storage, tensors((args, kwargs))))
-            return made
+    def dispatch(self: Watch, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = [t for t in tensors((args, kwargs)) if _storage(t) in self.unwritten]
+        if found and not harmless(func, found, args, kwargs):
+            raise OutputsNeededError(str(func))
+        made = func(*args, **kwargs)
+        if found:
+            self.unwritten.update(map(_storage, tensors(made)))
+            if func._schema.is_mutable:
+                self.unwritten.update(map(_storage, tensors((args, kwargs))))
+        return made
+
+    # Not in the class's body: there torch wraps it in something that imports all of Dynamo.
+    Watch.__torch_dispatch__ = dispatch
 
     def harmless(func: Any, found: list[Any], args: Any, kwargs: Any) -> bool:
         name = func._schema.name.partition("::")
@@ -113,6 +118,8 @@ def _watch() -> Any:
         reduced = torch.Tag.reduction in func.tags and torch.Tag.data_dependent_output not in (
             func.tags
         )
+        if str(func) == "aten.bernoulli_.float":  # by a number; by a tensor it checks that one
+            return True
         return reduced or name[2] in _HARMLESS or name[2].startswith("_foreach_")
 
     def _stays(name: str, args: Any, kwargs: Any) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from whet.core.budget import Budget
@@ -15,8 +17,10 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.engine.ahead import Ahead
 from whet.engine.fallback.mode import current_mode
-from whet.engine.settings import resolve_settings
-from whet.targets.triton.warming.active import active, set_active
+from whet.engine.ranks.board import BoardLostError, group_board
+from whet.engine.ranks.sharing import Sharing
+from whet.engine.settings import Settings, resolve_settings
+from whet.targets.triton.warming.active import set_active
 from whet.targets.triton.warming.program import MetKernel, Program
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.targets.triton.warming.state import KeptState
@@ -26,6 +30,7 @@ from whet.targets.triton.warming.state import KeptState
 MORE_CALLS = 10
 
 _one_at_a_time = threading.Lock()
+_warmups = count()
 
 
 @dataclass(frozen=True)
@@ -88,86 +93,107 @@ def warmup(
     allowed = Budget.parse(budget) if budget is not None else settings.budget
     if allowed.trials is not None:
         raise UsageError("the budget of a warm-up is a time, such as 60s; it has no trials")
-    settings = replace(settings, budget=Budget())
-    say = _printer(progress)
-    start = time.monotonic()
+    say, start = _printer(progress), time.monotonic()
+    kept = KeptState(step, args, kwargs) if restore else None
+    for note in () if kept is None else kept.cannot:
+        say(f"cannot be put back after a call: {note}")
+    calls = _Calls(lambda: step(*args, **kwargs), kept, say)
     if current_mode() != "tune":
-        kept = KeptState(step, args, kwargs) if restore else None
-        step(*args, **kwargs)
-        if kept is not None:
-            kept.restore()
-        note = f"the mode is '{current_mode()}', in which nothing is tuned"
-        say(note)
-        return Warmup((), 1, time.monotonic() - start, False, (note,))
-    if active() is not None or not _one_at_a_time.acquire(blocking=False):
+        return _untuned(calls, start)
+    if not _one_at_a_time.acquire(blocking=False):
         raise UsageError("a warm-up is under way already; one process has one at a time")
     try:
         with ExitStack() as stack:
-            ahead = Ahead(settings)
+            sharing = _sharing(settings)
+            ahead = Ahead(settings, _jobs(settings, sharing))
             stack.callback(ahead.close)
             deadline = None if allowed.seconds is None else start + allowed.seconds
-            program = Program(settings, ahead, deadline)
-            kept = KeptState(step, args, kwargs) if restore else None
-            notes = [] if kept is None else list(kept.cannot)
-            for note in notes:
-                say(f"cannot be put back after a call: {note}")
+            program = Program(replace(settings, budget=Budget()), ahead, deadline, sharing)
             program.said = lambda one: say(_line(one, program))
             set_active(program)
             stack.callback(set_active, None)
-            _Passes(program, lambda: step(*args, **kwargs), kept, say).run()
-            result = _summary(program, time.monotonic() - start, notes)
+            calls.run(program)
+            result = _summary(program, time.monotonic() - start, calls.notes)
             say(str(result))
             return result
     finally:
         _one_at_a_time.release()
 
 
-class _Passes:
-    """Calls the step until nothing is left."""
+def _untuned(calls: _Calls, start: float) -> Warmup:
+    calls.call()
+    note = f"the mode is '{current_mode()}', in which nothing is tuned"
+    calls.say(note)
+    return Warmup((), 1, time.monotonic() - start, False, (*calls.notes, note))
+
+
+def _sharing(settings: Settings) -> Sharing | None:
+    """With the other ranks of a process group, who call this just as often."""
+    board = group_board()
+    if board is None:
+        return None
+    return Sharing(board, f"warmup/{next(_warmups)}", settings.agree_wait_s)
+
+
+def _jobs(settings: Settings, sharing: Sharing | None) -> int:
+    """Ranks on the same machine share its cores."""
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if sharing is not None else 1
+    return max(1, settings.jobs // beside)
+
+
+class _Calls:
+    """Calls the step until nothing is left to tune."""
 
     def __init__(
-        self,
-        program: Program,
-        step: Callable[[], Any],
-        kept: KeptState | None,
-        say: Callable[[str], None],
+        self, step: Callable[[], Any], kept: KeptState | None, say: Callable[[str], None]
     ) -> None:
-        self._program = program
         self._step = step
         self._kept = kept
-        self._say = say
+        self.say = say
+        self.notes = [] if kept is None else list(kept.cannot)
 
-    def run(self) -> None:
-        program = self._program
-        self._discover()
-        while program.left and not program.out_of_time:
-            if program.calls > len(program.kernels) + MORE_CALLS:
-                break
-            program.wait()
-            if not program.out_of_time:
-                self._call()
+    def run(self, program: Program) -> None:
+        self._discover(program)
+        found = [one for one in program.kernels.values() if _counts(one)]
+        if found:
+            configs = sum(len(one.configs) for one in found)
+            self.say(f"{len(found)} kernels to tune, {configs} configs")
+        try:
+            if program.sharing is not None:
+                program.share_out()
+            self._repeat(program)
+        except BoardLostError as lost:
+            self.notes.append(f"each rank tunes for itself: {lost}")
+            self.say(self.notes[-1])
+            program.go_alone()
+            self._repeat(program)
 
-    def _discover(self) -> None:
-        """Without launches, until it turns out that some are needed."""
-        watching = watch()
+    def _repeat(self, program: Program) -> None:
+        while program.calls <= len(program.kernels) + MORE_CALLS and program.go_on():
+            self._call(program)
+
+    def _discover(self, program: Program) -> None:
+        """Without launches, until it turns out that some are needed. Ranks of a group launch all:
+        they must call the step equally often."""
+        watching = None if program.sharing is not None else watch()
         if watching is not None:
             try:
-                with watching as skips:
-                    self._program.skips = skips
-                    self._call()
-                found = len(self._program.kernels)
-                configs = sum(len(one.configs) for one in self._program.kernels.values())
-                if found:
-                    self._say(f"{found} kernels to tune, {configs} configs")
+                with watching as program.skips:
+                    self._call(program)
                 return
             except OutputsNeededError:
                 pass
             finally:
-                self._program.skips = None
-        self._call()
+                program.skips = None
+        self._call(program)
 
-    def _call(self) -> None:
-        self._program.calls += 1
+    def _call(self, program: Program) -> None:
+        program.calls += 1
+        start, before = time.monotonic(), program.tuning_s
+        self.call()
+        program.call_s = time.monotonic() - start - (program.tuning_s - before)
+
+    def call(self) -> None:
         try:
             self._step()
         finally:
