@@ -24,6 +24,7 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
 from whet.targets.triton.compiler.compile import compile_kernel
+from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.isolated.bench import IsolatedBench
@@ -183,7 +184,7 @@ class TritonTarget(QuickSpace):
         ready_to_fork(request.target)
         caches = self._binary_caches
         packed = packed_for(request, caches) if caches else None
-        return Job(compile_kernel, (request, packed), identity)
+        return Job(compile_kernel, (request, packed, launcher_class()), identity)
 
     def bench(self, limits: BenchLimits) -> Bench:
         assert self._settings is not None

@@ -16,6 +16,7 @@ from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
+from whet.targets.triton.compiler.launcher import LauncherClass, launcher_built
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.workers.stages import stage
 
@@ -31,10 +32,16 @@ class Refused(Exception):
         self.required, self.limit, self.name = required, limit, name
 
 
-def compile_kernel(request: Request, packed: PackedKernel | None = None) -> Built:
-    """With a packed kernel, no stage of the compiler runs."""
-    kernel = compiled_kernel(request, packed)
-    return Built(kernel.hash, facts(kernel))
+def compile_kernel(
+    request: Request,
+    packed: PackedKernel | None = None,
+    launcher: LauncherClass | None = None,
+) -> Built:
+    """With a packed kernel, no stage of the compiler runs. What launches it is built meanwhile,
+    where Triton compiles that as well."""
+    with launcher_built(launcher, request) as kernels:
+        kernels.append(compiled_kernel(request, packed))
+    return Built(kernels[0].hash, facts(kernels[0]))
 
 
 def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:

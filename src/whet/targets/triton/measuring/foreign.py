@@ -24,6 +24,7 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import ready_to_fork
 from whet.targets.triton.compiler.compile import compile_kernel
+from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
 
@@ -114,7 +115,8 @@ def build_all(call: Call, menu: Menu, configs: Sequence[Any]) -> dict[str, Build
             request = call.request(config, limits)
             if request is not None:
                 ready_to_fork(request.target)
-                job = Job(compile_kernel, (request, packed_for(request, caches)))
+                packed = packed_for(request, caches)
+                job = Job(compile_kernel, (request, packed, launcher_class()))
                 builder.submit(menu.plain(config), job)
         while builder.pending:
             for result in builder.ready(None):
