@@ -92,9 +92,8 @@ def ran(folder: Path, how: str) -> dict[str, Any]:
 def test_the_tuning_process_starts_no_c_compiler(tmp_path: Path) -> None:
     stock = ran(tmp_path / "stock", "stock")
     tuned = ran(tmp_path / "whet", "whet")
-    signatures = 2 if tuned["compiles"] else 0
-    assert (stock["here"], stock["elsewhere"]) == (signatures, 0)
-    assert (tuned["here"], tuned["elsewhere"]) == (0, signatures)
+    assert stock["here"] > 0 if tuned["compiles"] else stock["here"] == 0
+    assert (tuned["here"], tuned["elsewhere"]) == (0, stock["here"])
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")

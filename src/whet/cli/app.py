@@ -33,6 +33,7 @@ from whet.cli.commands import (
     trials,
     tune,
     verify,
+    warmup,
 )
 from whet.cli.commands.export_package import ExportGroup
 from whet.cli.terminal.encoding import speak_readably
@@ -53,6 +54,7 @@ Examples:
   whet tune kernel.py:blur              tune the object 'blur' in kernel.py
   whet tune kernel.py:blur --budget 30s stop after 30 seconds
   whet run train.py                     run a script; whet tunes its kernels
+  whet warmup train.py:step             tune all kernels of step() at once
   whet best blur                        show the best config found
   whet cost blur                        show where the tuning time went
 """
@@ -136,6 +138,7 @@ def _add(
 
 _add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
 _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
+_add(app, "Tune", warmup.warmup, warmup.EXAMPLES, "warmup")
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
 _add(app, "Inspect results", best.best, best.EXAMPLES, "best")

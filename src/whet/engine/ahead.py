@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from whet.builds import MEMORY, Built, Job, SharedPool
@@ -49,14 +49,14 @@ class Ahead:
         self._placed = 0
         self._lock = threading.Lock()
 
-    def begin(self, prospect: Prospect, jobs: dict[Config, Job]) -> None:
-        """Starts what is not known to this process yet; the first of `jobs` before all others. May
-        be called again with more of the same."""
+    def begin(self, prospect: Prospect, jobs: Iterable[tuple[Config, Job]]) -> None:
+        """Starts what is not known to this process yet, each as soon as it is there; the first of
+        `jobs` before all others. May be called again with more of the same."""
         with self._lock:
             if prospect not in self._prospects:
                 self._prospects.append(prospect)
             place = self._ranked().index(prospect)
-        for order, (config, job) in enumerate(jobs.items()):
+        for order, (config, job) in enumerate(jobs):
             if job.identity is None or self._known(job.identity):
                 continue
             prospect.identities[config] = job.identity

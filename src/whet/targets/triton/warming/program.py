@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,7 +139,7 @@ class Program:
         for one in self.left:
             one.mine = found[self._name(one)] == self.sharing.rank
             if one.mine:
-                self.ahead.begin(one.prospect, one.jobs)
+                self.ahead.begin(one.prospect, one.jobs.items())
 
     def go_on(self) -> bool:
         """Whether another call of the program is needed; waits until it has something to tune."""
@@ -167,7 +167,7 @@ class Program:
         self.sharing = None
         for one in self.left:
             one.mine = True
-            self.ahead.begin(one.prospect, one.jobs)
+            self.ahead.begin(one.prospect, one.jobs.items())
 
     def _name(self, one: MetKernel) -> str:
         return f"{one.prospect.workload_id}/{one.space_id}"
@@ -197,11 +197,21 @@ class Program:
         prospect = Prospect(target.name, workload.id, choices, float(len(jit_function(tuner).src)))
         shown = ", ".join(f"{name}={value}" for name, value in named.items())
         by_id = {config.id: target.menu.by_id[config.id] for config in choices}
-        jobs = {config: job for config in choices if (job := target.job(config)) is not None}
-        one = MetKernel(target.name, shown, target.space.id, prospect, by_id, jobs, self.calls)
+        one = MetKernel(target.name, shown, target.space.id, prospect, by_id, {}, self.calls)
         self.kernels[id(tuner), key] = one
         self._alive.append(tuner)  # or another one could get its id
-        first = dict(list(jobs.items())[:1])
         shared = self.sharing is not None and not self._shared_out
-        self.ahead.begin(prospect, first if shared else jobs)
+        if not shared:
+            self.ahead.begin(prospect, _jobs(target, one))
+        else:
+            self.ahead.begin(prospect, list(_jobs(target, one))[:1])
         return one
+
+
+def _jobs(target: TritonTarget, one: MetKernel) -> Iterator[tuple[Config, Job]]:
+    """Written down as they are made; making them takes a while."""
+    for config in one.prospect.configs:
+        job = target.job(config)
+        if job is not None:
+            one.jobs[config] = job
+            yield config, job

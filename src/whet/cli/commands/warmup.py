@@ -1,0 +1,135 @@
+"""`whet warmup`: tunes every Triton kernel that a function launches."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Annotated, Any
+
+import typer
+
+from whet.cli.arguments.options import (
+    JobsOption,
+    JsonOption,
+    L2BytesOption,
+    L2Option,
+    QuietOption,
+    StoreOption,
+    resolved,
+)
+from whet.core.errors import UsageError, did_you_mean, no_triton
+
+EXAMPLES = """\b
+Examples:
+  whet warmup train.py:step                tune all kernels that step() launches
+  whet warmup train.py:step --budget 60s   stop after a minute; what is done counts
+  whet warmup serve.py:one_request --store results.db
+"""
+
+
+def warmup(
+    step: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:STEP",
+            help="A function without arguments. It is called several times.",
+            show_default=False,
+        ),
+    ],
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="TIME", help="When to stop, such as 60s or 5m."),
+    ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--no-restore",
+            help="Leave parameters, optimizers and random generators as the calls left them.",
+        ),
+    ] = False,
+    store: StoreOption = None,
+    jobs: JobsOption = None,
+    l2: L2Option = None,
+    l2_bytes: L2BytesOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Tune every Triton kernel that a function launches, all of them together.
+
+    STEP is called once to find its kernels, whose configs are then built side by side, and again
+    until each kernel is tuned on its own arguments. After each call, parameters, gradients,
+    optimizers and random generators are put back.
+    """
+    from whet.cli.terminal.output import print_json, print_lines
+    from whet.cli.text.warmup import as_data, report
+
+    _set_environment(store, jobs, l2, l2_bytes)
+    with redirect_stdout(sys.stderr):  # what the file prints is no result of ours
+        call = _step(step)
+        from whet.targets.triton.warming.warmup import warmup as warm_up
+
+        progress = (lambda _: None) if quiet else _progress
+        done = warm_up(call, budget=budget, restore=not keep, progress=progress)
+    if as_json:
+        print_json(as_data(done))
+    else:
+        print_lines(report(done))
+    return 0 if done.complete else 1
+
+
+def _progress(text: str) -> None:
+    print(f"whet: {text}", file=sys.stderr, flush=True)
+
+
+def _set_environment(
+    store: str | None, jobs: str | None, l2: str | None, l2_bytes: str | None
+) -> None:
+    """The file's own tunings have the same settings, and it may change its folder."""
+    from whet.store import store_place
+
+    settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
+    if store is not None:
+        os.environ["WHET_STORE"] = store_place(settings.store)
+    for name, given in {"JOBS": jobs, "L2": l2, "L2_BYTES": l2_bytes}.items():
+        if given is not None:
+            os.environ[f"WHET_{name}"] = given
+
+
+def _step(text: str) -> Callable[[], Any]:
+    from whet.cli.arguments.locate import file_of, load_module, name_in
+
+    path, name = file_of(text), name_in(text)
+    if name is None:
+        raise UsageError(f"'{text}' does not say what to call; use FILE.py:STEP")
+    try:
+        from whet.targets.triton.install import install
+
+        install()
+    except ImportError as error:
+        raise UsageError(no_triton(error) or f"cannot import Triton ({error})") from None
+    module = load_module(path)
+    found = getattr(module, name, None)
+    if found is None:
+        functions = [n for n, value in vars(module).items() if inspect.isfunction(value)]
+        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, functions)}")
+    if not callable(found):
+        raise UsageError(f"'{name}' in {path} is not a function")
+    needed = _needed(found)
+    if needed:
+        raise UsageError(
+            f"'{name}' in {path} needs arguments ({', '.join(needed)}); name a function without any"
+        )
+    call: Callable[[], Any] = found
+    return call
+
+
+def _needed(function: Any) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in plain]
