@@ -19,6 +19,7 @@ COMMANDS = [
     (),
     ("tune",),
     ("run",),
+    ("warmup",),
     ("demo",),
     ("precompile",),
     ("best",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from whet.cli.terminal.output import Column, page, seconds_text, table, wrap
+from whet.cli.terminal.output import Column, count_text, page, seconds_text, table, wrap
 
 if TYPE_CHECKING:
     from whet.targets.triton.warming.warmup import WarmedKernel, Warmup
@@ -35,12 +35,11 @@ def _row(one: WarmedKernel) -> tuple[str, ...]:
 
 def _summary(done: Warmup) -> str:
     if not done.kernels:
-        return f"nothing to tune: every kernel was tuned already ({done.calls} calls)"
+        return "nothing to tune: the store has a result for every kernel that was launched"
     tuned = sum(one.config is not None for one in done.kernels)
-    spent = seconds_text(done.seconds)
-    return (
-        f"{tuned} of {len(done.kernels)} kernels tuned in {spent}; the step ran {done.calls} times"
-    )
+    kernels = count_text(len(done.kernels), "kernel")
+    spent, calls = seconds_text(done.seconds), count_text(done.calls, "call")
+    return f"{tuned} of {kernels} tuned in {spent}, {calls} of the step"
 
 
 def as_data(done: Warmup) -> dict[str, Any]:

@@ -61,7 +61,8 @@ class Warmup:
     def __str__(self) -> str:
         done = sum(kernel.config is not None for kernel in self.kernels)
         rest = len(self.kernels) - done
-        text = f"{done} kernels tuned in {self.seconds:.1f} s, {self.calls} calls"
+        kernels = "1 kernel" if done == 1 else f"{done} kernels"
+        text = f"{kernels} tuned in {self.seconds:.1f} s, {self.calls} calls of the step"
         return text if rest == 0 else f"{text}; {rest} not tuned"
 
 
@@ -157,7 +158,7 @@ class _Calls:
         found = [one for one in program.kernels.values() if _counts(one)]
         if found:
             configs = sum(len(one.configs) for one in found)
-            self.say(f"{len(found)} kernels to tune, {configs} configs")
+            self.say(f"kernels to tune: {len(found)}, configs: {configs}")
         try:
             if program.sharing is not None:
                 program.share_out()
