@@ -73,6 +73,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
     assert listed == [
         "tune",
         "run",
+        "warmup",
         "demo",
         "precompile",
         "best",

@@ -24,9 +24,9 @@ from whet.core.errors import UsageError, did_you_mean, no_triton
 
 EXAMPLES = """\b
 Examples:
-  whet warmup train.py:step                tune all kernels that step() launches
-  whet warmup train.py:step --budget 60s   stop after a minute; what is done counts
-  whet warmup serve.py:one_request --store results.db
+  whet warmup train.py:step               tune all kernels of step()
+  whet warmup train.py:step --budget 60s  stop after a minute
+  whet warmup serve.py:request --json     print what was tuned as JSON
 """
 
 
@@ -57,7 +57,7 @@ def warmup(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Tune every Triton kernel that a function launches, all of them together.
+    """Tune all Triton kernels of a program together.
 
     STEP is called once to find its kernels, whose configs are then built side by side, and again
     until each kernel is tuned on its own arguments. After each call, parameters, gradients,
