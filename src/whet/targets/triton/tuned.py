@@ -130,6 +130,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         settings=settings,
         search=tuner.whet_search,
         budget=tuner.whet_budget,
+        effort=getattr(tuner, "whet_effort", None),
         plan=GPU_PLAN,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
