@@ -17,6 +17,7 @@ class Stop(StrEnum):
     TIME = "time"
     TRIALS = "trials"
     SEARCH = "search"
+    EFFORT = "effort"
     BUILDS = "builds"
     INTERRUPTED = "interrupted"
     HOST = "host"
@@ -46,6 +47,7 @@ class Stop(StrEnum):
 _AGAIN = "tune again to continue"
 _REASONS = {
     Stop.SEARCH: "the search proposed no more configs",
+    Stop.EFFORT: "effort is quick, and the rest was not expected to pay",
     Stop.BUILDS: "stalled builds were abandoned",
     Stop.INTERRUPTED: "it was interrupted",
     Stop.HOST: "the machine ran out of a resource that every config needs",
@@ -54,6 +56,7 @@ _REASONS = {
     Stop.ERROR: "an error stopped it",
     Stop.UNFINISHED: "it is still running, or was killed",
 }
+_OPTIONS = {Stop.SEARCH: "--search grid", Stop.EFFORT: "--effort full"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Coverage:
         to be added or nothing is left."""
         if self.next_budget is not None:
             return f"--budget {self.next_budget}"
-        return "--search grid" if self.stopped is Stop.SEARCH else ""
+        return _OPTIONS.get(self.stopped, "") if self.stopped is not None else ""
 
     @property
     def next_text(self) -> str:

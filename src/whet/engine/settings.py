@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whet.core.budget import Budget
+from whet.core.effort import EFFORTS, Effort
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import MODES, Mode
@@ -41,7 +42,8 @@ class Settings:
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
-    turns the race off: every config gets so many. With `learn` a search starts from what the store
+    turns the race off: every config gets so many. `effort` says whether a tuning may leave out
+    what is not expected to pay. With `learn` a search starts from what the store
     knows of the kernel's other workloads. `agree_wait_s` is how long a process waits for another
     one that tunes the same: a rank of its group, or a process with the same store; a budget of time
     may end that earlier. `binaries` is a folder of packed kernels, which are used where they fit.
@@ -59,6 +61,7 @@ class Settings:
     seed: int = 0
     jobs: int = field(default_factory=usable_cores)
     search: str = "auto"
+    effort: Effort = "full"
     build_limit_s: float = 60.0
     run_limit_s: float = RUN_LIMIT_S
     first_call_limit_s: float | None = None
@@ -204,6 +207,7 @@ _TABLE: dict[str, _Setting] = {
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),
     "jobs": _Setting("jobs", _whole(1, 100_000), "a whole number from 1 to 100,000"),
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),
+    "effort": _Setting("effort", _one_of(*EFFORTS), "full or quick"),
     "build_limit": _Setting("build_limit_s", _seconds, "a time, such as 30s or 2m"),
     "run_limit": _Setting("run_limit_s", _seconds, "a time, such as 30s or 2m"),
     "first_call_limit": _Setting("first_call_limit_s", _seconds, "a time, such as 30s or 2m"),

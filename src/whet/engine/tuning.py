@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from whet.core.budget import Budget
+from whet.core.effort import Effort, checked_effort
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
@@ -59,6 +60,7 @@ def tune(
     transfer: Transfer | None = None,
     on_event: Callable[[Event], None] | None = None,
     mode: Mode | None = None,
+    effort: Effort | None = None,
 ) -> Result:
     """Finds the fastest config of a target and stores it.
 
@@ -75,6 +77,9 @@ def tune(
     If another process is tuning the same workload in the same store, waits for it, within the
     budget and the setting `agree_wait`; after that the result is the best known so far, and its
     `source` is `waited`.
+
+    With `effort="quick"`, configs that are not expected to be worth their builds are left out; a
+    later tuning with `effort="full"` tries only these.
 
     In a mode that does not tune (from `mode`, the target, the context or the settings), returns the
     stored result of this workload, or raises `NotTunedError`.
@@ -94,11 +99,16 @@ def tune(
         seed=settings.seed if seed is None else seed,
         jobs=settings.jobs if jobs is None else jobs,
         budget=settings.budget if budget is None else Budget.parse(budget),
+        effort=settings.effort if effort is None else checked_effort(effort),
     )
     ledger = WallLedger()
     if target.space.first is None:
         raise TuningFailedError(f"the space of '{target.name}' {_why_empty(target.space)}")
-    check_search(search or settings.search)
+    wanted = search or settings.search
+    check_search(wanted)
+    spared = settings.effort == "quick" and wanted != "auto"
+    if spared:
+        settings = replace(settings, effort="full")
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store
@@ -106,7 +116,6 @@ def tune(
         else:
             opened = store
         shield = stack.enter_context(Shield())
-        wanted = search or settings.search
         one = OneRun(
             target,
             wanted if isinstance(wanted, str) else wanted.name,
@@ -119,6 +128,8 @@ def tune(
             on_event,
             shield,
         )
+        if spared:
+            one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
         return _logged(one)
 
 
@@ -198,12 +209,17 @@ def _strategy(
     if not isinstance(search, str):
         return make_strategy(search, space, settings.seed)
     prior: Prior | None
+    quick = settings.effort == "quick"
     if transfer is not None:
         prior = transfer(space) if callable(transfer) else transfer
-    elif whole or not settings.learn:
+    elif (whole and not quick) or not settings.learn:
         prior = None
     else:
-        prior = learned(store, target.workload(), space)
+        prior = learned(store, target.workload(), space, guess=not quick)
+    if quick:
+        from whet.search.quick import Quick  # brings the models with it
+
+        return Quick(space, settings.seed, transfer=prior)
     return make_strategy(search, space, settings.seed, prior, whole=whole)
 
 

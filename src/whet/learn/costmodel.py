@@ -229,8 +229,10 @@ def prior_for(
     *,
     seed: int = 0,
     features: Callable[[Config], Mapping[str, float]] | None = None,
+    guess: bool = True,
 ) -> Prior | None:
-    """What trials of the same kernel at other keys say about this one; None if nothing."""
+    """What trials of the same kernel at other keys say about this one; None if nothing. A `guess`
+    at configs that no key has tried takes a model, and fitting it a second or more."""
     sizes: list[tuple[float, Mapping[Config, float]]] = []
     failed: dict[Config, list[float]] = {}
     order = sorted(trials_by_key, key=lambda one: key_distance(workload_key, one[0]))
@@ -250,6 +252,8 @@ def prior_for(
     }
     everywhere = {config for _, logs in sizes for config in logs}
     model = None
-    if not all(config in everywhere for config in itertools.islice(space, len(everywhere) + 1)):
+    if guess and not all(
+        config in everywhere for config in itertools.islice(space, len(everywhere) + 1)
+    ):
         model = CostModel.fitted(space, trials_by_key, seed, features)
     return SizesPrior(workload_key, sizes, chances, model)

@@ -13,6 +13,16 @@ RACED_WHOLE = 1024
 
 
 @runtime_checkable
+class Sparing(Protocol):
+    """A strategy that stops before it has tried everything."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether some configs are left, and neither these nor those being built are expected to
+        be worth their builds. It then asks for no more."""
+
+
+@runtime_checkable
 class Strategy(Protocol):
     """Says what to try next. Works the same on a live device and on a recorded table.
 

@@ -37,6 +37,15 @@ SearchOption = Annotated[
     str | None,
     typer.Option("--search", metavar="NAME", help=f"Search strategy (default: auto): {SEARCHES}."),
 ]
+EffortOption = Annotated[
+    str | None,
+    typer.Option(
+        "--effort",
+        metavar="full|quick",
+        help="Try every config, or leave out those that are not expected to be worth their builds "
+        "(default: full).",
+    ),
+]
 L2Option = Annotated[
     str | None,
     typer.Option(

@@ -21,6 +21,8 @@ Settings:
   seed           random seed; the same seed tries the same configs
   jobs           number of parallel builds
   search         search strategy: {SEARCHES}
+  effort         try every config (full), or leave out those that are not
+                 expected to be worth their builds (quick)
   build_limit    time limit for one build
   run_limit      time limit for running one config
   first_call_limit time limit for the first call of a callable, which may
@@ -86,6 +88,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "seed": (settings.seed, str(settings.seed)),
         "jobs": (settings.jobs, str(settings.jobs)),
         "search": (settings.search, settings.search),
+        "effort": (settings.effort, settings.effort),
         "build_limit": (settings.build_limit_s, f"{settings.build_limit_s:g} s"),
         "run_limit": (settings.run_limit_s, f"{settings.run_limit_s:g} s"),
         "first_call_limit": (settings.first_call_s, f"{settings.first_call_s:g} s"),

@@ -14,6 +14,7 @@ from whet.cli.arguments.inputs import InputsOption, with_inputs
 from whet.cli.arguments.options import (
     BudgetOption,
     CudaGraphOption,
+    EffortOption,
     IsolateOption,
     JobsOption,
     JsonOption,
@@ -83,6 +84,7 @@ def tune(
     jobs: JobsOption = None,
     store: StoreOption = None,
     search: SearchOption = None,
+    effort: EffortOption = None,
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
@@ -114,6 +116,7 @@ def tune(
         "jobs": jobs,
         "store": store,
         "search": search,
+        "effort": effort,
         "l2": l2,
         "l2_bytes": l2_bytes,
         "cuda_graph": "yes" if cuda_graph else None,

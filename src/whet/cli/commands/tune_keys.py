@@ -117,6 +117,7 @@ def tune_keys(
     tuner = kernel.tuner
     tuner.whet_search = flags.get("search") or tuner.whet_search
     tuner.whet_budget = flags.get("budget") or tuner.whet_budget
+    tuner.whet_effort = flags.get("effort") or getattr(tuner, "whet_effort", None)
     done: list[KeyOutcome] = []
     with flags_in_environment(flags), redirect_stdout(sys.stderr):
         with open_store(store):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from whet.builds import outgrown
 from whet.core.budget import Budget
+from whet.core.coverage import Stop
+from whet.core.effort import Effort
 from whet.core.limit import LimitKind
 from whet.core.run import Run
 from whet.core.space import Space
@@ -104,13 +106,14 @@ class Knowledge:
             return self.contested[0]
         return min(self.incumbents, key=rank, default=None)
 
-    def answers(self, space: Space, budget: Budget) -> bool:
-        """True when a finished run has already done what is asked now."""
+    def answers(self, space: Space, budget: Budget, effort: Effort = "full") -> bool:
+        """True when a finished run has already done what is asked now. One that left out what was
+        not expected to pay answers only whoever asks for no more."""
         if self.run is None or not self.incumbents:
             return False
         same = self.run.space_id == space.id
         if same and not self.run.exhaustive and self.run.budget.covers(budget):
-            return True
+            return self.run.stopped is not Stop.EFFORT or effort == "quick"
         decided = not self.undecided or (same and self.run.exhaustive)
         return decided and self._knows_all(space)
 

@@ -14,9 +14,11 @@ from whet.store import StoreReader
 NEAREST = 24
 
 
-def learned(store: StoreReader, workload: Workload, space: Space) -> Prior | None:
+def learned(
+    store: StoreReader, workload: Workload, space: Space, *, guess: bool = True
+) -> Prior | None:
     """From the same source at other keys and on other devices, the nearest first; None where the
-    store knows of none."""
+    store knows of none. What nobody has tried is guessed at, which takes a second or more."""
     mine = _key(workload)
     others = [
         summary.workload
@@ -26,9 +28,8 @@ def learned(store: StoreReader, workload: Workload, space: Space) -> Prior | Non
         and summary.workload.fingerprint == workload.fingerprint
     ]
     others.sort(key=lambda other: key_distance(mine, _key(other)))
-    return prior_for(
-        mine, space, [(_key(other), store.trials(other.id)) for other in others[:NEAREST]]
-    )
+    known = [(_key(other), store.trials(other.id)) for other in others[:NEAREST]]
+    return prior_for(mine, space, known, guess=guess)
 
 
 def _key(workload: Workload) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Collection, Container, Hashable, Sequence
 
 from whet.core.config import Config
 from whet.core.coverage import Stop
@@ -13,7 +13,7 @@ from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import HOPELESS, HOST_BOUND, OutOfTime, Sampler
 from whet.measure import Exit
-from whet.search import Strategy
+from whet.search import Sparing, Strategy
 from whet.workers import no_forks
 
 # Builds per core in one batch, where building must pause for measuring. It starts small, so that
@@ -37,7 +37,7 @@ class Exploration:
         sampler: Sampler,
         strategy: Strategy,
         reserve_s: float,
-        known: Container[str] = (),
+        known: Collection[str] = (),
         suspects: Container[str] = (),
         wanted: Sequence[Config] = (),
     ) -> None:
@@ -70,6 +70,9 @@ class Exploration:
 
     def run(self) -> None:
         while True:
+            if self._enough:
+                self._leave_the_rest()
+                break
             self._top_up()
             self._sampler.builds.put_in_order()
             try:
@@ -96,6 +99,36 @@ class Exploration:
                     break
                 self._built = [(0, self._held.pop(0))]
         self._settle_host_bound()
+
+    @property
+    def _enough(self) -> bool:
+        """Never before those that are looked at in any case have their outcomes."""
+        if not isinstance(self._strategy, Sparing) or not all(map(self._has_outcome, self._must)):
+            return False
+        with self._sampler.ledger.phase("search"), no_forks():
+            return self._strategy.enough
+
+    @property
+    def _must(self) -> list[Config]:
+        first = self._sampler.target.space.first
+        return [*self._wanted] if first is None else [first, *self._wanted]
+
+    def _has_outcome(self, config: Config) -> bool:
+        candidate = self._sampler.candidates.get(config.id)
+        return config.id in self._known or (candidate is not None and candidate.trial is not None)
+
+    def _leave_the_rest(self) -> None:
+        """Builds under way are given up; what is built is looked at."""
+        self._cut_short = Stop.EFFORT
+        self._sampler.builds.builder.cancel_all()
+        self._collect(block=False)
+        self._look_at_the_rest()
+        done = {id for id, one in self._sampler.candidates.items() if one.trial is not None}
+        tried, size = len(done.union(self._known)), self._sampler.target.space.count
+        left = "the rest" if size is None else f"{size - tried:,} of {size:,} configs"
+        self._sampler.recorder.note(
+            f"left out {left}: not expected to be worth their builds; effort=full tries them"
+        )
 
     @property
     def _may_measure(self) -> bool:

@@ -100,7 +100,7 @@ class OneRun:
 
     @property
     def answered(self) -> bool:
-        return self.known.answers(self.target.space, self._budget)
+        return self.known.answers(self.target.space, self._budget, self.settings.effort)
 
     @property
     def seconds_left(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from triton.runtime import autotuner as stock
 
 from whet.core.budget import Budget
+from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.core.mode import Mode
 from whet.core.space import Space
@@ -41,6 +42,7 @@ def autotune(
     buckets: Mapping[str, Any] | None = None,
     idle: bool = False,
     isolate: bool | None = None,
+    effort: Effort | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Replaces `triton.autotune`, with the same arguments in the same order.
 
@@ -55,9 +57,11 @@ def autotune(
     list of upper bounds, or a function; the first call in a bucket is tuned. With `idle`, calls
     never wait for tuning: a few configs are raced between later calls, within `idle_share` of their
     time. With `isolate`, configs run in another process on copies of the arguments, so a crash, a
-    hang or a broken CUDA context affects only that process. None uses the settings.
+    hang or a broken CUDA context affects only that process. With `effort="quick"`, configs that are
+    not expected to be worth their builds are left out. None uses the settings.
     """
     _refuse_wrong(configs, space, search, budget, check, inputs)
+    own_effort = None if effort is None else checked_effort(effort)
     listed = configs if space is None else configs_of(space)
 
     def decorator(fn: Any) -> Autotuner:
@@ -65,7 +69,7 @@ def autotune(
             raise UsageError(f"{fn!r} is not a Triton kernel; put @triton.jit below @whet.autotune")
         kind = IdleAutotuner if idle else Autotuner
         claims = claimable(fn, [name for name in key or () if name not in fn.arg_names])
-        return kind(
+        tuner = kind(
             fn,
             fn.arg_names,
             listed,
@@ -89,6 +93,8 @@ def autotune(
             whet_isolate=isolate,
             whet_claims=claims,
         )
+        tuner.whet_effort = own_effort
+        return tuner
 
     return decorator
 

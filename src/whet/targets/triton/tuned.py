@@ -132,6 +132,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         settings=settings,
         search=tuner.whet_search,
         budget=tuner.whet_budget if program is None else program.budget(tuner.whet_budget),
+        effort=getattr(tuner, "whet_effort", None),
         plan=GPU_PLAN,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
