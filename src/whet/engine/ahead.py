@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from whet.core.limit import LimitKind
 from whet.engine.recall.known import recalled
 from whet.engine.settings import Settings
 from whet.engine.target import Target
+from whet.search.spread import spread
 from whet.search.strategy import RACED_WHOLE
 from whet.store import StoreReader
 from whet.workers import Kind, Task
@@ -21,6 +23,10 @@ from whet.workers import Kind, Task
 # A run starts before all of its builds have ended: these are the ones that may have to be cut, and
 # nobody but the run knows when. Until then its workload would hold up the device.
 LEFT = 0.25
+
+# What is built with little effort before anything is known of a space: at least so many configs,
+# and this share of a longer list. More are built where they promise something.
+FEWEST, SHARE = 4, 0.35
 
 
 @dataclass(eq=False)
@@ -162,13 +168,15 @@ def _order(place: int, order: int) -> int:
 
 def wanted(target: Target, store: StoreReader, settings: Settings) -> tuple[Config, ...]:
     """What a run would have to build: nothing where the store has the answer, and of a space that
-    is searched, not tried whole, only the first."""
+    is searched, not tried whole, only the first. With little effort it is a part of the space, far
+    from one another, from which the run guesses what the rest is worth."""
     known, space = recalled(target, store, settings), target.space
-    if known.answers(space, settings.budget):
+    if known.answers(space, settings.budget, settings.effort):
         return ()
     first = space.first
     if not space.is_small(RACED_WHOLE) or settings.budget.trials is not None:
         return () if first is None else (first,)
-    left = [config for config in space if config.id not in known.settled]
-    rejected = [config for config in left if target.reject(config) is not None]
-    return tuple(config for config in left if config not in rejected)
+    quick = settings.effort == "quick"
+    some = spread(space, max(FEWEST, math.ceil(SHARE * len(list(space))))) if quick else space
+    left = (config for config in some if config.id not in known.settled)
+    return tuple(config for config in left if target.reject(config) is None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -127,7 +127,12 @@ class Placeable(Protocol):
 
 @runtime_checkable
 class BuiltAhead(Protocol):
-    """A target whose builds may have begun before its run, in `pool`; None where they have not."""
+    """A target whose builds may have begun before its run, in `pool`; None where they have not.
+    `built_ahead` are configs that are looked at whatever the strategy asks for, since they are
+    paid for."""
 
     @property
     def pool(self) -> SharedPool | None: ...
+
+    @property
+    def built_ahead(self) -> Sequence[Config]: ...

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from whet.cli.arguments.options import (
+    EffortOption,
     JobsOption,
     JsonOption,
     L2BytesOption,
@@ -20,6 +21,7 @@ from whet.cli.arguments.options import (
     StoreOption,
     resolved,
 )
+from whet.core.effort import checked_effort
 from whet.core.errors import UsageError, did_you_mean, no_triton
 
 EXAMPLES = """\b
@@ -43,6 +45,7 @@ def warmup(
         str | None,
         typer.Option("--budget", metavar="TIME", help="When to stop, such as 60s or 5m."),
     ] = None,
+    effort: EffortOption = None,
     keep: Annotated[
         bool,
         typer.Option(
@@ -72,7 +75,8 @@ def warmup(
         from whet.targets.triton.warming.warmup import warmup as warm_up
 
         progress = (lambda _: None) if quiet else _progress
-        done = warm_up(call, budget=budget, restore=not keep, progress=progress)
+        chosen = None if effort is None else checked_effort(effort)
+        done = warm_up(call, budget=budget, effort=chosen, restore=not keep, progress=progress)
     if as_json:
         print_json(as_data(done))
     else:

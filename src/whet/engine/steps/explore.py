@@ -103,10 +103,14 @@ class Exploration:
     @property
     def _enough(self) -> bool:
         """Never before those that are looked at in any case have their outcomes."""
-        if not isinstance(self._strategy, Sparing) or not all(map(self._has_outcome, self._must)):
+        if not isinstance(self._strategy, Sparing) or not self._settled_must:
             return False
         with self._sampler.ledger.phase("search"), no_forks():
             return self._strategy.enough
+
+    @property
+    def _settled_must(self) -> bool:
+        return all(map(self._has_outcome, self._must))
 
     @property
     def _must(self) -> list[Config]:
@@ -155,8 +159,10 @@ class Exploration:
             return
         authors = [] if self._asked else [*self._authors_first(), *self._wanted]
         more = max(0, wanted - len(authors))
+        if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
+            more = 0  # what these are like says which others are worth a build
         with self._sampler.ledger.phase("search"), no_forks():
-            configs = self._strategy.ask(more)
+            configs = self._strategy.ask(more) if more else []
         self._exhausted = not configs and more > 0
         self._batch = min(2 * self._batch, LARGEST_BATCH)
         new = [config for config in configs if config.id not in self._sampler.candidates]

@@ -271,7 +271,7 @@ class OneRun:
             self._reserve_s,
             self.known.settled,
             self._crash_report.suspects if self._sampler.bench.in_process else frozenset(),
-            self._contested,
+            [*self._contested, *self._built_ahead],
         )
         exploration.run()
         self._exhaustive, self._stopped = exploration.complete, exploration.stopped
@@ -290,6 +290,11 @@ class OneRun:
     @property
     def _contested(self) -> list[Config]:
         return [trial.config for trial in self.known.contested]
+
+    @property
+    def _built_ahead(self) -> list[Config]:
+        ahead = self.target.built_ahead if isinstance(self.target, BuiltAhead) else ()
+        return [config for config in ahead if config.id not in self.known.settled]
 
     @property
     def _undecided(self) -> bool:

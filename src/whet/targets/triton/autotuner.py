@@ -34,6 +34,7 @@ from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incompl
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.tritons import announce
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
 from whet.targets.triton.warming.active import SKIPPED, active
 from whet.targets.triton.warn import say_once
@@ -437,19 +438,4 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         return device.method(device.current_index(), settings.l2, settings.l2_bytes, graph)
 
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
-        listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
-        if listener is not None:
-            listener(
-                fn=jit_function(self.fn),
-                key=key,
-                best_config=self.cache[key],
-                configs_timings=getattr(self, "configs_timings", None),
-                duration=None if from_disk else self.bench_time,
-                cache_hit=from_disk,
-            )
-        if knobs.autotuning.print and not from_disk:
-            print(
-                f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {key},\n"
-                f"finished after {self.bench_time:.2f}s,\n"
-                f"best config selected: {self.cache[key]};"
-            )
+        announce(self, key, jit_function(self.fn), from_disk)

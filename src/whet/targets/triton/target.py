@@ -126,6 +126,11 @@ class TritonTarget(QuickSpace):
         program = active()
         return None if program is None else program.pool
 
+    @property
+    def built_ahead(self) -> Sequence[Config]:
+        program = active()
+        return () if program is None else program.built_ahead
+
     def workload(self) -> Workload:
         return self._workload
 

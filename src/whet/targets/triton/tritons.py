@@ -4,6 +4,7 @@ there, and the form in which it keeps timings."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from triton.runtime import autotuner as stock
 
@@ -18,3 +19,25 @@ def quantiles_ms(samples_ns: Sequence[float]) -> list[float]:
     ordered = sorted(samples_ns)
     last = len(ordered) - 1
     return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
+
+
+def announce(tuner: Any, key: tuple[Any, ...], jit: Any, from_disk: bool) -> None:
+    """Triton's own lines, and its listener, once a key has a config."""
+    from triton import knobs
+
+    listener = getattr(getattr(knobs, "autotuning", None), "listener", None)
+    if listener is not None:
+        listener(
+            fn=jit,
+            key=key,
+            best_config=tuner.cache[key],
+            configs_timings=getattr(tuner, "configs_timings", None),
+            duration=None if from_disk else tuner.bench_time,
+            cache_hit=from_disk,
+        )
+    if knobs.autotuning.print and not from_disk:
+        print(
+            f"Triton autotuning for function {tuner.base_fn.__name__},\nwith key as {key},\n"
+            f"finished after {tuner.bench_time:.2f}s,\n"
+            f"best config selected: {tuner.cache[key]};"
+        )

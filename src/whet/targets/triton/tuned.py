@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from whet.core.effort import Effort
 from whet.core.errors import StoreError, TuningFailedError
 from whet.core.run import Result
 from whet.core.status import Status
@@ -23,7 +24,7 @@ from whet.targets.triton.measuring.foreign import keep
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms
-from whet.targets.triton.warming.active import active
+from whet.targets.triton.warming.active import ActiveWarmup, active
 from whet.targets.triton.warn import say_once
 
 # From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
@@ -132,7 +133,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         settings=settings,
         search=tuner.whet_search,
         budget=tuner.whet_budget if program is None else program.budget(tuner.whet_budget),
-        effort=getattr(tuner, "whet_effort", None),
+        effort=_effort(tuner, program),
         plan=GPU_PLAN,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
@@ -148,6 +149,12 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         raise BusyElsewhere(target.menu.by_id[result.config.id])
     tuner.whet_waited.discard(workload_id)
     return result
+
+
+def _effort(tuner: Any, program: ActiveWarmup | None) -> Effort | None:
+    """The kernel's own, else that of the warm-up it is part of."""
+    own: Effort | None = getattr(tuner, "whet_effort", None)
+    return own or (None if program is None else program.effort)
 
 
 def _newest_run(store: Store, target: TritonTarget) -> str:

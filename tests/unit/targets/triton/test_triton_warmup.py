@@ -287,6 +287,30 @@ def test_tensors_of_the_arguments_are_put_back() -> None:
     assert x.grad is None
 
 
+def test_little_effort_leaves_some_out_and_full_effort_goes_on(
+    driver: FakeDriver, cold: Any
+) -> None:
+    blocks = tuple(1 << n for n in range(4, 12))
+    configs = [triton.Config({"BLOCK": b}, num_warps=w) for b in blocks for w in (1, 2, 4)]
+    kernel = whet.autotune(configs=configs, key=["n"])(shift)
+    kernel.whet_timer = told(lambda config: 1e3 * config.kwargs["BLOCK"] / config.num_warps)
+
+    def step() -> None:
+        launched(kernel, torch.ones(N))
+
+    done = whet.warmup(step, effort="quick")
+    assert done.complete
+    tried = len(cold.trials())
+    assert 4 <= tried < len(configs)
+    kernel.cache.clear()
+    assert whet.warmup(step, effort="quick").kernels == ()
+    kernel.cache.clear()
+    rest = whet.warmup(step, effort="full")
+    assert [one.configs for one in rest.kernels] == [len(configs) - tried]
+    assert len(cold.trials()) == len(configs)
+    assert (kernel.best_config.kwargs, kernel.best_config.num_warps) == ({"BLOCK": 16}, 4)
+
+
 def test_a_budget_ends_it_and_says_what_is_left(driver: FakeDriver) -> None:
     kernel = tuned(scale)
     done = whet.warmup(lambda: launched(kernel, torch.ones(N)), budget="1ms")

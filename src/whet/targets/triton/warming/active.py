@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from whet.builds import SharedPool
     from whet.core.budget import Budget
+    from whet.core.config import Config
+    from whet.core.effort import Effort
     from whet.core.run import Result
 
 # In place of a config: the call is not launched, and its outputs stay as they are.
@@ -19,6 +21,13 @@ class ActiveWarmup(Protocol):
 
     @property
     def pool(self) -> SharedPool: ...
+
+    @property
+    def effort(self) -> Effort: ...
+
+    @property
+    def built_ahead(self) -> Sequence[Config]:
+        """For the kernel that this thread was last told to tune."""
 
     def met(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 from whet.builds import Job, SharedPool
 from whet.core.budget import Budget
 from whet.core.config import Config
+from whet.core.effort import Effort
 from whet.core.run import Result
 from whet.engine.ahead import Ahead, Prospect, wanted
 from whet.engine.ranks.sharing import Sharing, owners
@@ -72,6 +73,16 @@ class Program:
     @property
     def pool(self) -> SharedPool:
         return self.ahead.pool
+
+    @property
+    def effort(self) -> Effort:
+        return self.settings.effort
+
+    @property
+    def built_ahead(self) -> Sequence[Config]:
+        """Where all are tried, the strategy asks for them by itself."""
+        one: MetKernel | None = getattr(self._now, "kernel", None)
+        return one.prospect.configs if one is not None and self.effort == "quick" else ()
 
     @property
     def left(self) -> list[MetKernel]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from whet.core.budget import Budget
 from whet.core.config import Config
+from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.engine.ahead import Ahead
 from whet.engine.fallback.mode import current_mode
@@ -70,6 +71,7 @@ def warmup(
     step: Callable[..., Any],
     *args: Any,
     budget: str | Budget | None = None,
+    effort: Effort | None = None,
     restore: bool = True,
     progress: bool | Callable[[str], None] | None = None,
     **kwargs: Any,
@@ -86,11 +88,14 @@ def warmup(
     said before the first call. What the step does elsewhere (files, data loaders, logs) it does
     once per call.
 
-    `budget` is a time for the whole. `progress` is a function that gets a line for each kernel;
+    `budget` is a time for the whole. With `effort="quick"` configs that are not expected to be
+    worth their builds are left out. `progress` is a function that gets a line for each kernel;
     True prints these on stderr, which is the default on a terminal. Where the mode is not "tune",
     the step is called once and nothing is tuned. Ctrl-C keeps what is done.
     """
     settings = resolve_settings().settings
+    if effort is not None:
+        settings = replace(settings, effort=checked_effort(effort))
     allowed = Budget.parse(budget) if budget is not None else settings.budget
     if allowed.trials is not None:
         raise UsageError("the budget of a warm-up is a time, such as 60s; it has no trials")
