@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +17,34 @@ from whet.learn.prior import Prior
 from whet.search.modelled import Floats
 from whet.search.two_views import TwoViews
 
-# A third of a short list, but at least and at most so many, far from one another, are tried
-# whatever is expected.
+# A third of a short list, but at least and at most so many, far from one another, are measured
+# before anything is left out.
 FEWEST, MOST = 3, 6
 
+# One in so many of the list, but at least and at most so many, has to be measured since the best
+# was: who has just found a better one has not understood the kernel yet.
+ONE_IN, LEAST_SINCE, MOST_SINCE = 8, 2, 6
+
 # What a build must promise: this share of the kernel's time for the build time of the whole list,
-# and a tenth of it for a tenth of that time. Half as much costs 4 % more builds and loses 0.5 %
-# less, twice as much the other way round (`benchmarks/effort.py`).
+# and a tenth of it for a tenth of that time. With 0.8, lists from recorded tables need 5 % less of
+# their build time and lose 1.5 % more speed (`benchmarks/effort.py`).
 WORTH = 0.5
 
 # Of larger spaces nobody builds more than this without a budget.
 LIST = 200
 
-# A process that has seen a handful of configs is too sure of itself: where it was off, it was so
-# by twice what it had said.
+# A process that has seen a handful of configs is too sure of itself, and a few failures say little
+# of the next: with what these two say at face value, twice as much speed was lost.
 DOUBT = 2.0
+LEAST_CHANCE = 0.5
 
 # Build times are guessed when so many are known, and no further from the usual than this, in log.
 TIMED, LEAST_LOG, MOST_LOG = 3, -2.0, 3.0
+
+# What a config takes besides: a worker, loading and measuring. It keeps the noise in very short
+# builds from deciding anything.
+BESIDE_S = 0.2
+
 _RIDGE = 0.3
 
 
@@ -47,6 +58,10 @@ class Quick(TwoViews):
         self._build_logs: dict[int, float] = {}
         self._enough: bool | None = None
 
+    @cached_property
+    def starts(self) -> int:  # type: ignore[override]
+        return min(MOST, max(FEWEST, -(-len(self._candidates) // 3)))
+
     @property
     def enough(self) -> bool:
         """Whether some are left, and neither these nor those being built are expected to pay."""
@@ -57,12 +72,16 @@ class Quick(TwoViews):
     def _is_enough(self) -> bool:
         free = np.flatnonzero(self._candidates.free)
         left = np.array([*free, *self._pending], dtype=np.intp)
-        known = len(self._outcomes)
-        size = len(self._candidates)
-        self.starts = min(MOST, max(FEWEST, -(-size // 3)))
-        if known < min(self.starts, size) or len(self._outcomes.logs) < 2 or not len(left):
+        size, measured = len(self._candidates), len(self._outcomes.logs)
+        since = min(MOST_SINCE, max(LEAST_SINCE, size // ONE_IN))
+        if measured < self.starts or self._since_best() < since or not len(left):
             return False
         return float(self._appeal()[left].max()) < WORTH / min(size, LIST)
+
+    def _since_best(self) -> int:
+        """Measured after the best was."""
+        rows, best = list(self._outcomes.logs), self._outcomes.best_row
+        return 0 if best is None else len(rows) - 1 - rows.index(best)
 
     def _asked(self, n: int) -> list[Config]:
         if self.enough:
@@ -76,7 +95,7 @@ class Quick(TwoViews):
             row = self._candidates.row(trial.config)
             seconds = trial.cost.work.get("build", 0.0)
             if row is not None and seconds > 0 and trial.status.measured:
-                self._build_logs[row] = math.log(seconds)
+                self._build_logs[row] = math.log(seconds + BESIDE_S)
         super()._told(trials)
 
     def _sensible(self, free: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
@@ -97,7 +116,8 @@ class Quick(TwoViews):
             )
             doubtful = deviation * np.float32(DOUBT)
             gains.append(expected_improvement(mean, doubtful, self._outcomes.best))
-        appeal: Floats = np.mean(gains, axis=0) * self._succeeding() / self._build_times()
+        chance = np.maximum(self._succeeding(), LEAST_CHANCE)
+        appeal: Floats = np.mean(gains, axis=0) * chance / self._build_times()
         return appeal
 
     def _build_times(self) -> Floats:
