@@ -20,6 +20,9 @@ from whet.workers import no_forks
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.
 FIRST_BATCH, LARGEST_BATCH = 2, 12
 
+# What a strategy that spares builds is asked for at once, where other workloads build, too.
+A_FEW = 4
+
 # Short kernels are looked at together, as many as fit into this: a message to the measuring process
 # costs more than looking at a kernel of a microsecond does.
 MOMENT_S = 0.03
@@ -159,8 +162,10 @@ class Exploration:
             return
         authors = [] if self._asked else [*self._authors_first(), *self._wanted]
         more = max(0, wanted - len(authors))
-        if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
-            more = 0  # what these are like says which others are worth a build
+        if self._wanted and isinstance(self._strategy, Sparing):
+            # What these are like says which others are worth a build, while other workloads have
+            # the rest of the cores.
+            more = min(more, A_FEW) if self._settled_must else 0
         with self._sampler.ledger.phase("search"), no_forks():
             configs = self._strategy.ask(more) if more else []
         self._exhausted = not configs and more > 0
