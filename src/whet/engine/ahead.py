@@ -24,9 +24,10 @@ from whet.workers import Kind, Task
 # nobody but the run knows when. Until then its workload would hold up the device.
 LEFT = 0.25
 
-# What is built with little effort before anything is known of a space: at least so many configs,
-# and this share of a longer list. More are built where they promise something.
-FEWEST, SHARE = 4, 0.35
+# What is built with little effort before anything is known of a space: all of a list of so many
+# configs, of which there is little to leave out, and this share of a longer one. More are built
+# where they promise something.
+FEWEST, SHARE = 10, 0.35
 
 
 @dataclass(eq=False)

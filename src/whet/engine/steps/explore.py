@@ -20,9 +20,6 @@ from whet.workers import no_forks
 # there is a best soon, and doubles, so that every core is busy to the end of most batches.
 FIRST_BATCH, LARGEST_BATCH = 2, 12
 
-# What a strategy that spares builds is asked for at once, where other workloads build, too.
-A_FEW = 4
-
 # Short kernels are looked at together, as many as fit into this: a message to the measuring process
 # costs more than looking at a kernel of a microsecond does.
 MOMENT_S = 0.03
@@ -133,6 +130,8 @@ class Exploration:
         done = {id for id, one in self._sampler.candidates.items() if one.trial is not None}
         tried, size = len(done.union(self._known)), self._sampler.target.space.count
         left = "the rest" if size is None else f"{size - tried:,} of {size:,} configs"
+        if size == tried:
+            return
         self._sampler.recorder.note(
             f"left out {left}: not expected to be worth their builds; effort=full tries them"
         )
@@ -162,10 +161,8 @@ class Exploration:
             return
         authors = [] if self._asked else [*self._authors_first(), *self._wanted]
         more = max(0, wanted - len(authors))
-        if self._wanted and isinstance(self._strategy, Sparing):
-            # What these are like says which others are worth a build, while other workloads have
-            # the rest of the cores.
-            more = min(more, A_FEW) if self._settled_must else 0
+        if self._wanted and isinstance(self._strategy, Sparing) and not self._settled_must:
+            more = 0  # what these are like says which others are worth a build
         with self._sampler.ledger.phase("search"), no_forks():
             configs = self._strategy.ask(more) if more else []
         self._exhausted = not configs and more > 0

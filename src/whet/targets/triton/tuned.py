@@ -131,7 +131,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         target,
         store=store,
         settings=settings,
-        search=tuner.whet_search,
+        search=tuner.whet_search if program is None else program.search(tuner.whet_search),
         budget=tuner.whet_budget if program is None else program.budget(tuner.whet_budget),
         effort=_effort(tuner, program),
         plan=GPU_PLAN,
@@ -141,7 +141,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
     )
     tuner.whet_result = result
     if program is not None:
-        program.tuned(result)
+        program.tuned(target, result)
     if result.source == "waited":
         if workload_id not in tuner.whet_waited:
             say_once(f"{target.name} is not tuned yet: {result.notes[-1]}")
@@ -154,7 +154,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
 def _effort(tuner: Any, program: ActiveWarmup | None) -> Effort | None:
     """The kernel's own, else that of the warm-up it is part of."""
     own: Effort | None = getattr(tuner, "whet_effort", None)
-    return own or (None if program is None else program.effort)
+    return own if program is None else program.effort(own)
 
 
 def _newest_run(store: Store, target: TritonTarget) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.effort import Effort
     from whet.core.run import Result
+    from whet.targets.triton.target import TritonTarget
 
 # In place of a config: the call is not launched, and its outputs stay as they are.
 SKIPPED = object()
@@ -22,8 +23,11 @@ class ActiveWarmup(Protocol):
     @property
     def pool(self) -> SharedPool: ...
 
-    @property
-    def effort(self) -> Effort: ...
+    def effort(self, own: Effort | None) -> Effort | None:
+        """That of a tuning; `own` is the kernel's."""
+
+    def search(self, own: Any) -> Any:
+        """The strategy of a tuning; `own` is the kernel's."""
 
     @property
     def built_ahead(self) -> Sequence[Config]:
@@ -44,7 +48,7 @@ class ActiveWarmup(Protocol):
     def budget(self, own: Budget | str | None) -> Budget | str | None:
         """What a tuning may take; `own` is the kernel's."""
 
-    def tuned(self, result: Result) -> None:
+    def tuned(self, target: TritonTarget, result: Result) -> None:
         """What came of the tuning that this thread was last told to do."""
 
 

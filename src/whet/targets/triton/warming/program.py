@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.builds import Job, SharedPool
@@ -16,6 +17,8 @@ from whet.core.run import Result
 from whet.engine.ahead import Ahead, Prospect, wanted
 from whet.engine.ranks.sharing import Sharing, owners
 from whet.engine.settings import Settings
+from whet.search import Sparing, Strategy
+from whet.search.given import Given
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.keys import workload_key
@@ -24,29 +27,37 @@ from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.warming.active import SKIPPED
 from whet.targets.triton.warming.skipping import SkipWatch
 
+# With little effort, one in so many of a list is built in addition at a time.
+A_PART = 8
+
 
 @dataclass(eq=False)
 class MetKernel:
     """A kernel with a key that was not tuned when it was first called. `call` is the number of the
     program's call in which it was last met; `result` is there once it is tuned. One that is not
-    `mine` is tuned by another rank."""
+    `mine` is tuned by another rank. With little effort there is a `strategy`, which may want more
+    once a part of the configs is known: then it is to be tuned `again`."""
 
+    tuner: Any
+    cache_key: tuple[Any, ...]
     name: str
     key: str
     space_id: str
     prospect: Prospect
-    configs: Mapping[str, Any]
+    configs: dict[str, Any]
     jobs: dict[Config, Job]
     call: int
     result: Result | None = None
     tried: bool = False
     mine: bool = True
+    again: bool = False
+    strategy: Strategy | None = None
     seconds: float = 0.0
 
     @property
     def settled(self) -> bool:
         """Nothing more will come of it, also where tuning it has failed."""
-        return self.result is not None or self.tried
+        return not self.again and (self.result is not None or self.tried)
 
 
 @dataclass
@@ -67,7 +78,6 @@ class Program:
     kernels: dict[tuple[int, tuple[Any, ...]], MetKernel] = field(default_factory=dict)
     _shared_out: bool = False
     _now: threading.local = field(default_factory=threading.local)
-    _alive: list[Any] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -75,14 +85,25 @@ class Program:
         return self.ahead.pool
 
     @property
-    def effort(self) -> Effort:
-        return self.settings.effort
+    def _quick(self) -> bool:
+        return self.settings.effort == "quick"
+
+    @property
+    def _tuning_now(self) -> MetKernel | None:
+        return getattr(self._now, "kernel", None)
+
+    def effort(self, own: Effort | None) -> Effort | None:
+        return own or ("full" if self.built_ahead else self.settings.effort)
+
+    def search(self, own: Any) -> Any:
+        """With little effort it is decided here what is tried: what has been built."""
+        return Given() if own is None and self.built_ahead else own
 
     @property
     def built_ahead(self) -> Sequence[Config]:
         """Where all are tried, the strategy asks for them by itself."""
-        one: MetKernel | None = getattr(self._now, "kernel", None)
-        return one.prospect.configs if one is not None and self.effort == "quick" else ()
+        one = self._tuning_now
+        return one.prospect.configs if one is not None and self._quick else ()
 
     @property
     def left(self) -> list[MetKernel]:
@@ -122,6 +143,8 @@ class Program:
             return self._tune(one)
         if not one.prospect.configs and tuner.whet_own_benchmark:
             return self._tune(one)  # the store has it
+        if one.again and one.result is not None:
+            return one.configs[one.result.config.id]
         tuner.best_config = configs[0]
         if self.skips is not None and self.skips.may_skip([*args, *kwargs.values()]):
             return SKIPPED
@@ -134,12 +157,38 @@ class Program:
         one.tried = True
         self._now.kernel = one
 
-    def tuned(self, result: Result) -> None:
-        one: MetKernel = self._now.kernel
-        one.result, one.seconds = result, result.run.wall_s
-        self.tuning_s += one.seconds
-        if one.prospect.configs:
+    def tuned(self, target: TritonTarget, result: Result) -> None:
+        one = self._tuning_now
+        assert one is not None
+        one.result, one.again = result, False
+        one.seconds += result.run.wall_s
+        self.tuning_s += result.run.wall_s
+        if self._wants_more(one, target, result):
+            one.again = True
+        elif one.configs:
             self.said(one)
+
+    def _wants_more(self, one: MetKernel, target: TritonTarget, result: Result) -> bool:
+        """Builds of what is worth it are begun, and the kernel is tuned again with these."""
+        if one.strategy is None or self.sharing is not None or self.out_of_time:
+            return False
+        one.strategy.tell(result.trials)
+        if isinstance(one.strategy, Sparing) and one.strategy.enough:
+            return False
+        more = one.strategy.ask(max(2, len(target.menu.by_id) // A_PART))
+        if not more:
+            return False
+        one.prospect = replace(one.prospect, configs=tuple(more), identities={})
+        one.configs.update((config.id, target.menu.by_id[config.id]) for config in more)
+        self.ahead.begin(one.prospect, _jobs(target, one))
+        return True
+
+    def reopen(self) -> None:
+        """After a call: what is to be tuned again must be met again."""
+        for one in self.kernels.values():
+            if one.again and one.call == self.calls:
+                with suppress(KeyError):
+                    del one.tuner.cache[one.cache_key]
 
     def share_out(self) -> None:
         """Once all ranks have met their kernels, each is one rank's to tune."""
@@ -208,15 +257,24 @@ class Program:
         prospect = Prospect(target.name, workload.id, choices, float(len(jit_function(tuner).src)))
         shown = ", ".join(f"{name}={value}" for name, value in named.items())
         by_id = {config.id: target.menu.by_id[config.id] for config in choices}
-        one = MetKernel(target.name, shown, target.space.id, prospect, by_id, {}, self.calls)
+        one = MetKernel(
+            tuner, key, target.name, shown, target.space.id, prospect, by_id, {}, self.calls
+        )
+        if self._quick and choices:
+            one.strategy = _sparing(target, self.settings)
         self.kernels[id(tuner), key] = one
-        self._alive.append(tuner)  # or another one could get its id
         shared = self.sharing is not None and not self._shared_out
         if not shared:
             self.ahead.begin(prospect, _jobs(target, one))
         else:
             self.ahead.begin(prospect, list(_jobs(target, one))[:1])
         return one
+
+
+def _sparing(target: TritonTarget, settings: Settings) -> Strategy:
+    from whet.search.quick import Quick  # brings the models with it
+
+    return Quick(target.space, settings.seed)
 
 
 def _jobs(target: TritonTarget, one: MetKernel) -> Iterator[tuple[Config, Job]]:

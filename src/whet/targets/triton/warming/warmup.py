@@ -198,6 +198,7 @@ class _Calls:
         start, before = time.monotonic(), program.tuning_s
         self.call()
         program.call_s = time.monotonic() - start - (program.tuning_s - before)
+        program.reopen()
 
     def call(self) -> None:
         try:
@@ -215,7 +216,7 @@ def _summary(program: Program, seconds: float, notes: list[str]) -> Warmup:
 
 def _counts(one: MetKernel) -> bool:
     """What the store had is no work of this warm-up's."""
-    return bool(one.prospect.configs)
+    return bool(one.configs)
 
 
 def _warmed(one: MetKernel, program: Program) -> WarmedKernel:
