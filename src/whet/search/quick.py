@@ -34,12 +34,12 @@ WORTH = 0.5
 LIST = 200
 
 # A process that has seen a handful of configs is too sure of itself, and a few failures say little
-# of the next: with what these two say at face value, twice as much speed was lost.
+# of the next: taken at face value, both stop too soon.
 DOUBT = 2.0
 LEAST_CHANCE = 0.5
 
 # Build times are guessed when so many are known, and no further from the usual than this, in log.
-TIMED, LEAST_LOG, MOST_LOG = 3, -2.0, 3.0
+TIMED, LEAST_LOG, MOST_LOG = 3, -1.0, 1.5
 
 # What a config takes besides: a worker, loading and measuring. It keeps the noise in very short
 # builds from deciding anything.
