@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from whet.core.space import Space
 from whet.search import Strategy, make_strategy
+from whet.search.quick import Quick
 from whet.testing.strategy_kit import StrategyContract
 
 
 class TestAuto(StrategyContract):
     def make(self, space: Space, seed: int) -> Strategy:
         return make_strategy("auto", space, seed)
+
+
+class TestQuick(StrategyContract):
+    exhaustive = False
+
+    def make(self, space: Space, seed: int) -> Strategy:
+        return Quick(space, seed)
 
 
 class TestGrid(StrategyContract):
