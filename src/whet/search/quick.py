@@ -57,6 +57,7 @@ class Quick(TwoViews):
         super().__init__(space, seed, transfer=transfer)
         self._build_logs: dict[int, float] = {}
         self._enough: bool | None = None
+        self._waited = False
 
     @cached_property
     def starts(self) -> int:  # type: ignore[override]
@@ -72,11 +73,19 @@ class Quick(TwoViews):
     def _is_enough(self) -> bool:
         free = np.flatnonzero(self._candidates.free)
         left = np.array([*free, *self._pending], dtype=np.intp)
-        size, measured = len(self._candidates), len(self._outcomes.logs)
-        since = min(MOST_SINCE, max(LEAST_SINCE, size // ONE_IN))
-        if measured < self.starts or self._since_best() < since or not len(left):
+        if self._needed > 0 or not len(left):
             return False
-        return float(self._appeal()[left].max()) < WORTH / min(size, LIST)
+        return float(self._appeal()[left].max()) < self._worth
+
+    @property
+    def _worth(self) -> float:
+        return WORTH / min(len(self._candidates), LIST)
+
+    @property
+    def _needed(self) -> int:
+        """How many more have to be measured before anything is left out."""
+        since = min(MOST_SINCE, max(LEAST_SINCE, len(self._candidates) // ONE_IN))
+        return max(self.starts - len(self._outcomes.logs), since - self._since_best())
 
     def _since_best(self) -> int:
         """Measured after the best was."""
@@ -84,13 +93,25 @@ class Quick(TwoViews):
         return 0 if best is None else len(rows) - 1 - rows.index(best)
 
     def _asked(self, n: int) -> list[Config]:
+        """No more than are needed or worth their builds: others may want the cores. Who asks twice
+        and has nothing to tell in between gets one: some outcomes never come."""
         if self.enough:
             return []
         self._enough = None
-        return super()._asked(n)
+        asked = super()._asked(min(n, max(0, self._needed - len(self._pending))))
+        while len(asked) < n and len(self._outcomes.logs) >= self.starts:
+            free = np.flatnonzero(self._candidates.free)
+            if not len(free) or float(self._appeal()[free].max()) < self._worth:
+                break
+            asked += super()._asked(1)
+        if not asked and self._waited:
+            asked = super()._asked(min(n, 1))
+        self._waited = not asked
+        return asked
 
     def _told(self, trials: Sequence[Trial]) -> None:
         self._enough = None
+        self._waited = self._waited and not trials
         for trial in trials:
             row = self._candidates.row(trial.config)
             seconds = trial.cost.work.get("build", 0.0)
