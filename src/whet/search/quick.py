@@ -19,16 +19,16 @@ from whet.search.two_views import TwoViews
 
 # A third of a short list, but at least and at most so many, far from one another, are measured
 # before anything is left out.
-FEWEST, MOST = 3, 6
+FEWEST, MOST = 4, 8
 
 # One in so many of the list, but at least and at most so many, has to be measured since the best
 # was: who has just found a better one has not understood the kernel yet.
-ONE_IN, LEAST_SINCE, MOST_SINCE = 8, 2, 6
+ONE_IN, LEAST_SINCE, MOST_SINCE = 6, 3, 8
 
 # What a build must promise: this share of the kernel's time for the build time of the whole list,
-# and a tenth of it for a tenth of that time. With 0.8, lists from recorded tables need 5 % less of
-# their build time and lose 1.5 % more speed (`benchmarks/effort.py`).
-WORTH = 0.5
+# and a tenth of it for a tenth of that time. `benchmarks/effort.py`
+# shows what more or less of it costs.
+WORTH = 0.3
 
 # Of larger spaces nobody builds more than this without a budget.
 LIST = 200
