@@ -15,6 +15,5 @@ def checked_effort(value: Any) -> Effort:
     """The effort that a text names; anything else is a `UsageError`."""
     text = value.strip().lower() if isinstance(value, str) else str(value)
     if text not in EFFORTS:
-        hint = did_you_mean(text, EFFORTS) or "; use full or quick"
-        raise UsageError(f"effort {value!r} is not valid{hint}")
+        raise UsageError(f"effort {value!r} is not valid{did_you_mean(text, EFFORTS)}")
     return text

@@ -19,27 +19,27 @@ from whet.search.two_views import TwoViews
 
 # A third of a short list, but at least and at most so many, far from one another, are measured
 # before anything is left out.
-FEWEST, MOST = 3, 6
+FEWEST, MOST = 4, 8
 
 # One in so many of the list, but at least and at most so many, has to be measured since the best
 # was: who has just found a better one has not understood the kernel yet.
-ONE_IN, LEAST_SINCE, MOST_SINCE = 8, 2, 6
+ONE_IN, LEAST_SINCE, MOST_SINCE = 6, 3, 8
 
 # What a build must promise: this share of the kernel's time for the build time of the whole list,
-# and a tenth of it for a tenth of that time. With 0.8, lists from recorded tables need 5 % less of
-# their build time and lose 1.5 % more speed (`benchmarks/effort.py`).
-WORTH = 0.5
+# and a tenth of it for a tenth of that time. `benchmarks/effort.py`
+# shows what more or less of it costs.
+WORTH = 0.3
 
 # Of larger spaces nobody builds more than this without a budget.
 LIST = 200
 
 # A process that has seen a handful of configs is too sure of itself, and a few failures say little
-# of the next: with what these two say at face value, twice as much speed was lost.
+# of the next: taken at face value, both stop too soon.
 DOUBT = 2.0
 LEAST_CHANCE = 0.5
 
 # Build times are guessed when so many are known, and no further from the usual than this, in log.
-TIMED, LEAST_LOG, MOST_LOG = 3, -2.0, 3.0
+TIMED, LEAST_LOG, MOST_LOG = 3, -1.0, 1.5
 
 # What a config takes besides: a worker, loading and measuring. It keeps the noise in very short
 # builds from deciding anything.
@@ -57,6 +57,7 @@ class Quick(TwoViews):
         super().__init__(space, seed, transfer=transfer)
         self._build_logs: dict[int, float] = {}
         self._enough: bool | None = None
+        self._waited = False
 
     @cached_property
     def starts(self) -> int:  # type: ignore[override]
@@ -72,11 +73,19 @@ class Quick(TwoViews):
     def _is_enough(self) -> bool:
         free = np.flatnonzero(self._candidates.free)
         left = np.array([*free, *self._pending], dtype=np.intp)
-        size, measured = len(self._candidates), len(self._outcomes.logs)
-        since = min(MOST_SINCE, max(LEAST_SINCE, size // ONE_IN))
-        if measured < self.starts or self._since_best() < since or not len(left):
+        if self._needed > 0 or not len(left):
             return False
-        return float(self._appeal()[left].max()) < WORTH / min(size, LIST)
+        return float(self._appeal()[left].max()) < self._worth
+
+    @property
+    def _worth(self) -> float:
+        return WORTH / min(len(self._candidates), LIST)
+
+    @property
+    def _needed(self) -> int:
+        """How many more have to be measured before anything is left out."""
+        since = min(MOST_SINCE, max(LEAST_SINCE, len(self._candidates) // ONE_IN))
+        return max(self.starts - len(self._outcomes.logs), since - self._since_best())
 
     def _since_best(self) -> int:
         """Measured after the best was."""
@@ -84,13 +93,25 @@ class Quick(TwoViews):
         return 0 if best is None else len(rows) - 1 - rows.index(best)
 
     def _asked(self, n: int) -> list[Config]:
+        """No more than are needed or worth their builds: others may want the cores. Who asks twice
+        and has nothing to tell in between gets one: some outcomes never come."""
         if self.enough:
             return []
         self._enough = None
-        return super()._asked(n)
+        asked = super()._asked(min(n, max(0, self._needed - len(self._pending))))
+        while len(asked) < n and len(self._outcomes.logs) >= self.starts:
+            free = np.flatnonzero(self._candidates.free)
+            if not len(free) or float(self._appeal()[free].max()) < self._worth:
+                break
+            asked += super()._asked(1)
+        if not asked and self._waited:
+            asked = super()._asked(min(n, 1))
+        self._waited = not asked
+        return asked
 
     def _told(self, trials: Sequence[Trial]) -> None:
         self._enough = None
+        self._waited = self._waited and not trials
         for trial in trials:
             row = self._candidates.row(trial.config)
             seconds = trial.cost.work.get("build", 0.0)

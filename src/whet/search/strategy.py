@@ -14,7 +14,8 @@ RACED_WHOLE = 1024
 
 @runtime_checkable
 class Sparing(Protocol):
-    """A strategy that stops before it has tried everything."""
+    """A strategy that stops before it has tried everything. While others are being built, that it
+    asks for none says only that it waits for these."""
 
     @property
     def enough(self) -> bool:

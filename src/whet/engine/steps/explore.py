@@ -165,7 +165,9 @@ class Exploration:
             more = 0  # what these are like says which others are worth a build
         with self._sampler.ledger.phase("search"), no_forks():
             configs = self._strategy.ask(more) if more else []
-        self._exhausted = not configs and more > 0
+        # One that spares builds may want to hear first what comes of those under way.
+        waits = isinstance(self._strategy, Sparing) and waiting > 0
+        self._exhausted = not configs and more > 0 and not waits
         self._batch = min(2 * self._batch, LARGEST_BATCH)
         new = [config for config in configs if config.id not in self._sampler.candidates]
         configs = list(dict.fromkeys((*authors, *new)))
