@@ -14,7 +14,6 @@ from whet.core.run import Choice, Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.fallback.inheritance import inherited
 from whet.engine.fallback.missed import miss_for, not_tuned
 from whet.engine.fallback.mode import current_mode
 from whet.engine.log import log_event, logger
@@ -81,6 +80,9 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
         raise not_tuned(target, workload, mode, store)
     if mode == "record":
         record_miss(target, workload, store)
+    # Here, since it brings models with it, and what is stored needs none.
+    from whet.engine.fallback.inheritance import inherited
+
     choice = inherited(target, store, workload=workload)
     if choice is not None and _offers(target, choice.config):
         return choice

@@ -27,7 +27,6 @@ from whet.targets.triton.compiler.compile import compile_kernel
 from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
-from whet.targets.triton.isolated.bench import IsolatedBench
 from whet.targets.triton.keys import claimed_key, input_key
 from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
@@ -202,6 +201,9 @@ class TritonTarget(QuickSpace):
 
         own: bool | None = self.call.tuner.whet_isolate
         if limits.isolate if own is None else own:
+            # Here, since few need it and every program that uses whet would wait for it.
+            from whet.targets.triton.isolated.bench import IsolatedBench
+
             return IsolatedBench(self, self._configs, here, alone)
         return here()
 
