@@ -19,6 +19,7 @@ from whet.cli.commands import (
     cost,
     demo,
     diff,
+    explore,
     export,
     export_serving,
     import_,
@@ -142,6 +143,7 @@ _add(app, "Inspect results", best.best, best.EXAMPLES, "best")
 _add(app, "Inspect results", trials.trials, trials.EXAMPLES, "trials")
 _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
+_add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(

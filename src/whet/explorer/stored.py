@@ -1,0 +1,225 @@
+"""A workload of a store: read in batches, once, and from then on as it grows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from whet.core.config import Config
+from whet.core.errors import WhetError
+from whet.core.run import Outcome, Run
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial, new_id
+from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
+from whet.explorer.roofline import Roofline
+from whet.explorer.subject import (
+    NotThereError,
+    OriginName,
+    Reading,
+    Subject,
+    best_json,
+    first_json,
+    product_text,
+    workload_json,
+)
+from whet.replay.recording import table_from_stores
+from whet.replay.table import Table, TableWorkload
+from whet.store import StoreReader, WorkloadSummary
+from whet.store.scanning import scan
+
+BATCH = 20_000
+# How long a page waits for its first or its next rows.
+PATIENCE_S = 0.3
+MOST_SIMULATED = 20_000
+
+
+class StoreSubject(Subject):
+    def __init__(
+        self, store: StoreReader, workload: WorkloadSummary, origin: OriginName = "store"
+    ) -> None:
+        self._store = store
+        self._known = workload
+        self.origin = origin
+        self.workload = workload.workload
+        self.id = self.workload.id
+        self._scan = scan(store, self.id)
+        self._lock = threading.Lock()
+        self._columns: TrialColumns | None = None
+        self._epoch = new_id()
+        self._table: tuple[int, Table] | None = None
+
+    def renew(self, workload: WorkloadSummary) -> None:
+        """What the store says of it now."""
+        self._known = workload
+
+    @property
+    def loaded_rows(self) -> int:
+        return 0 if self._columns is None else self._columns.rows
+
+    def forget(self) -> None:
+        """Gives the memory back; the next reader reads again."""
+        with self._lock:
+            self._columns = None
+
+    def runs(self) -> Sequence[Run]:
+        return self._store.runs(self.id)
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        return self._store.timeline(run_id)
+
+    def summary(self, statuses: Mapping[str, int] | None = None) -> dict[str, Any]:
+        known, runs = self._known, self.runs()
+        columns = self._columns
+        if columns is not None and columns.rows:
+            statuses = columns.status_counts()
+        if statuses is None:
+            rest = known.configs - known.ok
+            statuses = {"ok": known.ok, **({"other": rest} if rest else {})}
+        first = self._first(runs)
+        newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+        size = next((run.space_size for run in runs if run.space_size is not None), None)
+        return {
+            "id": self.id,
+            **workload_json(self.workload),
+            "origin": self.origin,
+            "best": best_json(known.best),
+            "contested": len(known.rivals),
+            "first": first_json(None if first is None else first.config, _median(first)),
+            "speedup": _ratio(first, known.best),
+            "paired": False,
+            "typical_ns": self._typical(),
+            "equals": 0 if newest is None else len(newest.equals),
+            "trials": dict(statuses),
+            "total": known.trials,
+            "configs": known.configs,
+            "space_size": size,
+            "space_product": self._product(size),
+            "cost_s": sum(run.wall_s for run in runs),
+            "wall": _summed([run.cost.wall for run in runs]),
+            "work": _summed([run.cost.work for run in runs]),
+            "exact": True,
+            "running": any(run.outcome is Outcome.RUNNING for run in runs),
+            **Roofline.of(self.workload).to_json(),
+            "first_seen": min((run.started for run in runs), default=None),
+            "last_seen": known.active,
+        }
+
+    def read(self, wanted: int | None = None) -> Reading:
+        with self._lock:
+            return self._read(wanted)
+
+    def encoded(self, first: int) -> list[bytes]:
+        """Under the lock, since another request may append meanwhile."""
+        with self._lock:
+            found = self._read(first)
+            return list(
+                found.columns.encoded(
+                    first, found.total, found.complete, found.epoch, found.pointed
+                )
+            )
+
+    def trial(self, row: int) -> Trial | None:
+        with self._lock:
+            columns = self._read(row).columns
+            if not 0 <= row < columns.rows:
+                raise NotThereError(f"there is no row {row}; the store has {columns.rows:,} rows")
+            mark = int(columns.column("mark", row)[0])
+        found = self._scan.trial(mark)
+        if found is None:
+            raise NotThereError(f"row {row} is no longer in the store; reload the page")
+        return found
+
+    def table(self) -> tuple[Table, TableWorkload]:
+        """Of its latest trials; made anew when there are more."""
+        if self._known.trials > MOST_SIMULATED:
+            raise NotThereError(
+                f"{self._known.trials:,} trials are too many to simulate a search on; the limit "
+                f"is {MOST_SIMULATED:,}"
+            )
+        with self._lock:
+            count = self._scan.count()
+            if self._table is None or self._table[0] != count:
+                try:
+                    made = table_from_stores([self._store], workloads=[self.workload])
+                except WhetError as error:
+                    raise NotThereError(str(error)) from error
+                self._table = count, made
+            table = self._table[1]
+        return table, table.workloads[0]
+
+    def _read(self, wanted: int | None) -> Reading:
+        columns = self._current()
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            rows = self._scan.rows(columns.last_mark, BATCH)
+            columns.extend(rows)
+            complete = len(rows) < BATCH
+            late = time.monotonic() > until
+            if complete or (wanted is not None and columns.rows > wanted and late):
+                break
+        total = columns.rows if complete else max(columns.rows, self._known.trials)
+        return Reading(columns, total, complete, self._epoch, self._pointed())
+
+    def _current(self) -> TrialColumns:
+        """Begun anew where rows that were read are no longer in the store."""
+        columns = self._columns
+        if columns is not None and self._scan.count(columns.last_mark) != columns.rows:
+            columns = None
+        if columns is None:
+            self._epoch = new_id()
+            columns = TrialColumns({run.id: run.started for run in self.runs()})
+            self._columns = columns
+        return columns
+
+    def _pointed(self) -> Remarkable:
+        best, runs = self._store.best(self.id), self.runs()
+        first = self._first_config(runs)
+        newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+        return Remarkable(
+            None if best is None else best.config.id,
+            None if first is None else first.id,
+            () if newest is None else tuple(config.id for config in newest.equals),
+        )
+
+    def _first_config(self, runs: Sequence[Run]) -> Config | None:
+        return next((run.first for run in runs if run.first is not None), None)
+
+    def _first(self, runs: Sequence[Run]) -> Trial | None:
+        config = self._first_config(runs)
+        return None if config is None else self._store.latest(self.id, config.id)
+
+    def _typical(self) -> float | None:
+        if self._columns is None or not self._columns.rows:
+            return None
+        columns = self._columns
+        counted = columns.standing() & np.isin(columns.column("status"), MEASURED)
+        medians = columns.column("median_ns")[counted]
+        medians = medians[~np.isnan(medians)]
+        return float(np.median(medians)) if len(medians) else None
+
+    def _product(self, size: int | None) -> str | None:
+        if self._columns is None:
+            return None
+        sizes = [len(codes.values) for codes in self._columns.parameters.values()]
+        return product_text(sizes, size)
+
+
+def _median(trial: Trial | None) -> float | None:
+    return None if trial is None else trial.median_ns
+
+
+def _ratio(first: Trial | None, best: Trial | None) -> float | None:
+    before, after = _median(first), _median(best)
+    return before / after if before and after else None
+
+
+def _summed(ledgers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for ledger in ledgers:
+        for phase, seconds in ledger.items():
+            sums[phase] = sums.get(phase, 0.0) + seconds
+    return sums
