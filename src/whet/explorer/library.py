@@ -69,6 +69,13 @@ class Library:
         self._make_room(found)
         return found
 
+    def subject_of_run(self, run_id: str) -> Subject:
+        store = self.store
+        run = None if store is None else store.run(run_id)
+        if run is None:
+            raise NotThereError(f"there is no run '{run_id}'")
+        return self.subject(run.workload.id)
+
     def summaries(self) -> list[dict[str, Any]]:
         tables = [one.summary() for one in self._tables.values()]
         store = self.store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from whet.core.errors import WhetError
+from whet.explorer.comparing import compare_json
+from whet.explorer.details import trial_json
+from whet.explorer.frontiers import Knobs, frontier_json
 from whet.explorer.guard import Guard
+from whet.explorer.importance import importance
 from whet.explorer.library import Library
+from whet.explorer.live import events
+from whet.explorer.runs import runs_json, timeline_json
+from whet.explorer.searching import run_json, simulated_json, strategies_json
 from whet.explorer.subject import NotThereError, Subject
 
 STATIC = Path(__file__).parent / "static"
@@ -29,7 +37,7 @@ Answer = Callable[[Library, Request], Response]
 def make_app(library: Library, token: str | None = None) -> Starlette:
     def route(path: str, answer: Answer) -> Route:
         # A plain function runs in a thread of its own, so that reading a store delays nobody.
-        return Route(path, lambda request: answer(library, request))
+        return Route(path, partial(answer, library))
 
     return Starlette(
         routes=[
@@ -37,6 +45,16 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             route("/api/about", lambda known, _: JSONResponse(known.about())),
             route("/api/workloads", lambda known, _: JSONResponse(known.summaries())),
             route("/api/workloads/{id}/columns", _columns),
+            route("/api/workloads/{id}/trials/{row:int}", _trial),
+            route("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
+            route("/api/workloads/{id}/runs", _runs),
+            route("/api/workloads/{id}/importance", _importance),
+            route("/api/workloads/{id}/search", _search),
+            route("/api/runs/{id}/timeline", _timeline),
+            route("/api/strategies", lambda *_: JSONResponse(strategies_json())),
+            route("/api/frontier/{id}", _frontier),
+            route("/api/compare", _compare),
+            Route("/api/live", partial(_live, library)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(Guard, token=token)],
@@ -67,6 +85,66 @@ def _columns(library: Library, request: Request) -> Response:
     parts = _subject(library, request).encoded(first)
     size = sum(map(len, parts))
     return StreamingResponse(iter(parts), media_type=_BINARY, headers={"content-length": str(size)})
+
+
+def _trial(library: Library, request: Request) -> Response:
+    return JSONResponse(trial_json(_subject(library, request), request.path_params["row"]))
+
+
+def _ir(library: Library, request: Request) -> Response:
+    raise NotThereError("no intermediate code was kept of this trial")
+
+
+def _runs(library: Library, request: Request) -> Response:
+    return JSONResponse(runs_json(_subject(library, request)))
+
+
+def _timeline(library: Library, request: Request) -> Response:
+    run_id = request.path_params["id"]
+    return JSONResponse(timeline_json(library.subject_of_run(run_id), run_id))
+
+
+def _importance(library: Library, request: Request) -> Response:
+    return JSONResponse(importance(_subject(library, request).read().columns))
+
+
+def _search(library: Library, request: Request) -> Response:
+    subject = _subject(library, request)
+    asked = request.query_params
+    if "run" in asked:
+        return JSONResponse(run_json(subject, asked["run"]))
+    strategy = asked.get("strategy", "auto")
+    seed, budget = _number(request, "seed", 0), _number(request, "budget", 100)
+    return JSONResponse(simulated_json(subject, strategy, seed, budget))
+
+
+def _frontier(library: Library, request: Request) -> Response:
+    asked, usual = request.query_params, Knobs()
+    knobs = Knobs(
+        draws=_number(request, "draws", usual.draws),
+        runs=_number(request, "runs", usual.runs),
+        compile_factor=_number(request, "compile_factor", usual.compile_factor),
+        exec_ms=(
+            _number(request, "exec_ms_low", int(usual.exec_ms[0])),
+            _number(request, "exec_ms_high", int(usual.exec_ms[1])),
+        ),
+        most_configs=_number(request, "most_configs", usual.most_configs),
+        searches=tuple(name for name in asked.get("search", "auto").split(",") if name),
+        racing=asked.get("racing") == "1",
+        seed=_number(request, "seed", usual.seed),
+    )
+    return JSONResponse(frontier_json(_subject(library, request), knobs))
+
+
+def _compare(library: Library, request: Request) -> Response:
+    a, b = (library.subject(request.query_params.get(name, "")) for name in "ab")
+    return JSONResponse(compare_json(a, b))
+
+
+async def _live(library: Library, request: Request) -> Response:
+    return StreamingResponse(
+        events(library, request.is_disconnected), media_type="text/event-stream"
+    )
 
 
 def _subject(library: Library, request: Request) -> Subject:

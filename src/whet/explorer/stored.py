@@ -20,6 +20,7 @@ from whet.explorer.subject import (
     NotThereError,
     OriginName,
     Reading,
+    Recorded,
     Subject,
     best_json,
     first_json,
@@ -27,7 +28,6 @@ from whet.explorer.subject import (
     workload_json,
 )
 from whet.replay.recording import table_from_stores
-from whet.replay.table import Table, TableWorkload
 from whet.store import StoreReader, WorkloadSummary
 from whet.store.scanning import scan
 
@@ -50,7 +50,7 @@ class StoreSubject(Subject):
         self._lock = threading.Lock()
         self._columns: TrialColumns | None = None
         self._epoch = new_id()
-        self._table: tuple[int, Table] | None = None
+        self._recorded: tuple[int, Recorded] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
         """What the store says of it now."""
@@ -67,6 +67,9 @@ class StoreSubject(Subject):
 
     def runs(self) -> Sequence[Run]:
         return self._store.runs(self.id)
+
+    def all_trials(self) -> Sequence[Trial]:
+        return self._store.trials(self.id, all=True)
 
     def timeline(self, run_id: str) -> Timeline | None:
         return self._store.timeline(run_id)
@@ -133,7 +136,7 @@ class StoreSubject(Subject):
             raise NotThereError(f"row {row} is no longer in the store; reload the page")
         return found
 
-    def table(self) -> tuple[Table, TableWorkload]:
+    def recorded(self) -> Recorded:
         """Of its latest trials; made anew when there are more."""
         if self._known.trials > MOST_SIMULATED:
             raise NotThereError(
@@ -142,14 +145,13 @@ class StoreSubject(Subject):
             )
         with self._lock:
             count = self._scan.count()
-            if self._table is None or self._table[0] != count:
+            if self._recorded is None or self._recorded[0] != count:
                 try:
                     made = table_from_stores([self._store], workloads=[self.workload])
                 except WhetError as error:
                     raise NotThereError(str(error)) from error
-                self._table = count, made
-            table = self._table[1]
-        return table, table.workloads[0]
+                self._recorded = count, Recorded(made, made.workloads[0])
+            return self._recorded[1]
 
     def _read(self, wanted: int | None) -> Reading:
         columns = self._current()

@@ -34,6 +34,15 @@ class Reading:
     pointed: Remarkable
 
 
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A table and the workload of it that is looked at. Compared by identity, so that what was
+    simulated on it can be kept with it."""
+
+    table: Table
+    workload: TableWorkload
+
+
 class Subject(ABC):
     id: str
     workload: Workload
@@ -57,8 +66,12 @@ class Subject(ABC):
         """None for a config that was never tried."""
 
     @abstractmethod
-    def table(self) -> tuple[Table, TableWorkload]:
+    def recorded(self) -> Recorded:
         """What a strategy can be let loose on; `NotThereError` where that cannot be."""
+
+    def all_trials(self) -> Sequence[Trial]:
+        """Superseded ones included, as they were appended."""
+        return ()
 
     def runs(self) -> Sequence[Run]:
         """Newest first."""

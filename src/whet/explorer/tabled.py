@@ -17,6 +17,7 @@ from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
     NotThereError,
     Reading,
+    Recorded,
     Subject,
     best_json,
     first_json,
@@ -34,6 +35,7 @@ class TableSubject(Subject):
         self._table = table
         self._on = workload
         self._name = name
+        self._recorded = Recorded(table, workload)
         self.workload = table.described(workload)
         self.id = f"{self.workload.id}-t{number}"
 
@@ -95,8 +97,8 @@ class TableSubject(Subject):
             id=f"{self.id}-{row}",
         )
 
-    def table(self) -> tuple[Table, TableWorkload]:
-        return self._table, self._on
+    def recorded(self) -> Recorded:
+        return self._recorded
 
     def _timing(self, row: int) -> Timing | None:
         samples = tuple(sample for visit in self._on.samples(row) for sample in visit)

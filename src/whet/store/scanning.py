@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from whet.store.overlay import OverlayStore
 from whet.store.protocol import StoreReader
 from whet.store.rows import trial_of, usable_median
 from whet.store.sqlite import SqliteStore
-from whet.store.statements import TRIAL_COLUMNS
+from whet.store.statements import LAST_TRIAL, TRIAL_COLUMNS
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,6 +42,10 @@ _TRIAL = f"SELECT {TRIAL_COLUMNS} FROM trials t WHERE {_WORKLOAD} AND t.n = ?"
 _STATUSES = """
 SELECT w.id, t.status, count(*) FROM latest l JOIN trials t ON t.n = l.trial
 JOIN workloads w ON w.n = l.workload GROUP BY l.workload, t.status
+"""
+_GROWN = """
+SELECT w.id, count(*), max(t.n) FROM trials t JOIN workloads w ON w.n = t.workload
+WHERE t.n > ? GROUP BY t.workload
 """
 # Of more trials than that, counting them by status takes longer than a person waits.
 _MOST_COUNTED = 50_000
@@ -117,6 +122,59 @@ def status_counts(store: StoreReader) -> dict[str, dict[str, int]]:
         for workload, counts in found.items():
             counts.update(Counter(str(trial.status) for trial in store.trials(workload)))
     return found
+
+
+class GrowthWatch:
+    """Tells what was appended to a store since it was last asked, at next to no cost while nothing
+    was: a file is looked at from outside."""
+
+    def __init__(self, store: StoreReader) -> None:
+        self._store = store
+        self._counts = {one.workload.id: one.trials for one in store.workloads()}
+        self._file = Path(store.location) if isinstance(store, SqliteStore) else None
+        self._seen = self._signature()
+        self._last = self._last_trial()
+
+    def changes(self) -> dict[str, int] | None:
+        """By workload that grew, how many trials it has now; None where nothing has changed. Empty
+        where it was not trials that changed."""
+        seen = self._signature()
+        if seen is not None and seen == self._seen:
+            return None
+        grown = self._grown()
+        if seen is None and not grown:
+            return None
+        self._seen = seen
+        self._counts.update(grown)
+        return grown
+
+    def _grown(self) -> dict[str, int]:
+        if self._file is None:
+            now = {one.workload.id: one.trials for one in self._store.workloads()}
+            return {id: n for id, n in now.items() if n != self._counts.get(id, 0)}
+        with _reading(self._file) as db:
+            rows = db.execute(_GROWN, (self._last,)).fetchall()
+        self._last = max((last for _, _, last in rows), default=self._last)
+        return {id: self._counts.get(id, 0) + added for id, added, _ in rows}
+
+    def _last_trial(self) -> int:
+        if self._file is None:
+            return 0
+        with _reading(self._file) as db:
+            return int(db.execute(LAST_TRIAL).fetchone()[0])
+
+    def _signature(self) -> tuple[tuple[int, int] | None, ...] | None:
+        if self._file is None:
+            return None
+        return tuple(_state_of(f"{self._file}{suffix}") for suffix in ("", "-wal"))
+
+
+def _state_of(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 class _FileScan:
