@@ -1,0 +1,379 @@
+// The application: one workload's data, the selection in it, and the view that is shown.
+
+import { drawAnswers } from "./answers.js";
+import { forgetTheme } from "./colors.js";
+import { Dataset } from "./dataset.js";
+import { button, el, fill, hideTip, note, select } from "./dom.js";
+import { configText, counted, percent, workloadText } from "./format.js";
+import { RowTable } from "./rows.js";
+import { Missing } from "./source.js";
+import { State } from "./state.js";
+import { mark, timed, timings } from "./timings.js";
+
+const WITH_TABLE = new Set(["space", "search", "cost", "compare", "trial"]);
+const THEMES = ["auto", "light", "dark"];
+
+export class App {
+  constructor(source, views) {
+    this.source = source;
+    this.state = new State();
+    this.workloads = [];
+    this.workload = null;
+    this.ds = null;
+    this.importance = null;
+    this.searched = null;
+    this.made = {};
+    this.views = views;
+    this.masked = null;
+    this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot"].map((id) => [id, document.getElementById(id)]));
+    this.table = new RowTable(this, this.places.table);
+    this.state.listen((changed) => this.changed(changed));
+  }
+
+  async start() {
+    this.setTheme(stored("whet-theme") || "auto");
+    this.drawTabs();
+    addEventListener("keydown", (event) => this.key(event));
+    let waiting = 0;
+    addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => this.render(new Set(["size"])), 100);
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
+    try {
+      [this.about, this.workloads] = await Promise.all([this.source.about(), this.source.workloads()]);
+    } catch (error) {
+      fill(this.places.main, note(error.message, "bad"));
+      return;
+    }
+    nameKeys(this.workloads);
+    const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : "";
+    this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: B best k %, L log, U undo, C clear, M best or median, ? help"].filter(Boolean).join(" · ");
+    this.follow();
+    await this.open(this.state.now.w);
+    mark("started", performance.now());
+    if (this.started) this.started();
+  }
+
+  /** Makes a workload the current one; without an id, the first. */
+  async open(id) {
+    const found = this.workloads.find((one) => one.id === id);
+    if (id && !found && this.workloads.length) this.say(`The workload of this link is not in the store; showing another.`);
+    const chosen = found || mostTelling(this.workloads);
+    this.workload = chosen;
+    this.ds = null;
+    this.masked = null;
+    this.importance = null;
+    this.searched = null;
+    this.drawChooser();
+    if (!chosen) {
+      this.render(null);
+      return;
+    }
+    if (chosen.id !== this.state.now.w) this.state.now = { ...this.state.now, w: chosen.id };
+    this.render(null);
+    await this.read(chosen);
+  }
+
+  async read(workload) {
+    const current = () => this.workload === workload;
+    const began = performance.now();
+    try {
+      let ds = new Dataset(await this.source.columns(workload.id));
+      if (!current()) return;
+      this.take(ds);
+      mark("first-draw", performance.now() - began);
+      this.source.importance(workload.id).then(
+        (list) => current() && this.learn(list),
+        () => current() && this.learn([]),
+      );
+      let waited = 50;
+      while (!ds.complete) {
+        this.progress(ds);
+        const answer = await this.source.columns(workload.id, ds.rows);
+        if (!current()) return;
+        if (answer.header.epoch !== ds.epoch) ds = new Dataset(await this.source.columns(workload.id));
+        else ds.append(answer);
+        // Redrawing takes longer the more there is: fewer drawings, the same progress.
+        if (ds.complete || performance.now() - this.drawn > waited) {
+          this.take(ds);
+          waited *= 1.6;
+        }
+        if (!answer.header.rows && !ds.complete) await new Promise((resolve) => setTimeout(resolve, 200));
+      }
+      this.progress(null);
+      mark("complete", performance.now() - began);
+    } catch (error) {
+      if (!current()) return;
+      this.say(error.message);
+      if (!(error instanceof Missing)) console.warn(error);
+    }
+  }
+
+  take(ds) {
+    this.ds = ds;
+    this.masked = null;
+    this.render(new Set(["data", "w"]));
+    this.drawn = performance.now();
+  }
+
+  /** Rows that arrived since: of a run in progress. */
+  async grow() {
+    const { ds, workload } = this;
+    if (!ds || !ds.complete || this.growing) return;
+    this.growing = true;
+    try {
+      const answer = await this.source.columns(workload.id, ds.rows);
+      if (this.ds !== ds) return;
+      if (answer.header.epoch !== ds.epoch) this.ds = new Dataset(await this.source.columns(workload.id));
+      else ds.append(answer);
+      this.masked = null;
+      this.render(new Set(["data"]));
+    } catch (error) {
+      this.say(error.message);
+    } finally {
+      this.growing = false;
+    }
+  }
+
+  learn(list) {
+    this.importance = [...list].sort((a, b) => b.share - a.share);
+    this.render(new Set(["importance"]));
+  }
+
+  /** The selected rows: kept until a brush or the data changes. */
+  selection() {
+    const key = JSON.stringify(this.state.now.brush);
+    if (!this.masked || this.masked.key !== key || this.masked.ds !== this.ds) {
+      this.masked = { key, ds: this.ds, ...timed("mask", () => this.ds.mask(this.state.now.brush)) };
+    }
+    return this.masked;
+  }
+
+  brush(name, wanted, draft = false) {
+    const brush = { ...this.state.now.brush };
+    if (wanted) brush[name] = wanted;
+    else delete brush[name];
+    this.state.set({ brush }, false, draft);
+  }
+
+  /** The best row of the search last looked at, or of the latest run. */
+  searchBest() {
+    const { ds } = this;
+    if (this.searched !== null) return this.searched;
+    const runs = ds.columns.run;
+    if (!runs || !runs.length) return null;
+    const last = runs[ds.rows - 1];
+    for (const row of ds.fastest) if (runs[row] === last) return row;
+    return null;
+  }
+
+  changed(changed) {
+    if (changed.has("w") && this.state.now.w !== (this.workload && this.workload.id)) {
+      this.open(this.state.now.w);
+      return;
+    }
+    const began = performance.now();
+    this.render(changed);
+    for (const kind of ["brush", "axes", "fix"]) if (changed.has(kind)) mark(kind, performance.now() - began);
+  }
+
+  /** `changed` null: everything. */
+  render(changed) {
+    const { view } = this.state.now;
+    hideTip();
+    if (!changed || changed.has("view") || !this.shown) this.show(view);
+    if (!changed || ["data", "w", "importance", "unit"].some((key) => changed.has(key))) drawAnswers(this, this.places.answers);
+    if (changed && changed.has("view")) changed = null;
+    this.made[view].render(changed);
+    this.places.table.hidden = !WITH_TABLE.has(view) || !this.ds;
+    if (!this.places.table.hidden && (!changed || ["data", "w", "brush", "sort", "row"].some((key) => changed.has(key)))) this.table.update();
+  }
+
+  show(view) {
+    if (!this.made[view]) {
+      const root = el("div", { class: "view", id: `view-${view}` });
+      this.places.main.append(root);
+      this.made[view] = new this.views[view].View(this, root);
+      this.made[view].root = root;
+    }
+    for (const [name, one] of Object.entries(this.made)) {
+      one.root.hidden = name !== view;
+      if (name !== view && one.left) one.left();
+    }
+    this.shown = view;
+    document.title = `whet: ${this.views[view].title}`;
+    this.drawTabs();
+  }
+
+  drawTabs() {
+    const { view } = this.state.now;
+    fill(
+      this.places.tabs,
+      Object.entries(this.views)
+        .filter(([name]) => !(this.source.embedded && name === "live"))
+        .map(([name, one], i) =>
+          el("a", {
+            href: this.state.link({ view: name }),
+            "aria-current": name === view ? "page" : undefined,
+            "data-view": name,
+            title: `${one.title} (key ${i + 1})`,
+            text: one.title,
+            onclick: (event) => {
+              event.preventDefault();
+              this.state.set({ view: name });
+            },
+          }),
+        ),
+    );
+  }
+
+  drawChooser() {
+    const { places } = this;
+    if (!this.workloads.length) {
+      fill(places.chooser);
+      return;
+    }
+    fill(
+      places.chooser,
+      select("workload", this.workloads.map((one) => [one.id, workloadText(one)]), this.workload.id, (w) => this.state.set({ w }), { id: "workload" }),
+    );
+  }
+
+  setTheme(wanted) {
+    this.theme = THEMES.includes(wanted) ? wanted : "auto";
+    if (this.theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = this.theme;
+    keep("whet-theme", this.theme);
+    const next = THEMES[(THEMES.indexOf(this.theme) + 1) % THEMES.length];
+    fill(
+      this.places.tools,
+      this.tour && button("Tour", "A tour of two minutes", () => this.tour(), { id: "tour-button" }),
+      button({ auto: "◐", light: "☀", dark: "☾" }[this.theme], `Colours: ${this.theme}; click for ${next}`, () => {
+        this.setTheme(next);
+        this.repaint();
+      }, { id: "theme" }),
+    );
+  }
+
+  repaint() {
+    forgetTheme();
+    if (this.shown) this.render(new Set(["theme", "data"]));
+  }
+
+  say(text) {
+    this.places.progress.textContent = text;
+  }
+
+  progress(ds) {
+    this.say(ds ? `Read ${counted(ds.rows)} of ${counted(ds.total)} trials (${percent(ds.rows / ds.total, 2)})` : "");
+  }
+
+  key(event) {
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (typing || event.defaultPrevented) return;
+    const names = Object.keys(this.views);
+    if (!event.ctrlKey && !event.altKey && !event.metaKey && /^[1-8]$/.test(event.key) && names[event.key - 1]) {
+      this.state.set({ view: names[event.key - 1] });
+      return;
+    }
+    const view = this.made[this.state.now.view];
+    if (this.ds && view && view.key && view.key(event)) event.preventDefault();
+  }
+
+  /** A growing store: new rows, and workloads that did not exist. */
+  follow() {
+    this.followers = [];
+    this.source.live(
+      (event) => this.live(event),
+      (connected) => {
+        this.connected = connected;
+        for (const told of this.followers) told(null);
+      },
+    );
+  }
+
+  async live(event) {
+    const known = this.workloads.find((one) => one.id === event.workload);
+    if (!known || event.best !== undefined) await this.refresh(!known);
+    if (this.workload && event.workload === this.workload.id) await this.grow();
+    for (const told of this.followers) told(event);
+  }
+
+  /** The list again; at most twice a second unless a workload is new. */
+  async refresh(now) {
+    if (!now && performance.now() - (this.refreshed || -1e9) < 500) return;
+    this.refreshed = performance.now();
+    try {
+      this.workloads = await this.source.workloads();
+      nameKeys(this.workloads);
+    } catch (error) {
+      this.say(error.message);
+      return;
+    }
+    if (!this.workload) {
+      await this.open(null);
+      return;
+    }
+    this.workload = this.workloads.find((one) => one.id === this.workload.id) || this.workload;
+    this.drawChooser();
+    this.render(new Set(["data"]));
+  }
+}
+
+/** To begin with: what was tuned last, or the largest of a table. */
+function mostTelling(workloads) {
+  const worth = (w) => [w.last_seen || 0, w.flops || 0, w.total || 0];
+  let chosen = null;
+  for (const w of workloads) {
+    if (!chosen) chosen = w;
+    const [a, b] = [worth(w), worth(chosen)];
+    const at = a.findIndex((value, i) => value !== b[i]);
+    if (at >= 0 && a[at] > b[at]) chosen = w;
+  }
+  return chosen;
+}
+
+/** A key is shown without what all keys of the kernel share. */
+function nameKeys(workloads) {
+  const seen = new Map();
+  for (const w of workloads) {
+    const values = seen.get(w.kernel) || {};
+    for (const [name, value] of Object.entries(w.key || {})) (values[name] ||= new Set()).add(JSON.stringify(value));
+    seen.set(w.kernel, values);
+  }
+  for (const w of workloads) {
+    if (w.key_text) continue;
+    const told = Object.entries(w.key || {}).filter(([name]) => seen.get(w.kernel)[name].size > 1);
+    w.key_text = configText(told.length ? Object.fromEntries(told) : w.key);
+  }
+}
+
+function stored(name) {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+function keep(name, value) {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // Private windows may refuse; the choice then lasts as long as the page.
+  }
+}
+
+/** For a benchmark: changes the state as a user would, and reads the pixels back. */
+export function measuring(app) {
+  timings.change = (patch) => {
+    const began = performance.now();
+    app.state.set(patch);
+    for (const canvas of document.querySelectorAll("canvas")) {
+      if (canvas.offsetParent) canvas.getContext("2d").getImageData(0, 0, 1, 1);
+    }
+    return performance.now() - began;
+  };
+  timings.state = () => app.state.now;
+}
