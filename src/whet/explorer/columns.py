@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from whet.core.status import Status
 from whet.explorer.latest import LatestRows, number_of, numbers_of
-from whet.explorer.values import ValueCodes, column_of, smallest
+from whet.explorer.values import ValueCodes, smallest
 from whet.store.scanning import TrialRows
 
 Array = npt.NDArray[Any]
@@ -21,6 +21,7 @@ Array = npt.NDArray[Any]
 # The last one is that of a table's config which was never tried on the key.
 UNTRIED = "untried"
 STATUSES = (*map(str, Status), UNTRIED)
+_WORKED = frozenset(str(status) for status in Status if status.measured)
 MEASURED = tuple(STATUSES.index(str(status)) for status in Status if status.measured)
 
 LONGEST_ERROR = 300
@@ -62,7 +63,7 @@ class TrialColumns:
     runs: ValueCodes = field(default_factory=ValueCodes)
     chunks: list[dict[str, Array]] = field(default_factory=list)
     latest: LatestRows = field(default_factory=LatestRows)
-    _begun: dict[str, float] = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
 
     def extend(self, rows: TrialRows) -> None:
         if not len(rows):
@@ -73,18 +74,20 @@ class TrialColumns:
             "median_ns": rows.median_ns.astype(np.float32),
             "low_ns": rows.low_ns.astype(np.float32),
             "high_ns": rows.high_ns.astype(np.float32),
-            "cost_s": np.array([_spent(work) for work in rows.work_s], dtype=np.float32),
-            "build_s": np.array([w.get("build", np.nan) for w in rows.work_s], dtype=np.float32),
+            "cost_s": rows.cost_s.astype(np.float32),
+            "build_s": rows.build_s.astype(np.float32),
             "at_s": self._moments(rows),
-            "error": self._error_codes(rows.errors),
+            "error": self._error_codes(rows.statuses, rows.errors),
             "run": self.runs.codes(rows.run_ids),
             "replaces": self.latest.add(ids),
             "mark": np.array(rows.marks, dtype=np.int64),
             "id": ids,
         }
-        for name in self._names(rows.configs):
-            codes = self.parameters.setdefault(name, ValueCodes())
-            chunk[_PARAMETER + name] = codes.codes(column_of(name, rows.configs))
+        for name in dict.fromkeys([*self.parameters, *rows.values]):
+            if name not in self.parameters:  # those before have none
+                self.parameters[name] = ValueCodes([None] if self.rows else [])
+            column = rows.values.get(name) or [None] * len(rows)
+            chunk[_PARAMETER + name] = self.parameters[name].codes(column)
         self.chunks.append(chunk)
         self.rows += len(rows)
         self.last_mark = rows.marks[-1]
@@ -153,21 +156,32 @@ class TrialColumns:
         size = count * kind.itemsize
         yield bytes(_aligned(size) - size)
 
+    def stored(self, name: str) -> list[Array]:
+        """A column as it is kept, in parts; a parameter as codes of its values."""
+        parameter = self._parameter(name)
+        found = []
+        for chunk in self.chunks:
+            part = chunk.get(name)
+            if part is None:  # none of its configs has the parameter
+                assert parameter is not None, name
+                part = np.full(len(chunk["status"]), parameter.code(None), dtype=np.uint8)
+            found.append(part)
+        return found
+
     def _parts(self, name: str, first: int) -> Iterator[Array]:
-        parameter = self.parameters.get(name.removeprefix(_PARAMETER))
-        ranked = parameter is not None and name.startswith(_PARAMETER)
-        ranks = parameter.ranks() if ranked and parameter is not None else None
+        parameter = self._parameter(name)
+        ranks = None if parameter is None else parameter.ranks()
         begin = 0
-        for chunk in list(self.chunks):
-            size = len(chunk["status"])
-            if begin + size > first:
-                part = chunk.get(name)
-                if part is None and parameter is not None:  # none of its configs has it
-                    part = np.full(size, parameter.code(None))
-                assert part is not None, name
-                part = part[max(0, first - begin) :]
-                yield part if ranks is None else ranks[part]
-            begin += size
+        for part in self.stored(name):
+            if begin + len(part) > first:
+                wanted = part[max(0, first - begin) :]
+                yield wanted if ranks is None else ranks[wanted]
+            begin += len(part)
+
+    def _parameter(self, name: str) -> ValueCodes | None:
+        if not name.startswith(_PARAMETER):
+            return None
+        return self.parameters.get(name.removeprefix(_PARAMETER))
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         if name.startswith(_PARAMETER):
@@ -177,26 +191,20 @@ class TrialColumns:
             return np.dtype(np.uint16 if many <= 1 << 16 else np.uint32)
         return np.dtype(_SENT[name])
 
-    def _names(self, configs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Of all configs in the order of the first; one that lacks some has None for them."""
-        names = dict.fromkeys([*self.parameters, *configs[0]])
-        for shape in {tuple(config) for config in configs}:
-            names.update(dict.fromkeys(shape))
-        for name in names:
-            if name not in self.parameters and self.rows:
-                self.parameters[name] = ValueCodes([None])
-        return list(names)
-
     def _moments(self, rows: TrialRows) -> Array:
         for run, moment in zip(rows.run_ids, rows.created, strict=True):
-            if run not in self._begun:
-                self._begun[run] = self.started.get(run, moment)
-        begun = [self._begun[run] for run in rows.run_ids]
+            if run not in self.begun:
+                self.begun[run] = self.started.get(run, moment)
+        begun = [self.begun[run] for run in rows.run_ids]
         passed = np.array(rows.created) - np.array(begun)
         return np.asarray(np.maximum(passed, 0.0), dtype=np.float32)
 
-    def _error_codes(self, errors: Sequence[str]) -> Array:
-        shown = [first_line(error) for error in errors]
+    def _error_codes(self, statuses: Sequence[str], errors: Sequence[str]) -> Array:
+        """Of what failed; that a config was outraced is no error, however it is put."""
+        shown = [
+            "" if not error or status in _WORKED else first_line(error)
+            for status, error in zip(statuses, errors, strict=True)
+        ]
         if len(self.errors.values) + len(set(shown)) > _MOST_ERRORS:
             known = set(self.errors.values)
             shown = [error if error in known else _OTHER_ERRORS for error in shown]
@@ -221,11 +229,6 @@ _CODE_OF_STATUS = {status: code for code, status in enumerate(STATUSES)}
 
 def _status_codes(statuses: Sequence[str]) -> Array:
     return np.fromiter(map(_CODE_OF_STATUS.__getitem__, statuses), np.uint8, len(statuses))
-
-
-def _spent(work: Mapping[str, float]) -> float:
-    """Of all processes; a stage, which has a dot, is part of its phase."""
-    return sum(seconds for phase, seconds in work.items() if "." not in phase)
 
 
 def first_line(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,15 @@ FEWEST_ROWS = 8
 MOST_VALUES = 64
 
 
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Which rows count at all, which of them work, and those of these that are looked at."""
+
+    standing: npt.NDArray[np.bool_]
+    works: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int64]
+
+
 def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
     """The most important first. `share` is of the variance of log time between the values, less
     what chance alone would give; `low` and `high` enclose it with 95 %. `total` is what is left
@@ -31,24 +41,26 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
     rows = np.flatnonzero(works)
     rng = np.random.default_rng(seed)
     if len(rows) > MOST_ROWS:
-        rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+        rows = np.sort(rows[rng.integers(len(rows), size=MOST_ROWS)])
+    seen = _Seen(standing, works, rows)
     varied = {
         name: columns.column(f"p:{name}").astype(np.int64)
         for name, codes in columns.parameters.items()
         if len(codes.values) > 1
     }
     logs = np.log(medians[rows].astype(np.float64))
+    drawn = {name: codes[rows] for name, codes in varied.items()}
     found = []
     for name, codes in varied.items():
-        share, low, high = _share(codes[rows], logs, rng)
+        share, low, high = _share(drawn[name], logs, rng)
         found.append(
             {
                 "parameter": name,
                 "share": share,
                 "low": low,
                 "high": high,
-                "total": _total(name, {one: all[rows] for one, all in varied.items()}, logs),
-                "values": _by_value(columns, name, codes, medians, works, standing),
+                "total": _total(name, drawn, logs),
+                "values": _by_value(columns.parameters[name].shown(), codes, medians, seen),
             }
         )
     return sorted(found, key=lambda one: -(one["share"] or 0.0))
@@ -94,7 +106,7 @@ def _total(name: str, varied: dict[str, Codes], logs: Floats) -> float | None:
     group = group.reshape(-1)
     counts = np.bincount(group)
     several = counts > 1
-    if several.sum() < FEWEST_ROWS // 2:
+    if several.sum() < FEWEST_ROWS or counts[several].sum() < len(logs) / 2:
         return None
     means = np.bincount(group, weights=logs) / counts
     squares = np.bincount(group, weights=(logs - means[group]) ** 2)
@@ -103,29 +115,27 @@ def _total(name: str, varied: dict[str, Codes], logs: Floats) -> float | None:
 
 
 def _by_value(
-    columns: TrialColumns,
-    name: str,
-    codes: Codes,
-    medians: Floats,
-    works: npt.NDArray[np.bool_],
-    standing: npt.NDArray[np.bool_],
+    values: Sequence[Any], codes: Codes, medians: Floats, seen: _Seen
 ) -> list[dict[str, Any]]:
     """How configs with each of its values fared; nothing for a parameter of very many."""
-    values: Sequence[Any] = columns.parameters[name].shown()
     if len(values) > MOST_VALUES:
         return []
-    told = []
-    for code, value in enumerate(values):
-        has = codes == code
-        times = medians[has & works]
-        tried = int((has & standing).sum())
-        told.append(
-            {
-                "value": value,
-                "tried": tried,
-                "failed": tried - len(times),
-                "best_ns": float(times.min()) if len(times) else None,
-                "median_ns": float(np.median(times)) if len(times) else None,
-            }
-        )
-    return told
+    many = len(values)
+    tried = np.bincount(codes[seen.standing], minlength=many)
+    worked = np.bincount(codes[seen.works], minlength=many)
+    best = np.full(many, np.inf)
+    np.minimum.at(best, codes[seen.works], medians[seen.works].astype(np.float64))
+    return [
+        {
+            "value": value,
+            "tried": int(tried[code]),
+            "failed": int(tried[code] - worked[code]),
+            "best_ns": float(best[code]) if worked[code] else None,
+            "median_ns": _median(medians[seen.rows][codes[seen.rows] == code]),
+        }
+        for code, value in enumerate(values)
+    ]
+
+
+def _median(times: Floats) -> float | None:
+    return float(np.median(times)) if len(times) else None

@@ -43,24 +43,32 @@ class LatestRows:
         self._ids: Ids = np.zeros(0, dtype=np.uint64)
         self._rows: Rows = np.zeros(0, dtype=np.uint32)
         self._newest: dict[int, int] = {}
+        self._unsorted: Ids | None = None
         self._count = 0
 
     @classmethod
     def of(cls, ids: Ids) -> LatestRows:
+        """Sorted when the first one is added: whoever only looks need not wait for it."""
         found = cls()
         found._count = len(ids)
-        found._sort(ids, np.arange(len(ids), dtype=np.uint32))
+        found._unsorted = ids
         return found
 
     def find(self, number: int) -> int | None:
         """The latest row of a config."""
         if (row := self._newest.get(number)) is not None:
             return row
+        if self._unsorted is not None:
+            found = np.flatnonzero(self._unsorted == np.uint64(number))
+            return int(found[-1]) if len(found) else None
         rows = self._sorted(np.array([number], dtype=np.uint64))
         return int(rows[0]) - 1 if rows[0] else None
 
     def add(self, ids: Ids) -> Rows:
         """Appends rows; for each, the number of the row it replaces plus one, 0 for none."""
+        if self._unsorted is not None:
+            known, self._unsorted = self._unsorted, None
+            self._sort(known, np.arange(len(known), dtype=np.uint32))
         replaces = self._sorted(ids)
         newest = self._newest
         for at, number in enumerate(ids.tolist()):
@@ -69,7 +77,7 @@ class LatestRows:
                 replaces[at] = row + 1
             newest[number] = self._count + at
         self._count += len(ids)
-        if len(newest) > max(_FEWEST_UNSORTED, len(self._ids) // 2):
+        if len(newest) > max(_FEWEST_UNSORTED, len(self._ids)):
             self._sort(
                 np.concatenate([self._ids, np.fromiter(newest, np.uint64, len(newest))]),
                 np.concatenate([self._rows, np.fromiter(newest.values(), np.uint32, len(newest))]),

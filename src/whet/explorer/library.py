@@ -81,8 +81,9 @@ class Library:
         store = self.store
         if store is None:
             return tables
-        counted = status_counts(store)
-        lines = [one.summary(counted.get(one.id)) for one in self._refreshed()]
+        subjects = self._refreshed()
+        counted = status_counts(store, [one.known for one in subjects])
+        lines = [one.summary(counted.get(one.id)) for one in subjects]
         return [*lines, *(_missed(store, miss) for miss in store.missed()), *tables]
 
     def _refreshed(self) -> list[StoreSubject]:

@@ -14,6 +14,7 @@ from whet.core.errors import WhetError
 from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
+from whet.explorer import column_file
 from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
@@ -29,11 +30,15 @@ from whet.explorer.subject import (
 )
 from whet.replay.recording import table_from_stores
 from whet.store import StoreReader, WorkloadSummary
-from whet.store.scanning import scan
+from whet.store.scanning import column_folder, scan
 
-BATCH = 20_000
+# The first is small, so that there is something to draw.
+FIRST_BATCH, BATCH = 5_000, 20_000
 # How long a page waits for its first or its next rows.
 PATIENCE_S = 0.3
+# How often it is made sure that what was read is still in the store; it takes tens of milliseconds
+# for a million rows.
+CHECKED_S = 2.0
 MOST_SIMULATED = 20_000
 
 
@@ -42,7 +47,7 @@ class StoreSubject(Subject):
         self, store: StoreReader, workload: WorkloadSummary, origin: OriginName = "store"
     ) -> None:
         self._store = store
-        self._known = workload
+        self.known = workload
         self.origin = origin
         self.workload = workload.workload
         self.id = self.workload.id
@@ -50,11 +55,15 @@ class StoreSubject(Subject):
         self._lock = threading.Lock()
         self._columns: TrialColumns | None = None
         self._epoch = new_id()
+        folder = column_folder(store)
+        self._file = None if folder is None else column_file.path_in(folder, self.id)
+        self._kept_rows = 0
+        self._checked = 0.0
         self._recorded: tuple[int, Recorded] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
         """What the store says of it now."""
-        self._known = workload
+        self.known = workload
 
     @property
     def loaded_rows(self) -> int:
@@ -75,7 +84,7 @@ class StoreSubject(Subject):
         return self._store.timeline(run_id)
 
     def summary(self, statuses: Mapping[str, int] | None = None) -> dict[str, Any]:
-        known, runs = self._known, self.runs()
+        known, runs = self.known, self.runs()
         columns = self._columns
         if columns is not None and columns.rows:
             statuses = columns.status_counts()
@@ -119,11 +128,14 @@ class StoreSubject(Subject):
         """Under the lock, since another request may append meanwhile."""
         with self._lock:
             found = self._read(first)
-            return list(
-                found.columns.encoded(
-                    first, found.total, found.complete, found.epoch, found.pointed
-                )
+            columns = found.columns
+            parts = list(
+                columns.encoded(first, found.total, found.complete, found.epoch, found.pointed)
             )
+            keep = found.complete and column_file.due(columns, self._kept_rows)
+        if keep and self._file is not None:
+            threading.Thread(target=self._keep, daemon=True).start()
+        return parts
 
     def trial(self, row: int) -> Trial | None:
         with self._lock:
@@ -138,9 +150,9 @@ class StoreSubject(Subject):
 
     def recorded(self) -> Recorded:
         """Of its latest trials; made anew when there are more."""
-        if self._known.trials > MOST_SIMULATED:
+        if self.known.trials > MOST_SIMULATED:
             raise NotThereError(
-                f"{self._known.trials:,} trials are too many to simulate a search on; the limit "
+                f"{self.known.trials:,} trials are too many to simulate a search on; the limit "
                 f"is {MOST_SIMULATED:,}"
             )
         with self._lock:
@@ -157,25 +169,47 @@ class StoreSubject(Subject):
         columns = self._current()
         until = time.monotonic() + PATIENCE_S
         while True:
-            rows = self._scan.rows(columns.last_mark, BATCH)
+            batch = BATCH if columns.rows else FIRST_BATCH
+            rows = self._scan.rows(columns.last_mark, batch)
             columns.extend(rows)
-            complete = len(rows) < BATCH
+            complete = len(rows) < batch
             late = time.monotonic() > until
             if complete or (wanted is not None and columns.rows > wanted and late):
                 break
-        total = columns.rows if complete else max(columns.rows, self._known.trials)
+        total = columns.rows if complete else max(columns.rows, self.known.trials)
         return Reading(columns, total, complete, self._epoch, self._pointed())
 
     def _current(self) -> TrialColumns:
         """Begun anew where rows that were read are no longer in the store."""
         columns = self._columns
-        if columns is not None and self._scan.count(columns.last_mark) != columns.rows:
-            columns = None
+        now = time.monotonic()
+        if columns is not None and now > self._checked + CHECKED_S:
+            self._checked = now
+            if self._scan.count(columns.last_mark) != columns.rows:
+                columns = None
         if columns is None:
             self._epoch = new_id()
-            columns = TrialColumns({run.id: run.started for run in self.runs()})
+            columns = self._from_file() or TrialColumns()
             self._columns = columns
+        columns.started = {run.id: run.started for run in self.runs()}
         return columns
+
+    def _from_file(self) -> TrialColumns | None:
+        if self._file is None or self.known.trials < column_file.FEWEST_ROWS:
+            return None
+        found = column_file.load(self._file, self._scan)
+        self._kept_rows = 0 if found is None else found.rows
+        return found
+
+    def _keep(self) -> None:
+        """Beside the store, in a thread of its own: nobody waits for it."""
+        with self._lock:
+            columns = self._columns
+            if columns is None or self._file is None:
+                return
+            if column_file.due(columns, self._kept_rows):
+                column_file.save(columns, self._file, self._scan)
+                self._kept_rows = columns.rows
 
     def _pointed(self) -> Remarkable:
         best, runs = self._store.best(self.id), self.runs()

@@ -25,7 +25,7 @@ from whet.explorer.subject import (
     workload_json,
 )
 from whet.replay.table import TICKS_PER_S, Table, TableWorkload
-from whet.store.scanning import TrialRows
+from whet.store.scanning import TrialRows, values_of
 
 
 class TableSubject(Subject):
@@ -177,8 +177,11 @@ class TableSubject(Subject):
             high_ns=np.array([high for _, high in pairs], dtype=np.float64),
             created=[0.0] * len(configs),
             run_ids=[""] * len(configs),
-            configs=configs,
-            work_s=[{} if one is None else one.cost.work for one in trials],
+            values=values_of(configs),
+            cost_s=np.array([0.0 if one is None else one.cost.work_s for one in trials]),
+            build_s=np.array(
+                [np.nan if one is None else one.cost.work.get("build", np.nan) for one in trials]
+            ),
             errors=["" if one is None else one.error for one in trials],
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -91,14 +91,6 @@ class ValueCodes:
 def smallest(count: int) -> type[np.unsignedinteger[Any]]:
     """The smallest kind of code that tells so many values apart."""
     return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
-
-
-def column_of(name: str, configs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """One parameter of all configs; None where a config has no such parameter."""
-    try:
-        return [config[name] for config in configs]
-    except KeyError:
-        return [config.get(name) for config in configs]
 
 
 def value_text(value: Any) -> str:

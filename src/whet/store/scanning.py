@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.cost import Cost
 from whet.core.errors import StoreError
 from whet.core.timing import median_interval
 from whet.core.trial import Trial
 from whet.store.connecting import connect
 from whet.store.faults import store_error
 from whet.store.overlay import OverlayStore
-from whet.store.protocol import StoreReader
+from whet.store.protocol import StoreReader, WorkloadSummary
 from whet.store.rows import trial_of, usable_median
 from whet.store.sqlite import SqliteStore
 from whet.store.statements import LAST_TRIAL, TRIAL_COLUMNS
@@ -34,7 +37,8 @@ _BUSY_S = 10.0
 
 _WORKLOAD = "workload = (SELECT n FROM workloads WHERE id = ?)"
 _ROWS = f"""
-SELECT n, config_id, status, median_ns, created, run_id, config, cost, timing, samples, error
+SELECT n, config_id, status, median_ns, created, run_id, config, cost,
+  iif(instr(timing, '"foreign"'), timing, NULL), samples, error
 FROM trials WHERE {_WORKLOAD} AND n > ? ORDER BY n LIMIT ?
 """
 _COUNT = f"SELECT count(*), coalesce(max(n), 0) FROM trials WHERE {_WORKLOAD} AND n <= ?"
@@ -49,6 +53,8 @@ WHERE t.n > ? GROUP BY t.workload
 """
 # Of more trials than that, counting them by status takes longer than a person waits.
 _MOST_COUNTED = 50_000
+_COST_BEGINS = '{"v":1,"work_s":{'
+_PHASES = re.compile(r'"([^".]+)":([-+0-9.eE]+)').findall
 _LAST_INTEGER = (1 << 63) - 1
 
 
@@ -57,7 +63,8 @@ class TrialRows:
     """Trials in the order in which they were appended, column by column.
 
     `marks` name them for `TrialScan.trial`, and the last one says where to go on. Times are NaN
-    where there are none, and an interval is where the samples are too few for one.
+    where there are none, and an interval is where the samples are too few for one. `values` are by
+    parameter, None where a config has no such parameter.
     """
 
     marks: tuple[int, ...]
@@ -68,8 +75,9 @@ class TrialRows:
     high_ns: Floats
     created: Sequence[float]
     run_ids: Sequence[str]
-    configs: Sequence[Mapping[str, Any]]
-    work_s: Sequence[Mapping[str, float]]
+    values: Mapping[str, Sequence[Any]]
+    cost_s: Floats
+    build_s: Floats
     errors: Sequence[str]
 
     def __len__(self) -> int:
@@ -108,9 +116,10 @@ def column_folder(store: StoreReader) -> Path | None:
     return Path(f"{store.location}.columns") if isinstance(store, SqliteStore) else None
 
 
-def status_counts(store: StoreReader) -> dict[str, dict[str, int]]:
+def status_counts(
+    store: StoreReader, known: Sequence[WorkloadSummary]
+) -> dict[str, dict[str, int]]:
     """The latest trials by workload and status; none where it would take long."""
-    known = store.workloads()
     if sum(one.trials for one in known) > _MOST_COUNTED:
         return {}
     found: dict[str, dict[str, int]] = {one.workload.id: {} for one in known}
@@ -191,7 +200,8 @@ class _FileScan:
         with _reading(self._path) as db:
             found = db.execute(_ROWS, (self._workload_id, after, most)).fetchall()
         try:
-            return _of_file(found)
+            with _uncollected():
+                return _of_file(found)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"store {self._path} is damaged: a trial between rows {found[0][0]} and "
@@ -233,6 +243,20 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
             raise store_error(path, error) from error
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Tens of thousands of dicts that are all kept: looking for garbage among them takes longer
+    than making them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def rows_of(trials: Sequence[Trial], marks: Iterable[int] | None = None) -> TrialRows:
     """Trials that are in memory."""
     medians = [usable_median(trial) for trial in trials]
@@ -246,8 +270,9 @@ def rows_of(trials: Sequence[Trial], marks: Iterable[int] | None = None) -> Tria
         high_ns=np.array([high for _, high in intervals], dtype=np.float64),
         created=[trial.created for trial in trials],
         run_ids=[trial.run_id for trial in trials],
-        configs=[trial.config for trial in trials],
-        work_s=[trial.cost.work for trial in trials],
+        values=values_of([trial.config for trial in trials]),
+        cost_s=np.array([trial.cost.work_s for trial in trials], dtype=np.float64),
+        build_s=np.array([trial.cost.work.get("build", np.nan) for trial in trials]),
         errors=[trial.error for trial in trials],
     )
 
@@ -262,6 +287,7 @@ def _of_file(found: Sequence[tuple[Any, ...]]) -> TrialRows:
     marks, ids, statuses, medians, created, runs, configs, costs, timings, samples, errors = columns
     low, high = _intervals(samples)
     _put_foreign(timings, low, high)
+    cost_s, build_s = _spent_of_texts(costs)
     return TrialRows(
         marks=marks,
         config_ids=ids,
@@ -271,9 +297,71 @@ def _of_file(found: Sequence[tuple[Any, ...]]) -> TrialRows:
         high_ns=high,
         created=created,
         run_ids=runs,
-        configs=_objects(configs),
-        work_s=[cost["work_s"] for cost in _objects(costs)],
+        values=_values_of_texts(configs),
+        cost_s=cost_s,
+        build_s=build_s,
         errors=errors,
+    )
+
+
+def values_of(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Parameter by parameter, in the order in which the configs name them."""
+    names = dict.fromkeys(name for shape in dict.fromkeys(map(tuple, configs)) for name in shape)
+    return {name: [config.get(name) for config in configs] for name in names}
+
+
+class _Parts(dict[str, Any]):
+    """`"BM":64` is 64, for one parameter; anything else raises ValueError."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def __missing__(self, part: str) -> Any:
+        found = json.loads(f"{{{part}}}")
+        if list(found) != [self._name]:
+            raise ValueError("another parameter")
+        self[part] = found[self._name]
+        return self[part]
+
+
+def _values_of_texts(bodies: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+    """Configs of one kernel are alike: cut at the commas they consist of few parts, each of which
+    is read once. Where that does not work out, they are read one by one."""
+    if not bodies:
+        return {}
+    try:
+        parts = zip(*[body[1:-1].split(",") for body in bodies], strict=True)
+        names = list(json.loads(bodies[0]))
+        return {
+            name: list(map(_Parts(name).__getitem__, column))
+            for name, column in zip(names, parts, strict=True)
+        }
+    except ValueError:
+        return values_of(_objects(bodies))
+
+
+def _spent_of_texts(bodies: Sequence[str]) -> tuple[Floats, Floats]:
+    """The sums of all phases, and builds. Costs are all different, and reading them as JSON would
+    take as long as all the rest; a phase is a name without a dot."""
+    cost_s, build_s = np.zeros(len(bodies)), np.full(len(bodies), np.nan)
+    for row, body in enumerate(bodies):
+        if not body.startswith(_COST_BEGINS) or "\\" in body:
+            return _spent(_objects(bodies))
+        total = 0.0
+        for name, seconds in _PHASES(body, len(_COST_BEGINS), body.index("}")):
+            total += float(seconds)
+            if name == "build":
+                build_s[row] = float(seconds)
+        cost_s[row] = total
+    return cost_s, build_s
+
+
+def _spent(costs: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
+    ledgers = [Cost.from_json(cost) for cost in costs]
+    return (
+        np.array([cost.work_s for cost in ledgers], dtype=np.float64),
+        np.array([cost.work.get("build", np.nan) for cost in ledgers], dtype=np.float64),
     )
 
 
@@ -301,7 +389,7 @@ def _intervals(samples: Sequence[bytes | None]) -> tuple[Floats, Floats]:
 
 def _put_foreign(timings: Sequence[str | None], low: Floats, high: Floats) -> None:
     for row, timing in enumerate(timings):
-        if timing is not None and '"foreign"' in timing:
+        if timing is not None:
             with suppress(ValueError, LookupError, TypeError):
                 foreign = json.loads(timing)["foreign"]
                 low[row], high[row] = foreign["low_ns"], foreign["high_ns"]
