@@ -28,6 +28,7 @@ from whet.cli.commands import (
     precompile,
     record,
     replay,
+    report,
     run,
     settings,
     store,
@@ -156,6 +157,7 @@ _add(
 )
 _add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
 _add(app, "Study", record.record, record.EXAMPLES, "record")
+_add(app, "Share", report.report, report.EXAMPLES, "report")
 _add(app, "Share", pack.pack, pack.PACK_EXAMPLES, "pack")
 _add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(exports, name="export", rich_help_panel="Share")

@@ -14,8 +14,8 @@ from whet.explorer.subject import NotThereError, Subject, config_json
 MOST_SAMPLES = 5_000
 
 
-def trial_json(subject: Subject, row: int) -> dict[str, Any]:
-    trial = subject.trial(row)
+def trial_json(subject: Subject, row: int, known: Trial | None = None) -> dict[str, Any]:
+    trial = subject.trial(row) if known is None else known
     if trial is None:
         raise NotThereError(f"the config of row {row} was never tried on this key")
     timing, limit = trial.timing, trial.limit

@@ -10,7 +10,7 @@ import numpy as np
 
 from whet.core.errors import UsageError
 from whet.explorer.searching import LABELS
-from whet.explorer.subject import NotThereError, Recorded, Subject
+from whet.explorer.subject import AbsentError, NotThereError, Recorded, Subject
 from whet.replay.frontier import Frontier
 from whet.replay.lab import Case
 from whet.replay.pareto import Cloud, Draws, Paper
@@ -74,11 +74,11 @@ def frontier_json(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     recorded = subject.recorded()
     optimum = recorded.workload.optimum
     if optimum is None:
-        raise NotThereError("no config works on this workload, so there is nothing to simulate")
+        raise AbsentError("no config works on this workload, so there is nothing to simulate")
     try:
         clouds = _clouds(recorded, knobs.checked())
     except (UsageError, ValueError) as error:
-        raise NotThereError(f"this workload cannot be simulated: {error}") from error
+        raise AbsentError(f"this workload cannot be simulated: {error}") from error
     return {
         "workload": subject.id,
         "best_ns": optimum.ns,

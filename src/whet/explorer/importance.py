@@ -48,6 +48,8 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
         for name, codes in columns.parameters.items()
         if len(codes.values) > 1
     }
+    if len(rows) < FEWEST_ROWS:
+        return []
     logs = np.log(medians[rows].astype(np.float64))
     drawn = {name: codes[rows] for name, codes in varied.items()}
     found = []

@@ -9,6 +9,9 @@ from whet.engine.accounts.account import Tuning, account
 from whet.explorer.columns import STATUSES, TrialColumns
 from whet.explorer.subject import NotThereError, Subject, config_json
 
+_NOT_KEPT = (
+    "No timeline was kept of this run: it is still running, was killed, or is of an older whet."
+)
 # Beyond this an account of every config takes longer than a person waits.
 MOST_ACCOUNTED = 50_000
 
@@ -31,7 +34,7 @@ def timeline_json(subject: Subject, run_id: str) -> dict[str, Any]:
     return {
         "run": run_id,
         "wall_s": run.wall_s,
-        "kept": kept is not None,
+        **({"absent": _NOT_KEPT} if kept is None else {}),
         "spans": [
             {
                 "lane": span.lane,
@@ -55,8 +58,8 @@ def timeline_json(subject: Subject, run_id: str) -> dict[str, Any]:
 def _account(subject: Subject, run: Run, rows: int) -> dict[str, Any]:
     if rows > MOST_ACCOUNTED:
         return {"stock": None, "saved": None, "payback": None}
-    trials = subject.all_trials()
-    data = account([Tuning(run, tuple(trials), run.first)]).to_json()
+    trials = tuple(trial for trial in subject.all_trials() if trial is not None)
+    data = account([Tuning(run, trials, run.first)]).to_json()
     return {name: data[name] for name in ("stock", "saved", "payback")}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.explorer.columns import MEASURED, TrialColumns
-from whet.explorer.subject import NotThereError, Recorded, Subject
+from whet.explorer.subject import AbsentError, NotThereError, Recorded, Subject
 from whet.replay.simulation import UNLISTED, Course, replay_space, simulate
 from whet.search import STRATEGIES, make_strategy
 
@@ -55,7 +55,7 @@ def simulated_json(subject: Subject, strategy: str, seed: int, budget: int) -> d
     try:
         course = _course(recorded, strategy, seed, budget)
     except UsageError as error:
-        raise NotThereError(str(error)) from error
+        raise AbsentError(f"this search cannot be simulated: {error}") from error
     columns = subject.read().columns
     rows = [
         None if at == UNLISTED else columns.row_of(recorded.table.configs[at].id)

@@ -26,7 +26,7 @@ from whet.explorer.library import Library
 from whet.explorer.live import events
 from whet.explorer.runs import runs_json, timeline_json
 from whet.explorer.searching import run_json, simulated_json, strategies_json
-from whet.explorer.subject import NotThereError, Subject
+from whet.explorer.subject import AbsentError, NotThereError, Subject
 
 STATIC = Path(__file__).parent / "static"
 _BINARY = "application/octet-stream"
@@ -159,6 +159,8 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 async def _told(request: Request, error: Exception) -> Response:
+    if isinstance(error, AbsentError):
+        return JSONResponse({"absent": str(error)})
     status = 404 if isinstance(error, NotThereError) else 500
     return JSONResponse({"error": str(error)}, status_code=status)
 

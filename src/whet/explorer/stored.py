@@ -18,6 +18,7 @@ from whet.explorer import column_file
 from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
+    AbsentError,
     NotThereError,
     OriginName,
     Reading,
@@ -77,7 +78,7 @@ class StoreSubject(Subject):
     def runs(self) -> Sequence[Run]:
         return self._store.runs(self.id)
 
-    def all_trials(self) -> Sequence[Trial]:
+    def all_trials(self) -> Sequence[Trial | None]:
         return self._store.trials(self.id, all=True)
 
     def timeline(self, run_id: str) -> Timeline | None:
@@ -151,7 +152,7 @@ class StoreSubject(Subject):
     def recorded(self) -> Recorded:
         """Of its latest trials; made anew when there are more."""
         if self.known.trials > MOST_SIMULATED:
-            raise NotThereError(
+            raise AbsentError(
                 f"{self.known.trials:,} trials are too many to simulate a search on; the limit "
                 f"is {MOST_SIMULATED:,}"
             )
@@ -161,7 +162,7 @@ class StoreSubject(Subject):
                 try:
                     made = table_from_stores([self._store], workloads=[self.workload])
                 except WhetError as error:
-                    raise NotThereError(str(error)) from error
+                    raise AbsentError(str(error)) from error
                 self._recorded = count, Recorded(made, made.workloads[0])
             return self._recorded[1]
 

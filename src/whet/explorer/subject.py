@@ -23,6 +23,10 @@ class NotThereError(WhetError):
     """What was asked for does not exist; the message says what does."""
 
 
+class AbsentError(WhetError):
+    """What was asked for cannot be had of this workload; the message is a sentence for the page."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """The columns as far as they have been read. `complete` says that nothing more is stored."""
@@ -67,11 +71,11 @@ class Subject(ABC):
 
     @abstractmethod
     def recorded(self) -> Recorded:
-        """What a strategy can be let loose on; `NotThereError` where that cannot be."""
+        """What a strategy can be let loose on; `AbsentError` where that cannot be."""
 
-    def all_trials(self) -> Sequence[Trial]:
-        """Superseded ones included, as they were appended."""
-        return ()
+    @abstractmethod
+    def all_trials(self) -> Sequence[Trial | None]:
+        """By row, superseded ones included; None for a config that was never tried."""
 
     def runs(self) -> Sequence[Run]:
         """Newest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -96,6 +97,9 @@ class TableSubject(Subject):
             error=build.error or self._on.error(row),
             id=f"{self.id}-{row}",
         )
+
+    def all_trials(self) -> Sequence[Trial | None]:
+        return [self.trial(row) for row in range(len(self._table.configs))]
 
     def recorded(self) -> Recorded:
         return self._recorded
