@@ -118,5 +118,9 @@ class Tab:
             mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
         mouse.up()
 
+    def leave(self) -> None:
+        """Before its server stops, which the page would complain about."""
+        self.page.goto("about:blank")
+
     def close(self) -> None:
         self.context.close()

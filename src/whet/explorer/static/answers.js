@@ -69,6 +69,12 @@ function gainText({ speedup, typical_ns: typical, best }) {
   return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : "";
 }
 
+function mattersTexts([first, ...rest]) {
+  const alone = `${percent(first.share, 2)} of the differences by itself`;
+  const others = first.total > 0 ? `, ${percent(first.total, 2)} with others` : "";
+  return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map((one) => one.parameter).join(", ")}` : ""];
+}
+
 export function answerTexts(app) {
   const { workload, importance } = app;
   const unit = unitOf(app.state.now.unit, workload);
@@ -82,12 +88,7 @@ export function answerTexts(app) {
   }
   made.failed = failureTexts(app);
   const first = importance && importance[0];
-  made.matters = first
-    ? [
-        `${first.parameter} explains ${percent(first.share, 2)} of the differences`,
-        importance.slice(1, 3).map((one) => `then ${one.parameter} ${percent(one.share, 2)}`).join(", "),
-      ]
-    : ["Too few trials to say", ""];
+  made.matters = first ? mattersTexts(importance) : ["Too few trials to say", ""];
   made.cost = costTexts(workload);
   return made;
 }

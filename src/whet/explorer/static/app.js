@@ -11,6 +11,8 @@ import { State } from "./state.js";
 import { mark, timed, timings } from "./timings.js";
 
 const WITH_TABLE = new Set(["space", "search", "cost", "compare", "trial"]);
+// A trial is on the page well within a second, and a run in progress hardly notices the reading.
+const NEWS_PERIOD_MS = 330;
 const THEMES = ["auto", "light", "dark"];
 
 export class App {
@@ -25,6 +27,7 @@ export class App {
     this.made = {};
     this.views = views;
     this.masked = null;
+    this.followers = [];
     this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot"].map((id) => [id, document.getElementById(id)]));
     this.table = new RowTable(this, this.places.table);
     this.state.listen((changed) => this.changed(changed));
@@ -47,8 +50,10 @@ export class App {
       return;
     }
     nameKeys(this.workloads);
+    if (!this.about.sample) this.tour = null;
+    this.setTheme(this.theme);
     const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : "";
-    this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: B best k %, L log, U undo, C clear, M best or median, ? help"].filter(Boolean).join(" · ");
+    this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 8 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ");
     this.follow();
     await this.open(this.state.now.w);
     mark("started", performance.now());
@@ -120,24 +125,17 @@ export class App {
   /** Rows that arrived since: of a run in progress. */
   async grow() {
     const { ds, workload } = this;
-    if (!ds || !ds.complete || this.growing) return;
-    this.growing = true;
-    try {
-      const answer = await this.source.columns(workload.id, ds.rows);
-      if (this.ds !== ds) return;
-      if (answer.header.epoch !== ds.epoch) this.ds = new Dataset(await this.source.columns(workload.id));
-      else ds.append(answer);
-      this.masked = null;
-      this.render(new Set(["data"]));
-    } catch (error) {
-      this.say(error.message);
-    } finally {
-      this.growing = false;
-    }
+    if (!ds || !ds.complete) return;
+    const answer = await this.source.columns(workload.id, ds.rows);
+    if (this.ds !== ds) return;
+    if (answer.header.epoch !== ds.epoch) this.ds = new Dataset(await this.source.columns(workload.id));
+    else ds.append(answer);
+    this.masked = null;
+    this.render(new Set(["data"]));
   }
 
   learn(list) {
-    this.importance = [...list].sort((a, b) => b.share - a.share);
+    this.importance = [...list].sort((a, b) => (b.total ?? b.share) - (a.total ?? a.share));
     this.render(new Set(["importance"]));
   }
 
@@ -183,7 +181,7 @@ export class App {
     const { view } = this.state.now;
     hideTip();
     if (!changed || changed.has("view") || !this.shown) this.show(view);
-    if (!changed || ["data", "w", "importance", "unit"].some((key) => changed.has(key))) drawAnswers(this, this.places.answers);
+    if (!changed || ["data", "w", "importance", "unit", "list"].some((key) => changed.has(key))) drawAnswers(this, this.places.answers);
     if (changed && changed.has("view")) changed = null;
     this.made[view].render(changed);
     this.places.table.hidden = !WITH_TABLE.has(view) || !this.ds;
@@ -261,6 +259,13 @@ export class App {
     if (this.shown) this.render(new Set(["theme", "data"]));
   }
 
+  /** Once for each browser. */
+  firstVisit() {
+    const first = !stored("whet-visited");
+    keep("whet-visited", "yes");
+    return first;
+  }
+
   say(text) {
     this.places.progress.textContent = text;
   }
@@ -283,7 +288,8 @@ export class App {
 
   /** A growing store: new rows, and workloads that did not exist. */
   follow() {
-    this.followers = [];
+    this.news = [];
+    document.addEventListener("visibilitychange", () => this.live(null));
     this.source.live(
       (event) => this.live(event),
       (connected) => {
@@ -293,31 +299,39 @@ export class App {
     );
   }
 
-  async live(event) {
-    const known = this.workloads.find((one) => one.id === event.workload);
-    if (!known || event.best !== undefined) await this.refresh(!known);
-    if (this.workload && event.workload === this.workload.id) await this.grow();
-    for (const told of this.followers) told(event);
+  /** News come up to ten times a second; the page catches up three times, and not while hidden. */
+  live(event) {
+    if (event) this.news.push(event);
+    if (this.catching || !this.news.length || document.hidden) return;
+    this.catching = true;
+    const began = performance.now();
+    this.catchUp(this.news.splice(0))
+      .catch((error) => this.say(error.message))
+      .finally(() => {
+        const rest = Math.max(0, NEWS_PERIOD_MS - (performance.now() - began));
+        setTimeout(() => {
+          this.catching = false;
+          this.live(null);
+        }, rest);
+      });
   }
 
-  /** The list again; at most twice a second unless a workload is new. */
-  async refresh(now) {
-    if (!now && performance.now() - (this.refreshed || -1e9) < 500) return;
-    this.refreshed = performance.now();
-    try {
-      this.workloads = await this.source.workloads();
-      nameKeys(this.workloads);
-    } catch (error) {
-      this.say(error.message);
-      return;
-    }
+  async catchUp(news) {
+    await this.refresh();
+    if (news.some((event) => this.workload && event.workload === this.workload.id)) await this.grow();
+    for (const event of news) for (const told of this.followers) told(event);
+  }
+
+  async refresh() {
+    this.workloads = await this.source.workloads();
+    nameKeys(this.workloads);
     if (!this.workload) {
       await this.open(null);
       return;
     }
     this.workload = this.workloads.find((one) => one.id === this.workload.id) || this.workload;
     this.drawChooser();
-    this.render(new Set(["data"]));
+    this.render(new Set(["list"]));
   }
 }
 

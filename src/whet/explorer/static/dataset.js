@@ -134,10 +134,13 @@ export class Dataset {
     const { standing } = this;
     const ok = this.statuses.indexOf("ok");
     const usable = new Float32Array(this.rows);
-    for (let i = 0; i < this.rows; i++) usable[i] = standing[i] && status[i] === ok && times[i] >= 0 ? times[i] : NaN;
+    for (let i = 0; i < this.rows; i++) usable[i] = standing[i] && this.measured[status[i]] && times[i] >= 0 ? times[i] : NaN;
     this.usable = usable;
+    this.finished = status.map((code) => Number(code === ok));
     this.fastest = fastestFirst(usable);
-    this.best = this.fastest.length ? this.fastest[0] : -1;
+    // One that was stopped early is known to be slower, whatever its few samples say.
+    const first = this.fastest.findIndex((row) => this.finished[row]);
+    this.best = first >= 0 ? this.fastest[first] : -1;
     if (this.bestRow >= 0 && this.bestRow !== null && usable[this.bestRow] >= 0) this.best = this.bestRow;
     this.classify();
     this.axes = new Map();
@@ -155,6 +158,7 @@ export class Dataset {
     }
     this.ties = this.findTies();
     this.places = null;
+    this.kept = new Map();
   }
 
   /** What counts: tried, and not replaced by a later trial of the same config. */
@@ -183,10 +187,6 @@ export class Dataset {
     for (let i = 0; i < this.fastest.length; i++) {
       while (i >= ends[kind]) kind++;
       classes[this.fastest[i]] = kind;
-    }
-    const { status } = this.columns;
-    for (let i = 0; i < this.rows; i++) {
-      if (classes[i] === FAILED_CLASS && this.measured[status[i]]) classes[i] = FAILED_CLASS - 1;
     }
     this.classes = classes;
   }
@@ -285,11 +285,12 @@ export class Dataset {
     return this.columns[column] ? this.columns[column][row] : NaN;
   }
 
-  /** 1 for the fastest; NaN for what was not measured. */
+  /** 1 for the fastest; NaN for what was not measured to the end. */
   rank(row) {
     if (!this.places) {
       this.places = new Uint32Array(this.rows);
-      this.fastest.forEach((one, i) => (this.places[one] = i + 1));
+      let place = 0;
+      for (const one of this.fastest) if (this.finished[one]) this.places[one] = ++place;
     }
     return this.places[row] || NaN;
   }
@@ -318,6 +319,13 @@ export class Dataset {
     for (const one of wanted) if (keys.includes(one)) allowed[keys.indexOf(one)] = 1;
     const bins = axis.bins();
     for (let i = 0; i < mask.length; i++) mask[i] &= allowed[bins[i]];
+  }
+
+  /** `pairs` of all rows, kept. */
+  allPairs(a, b, log) {
+    const key = JSON.stringify([a.name, b.name, Boolean(log)]);
+    if (!this.kept.has(key)) this.kept.set(key, this.pairs(a, b, this.standing, log));
+    return this.kept.get(key);
   }
 
   /** How many rows go from each bin of one axis to each bin of the next, by class. */
@@ -465,18 +473,8 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
       if (cells.failedRow[cell] < 0) cells.failedRow[cell] = i;
     }
   }
-  const seen = new Uint32Array(size);
-  for (let i = 0; i < ds.fastest.length; i++) {
-    const row = ds.fastest[i];
-    if (!fits[row] || (mask && !mask[row])) continue;
-    const cell = down.codes[row] * wide + across.codes[row];
-    const wanted = reduce === "median" ? (cells.measured[cell] - 1) >> 1 : 0;
-    if (seen[cell]++ === wanted) {
-      cells.row[cell] = row;
-      cells.ns[cell] = ds.usable[row];
-      cells.tie[cell] = ds.ties[row];
-    }
-  }
+  if (reduce === "median") medianCells(ds, cells, fits, mask, across.codes, down.codes);
+  else bestCells(ds, cells, fits, mask, across.codes, down.codes);
   for (let cell = 0; cell < size; cell++) {
     if (everTried[cell] && !cells.tried[cell]) cells.hidden[cell] = 1;
     if (cells.row[cell] >= 0) continue;
@@ -489,4 +487,33 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
     }
   }
   return cells;
+}
+
+/** What was measured to the end goes before what was stopped early. */
+function bestCells({ usable, ties, finished }, cells, fits, mask, across, down) {
+  const { wide, ns, row } = cells;
+  for (let i = 0; i < fits.length; i++) {
+    if (!fits[i] || !(usable[i] >= 0) || (mask && !mask[i])) continue;
+    const cell = down[i] * wide + across[i];
+    const known = row[cell];
+    if (known < 0 || finished[i] > finished[known] || (usable[i] < ns[cell] && finished[i] === finished[known])) {
+      ns[cell] = usable[i];
+      row[cell] = i;
+    }
+  }
+  for (let cell = 0; cell < row.length; cell++) if (row[cell] >= 0) cells.tie[cell] = ties[row[cell]];
+}
+
+/** The lower of the two in the middle, so that it is a config. */
+function medianCells(ds, cells, fits, mask, across, down) {
+  const seen = new Uint32Array(cells.row.length);
+  for (let i = 0; i < ds.fastest.length; i++) {
+    const row = ds.fastest[i];
+    if (!fits[row] || (mask && !mask[row])) continue;
+    const cell = down[row] * cells.wide + across[row];
+    if (seen[cell]++ !== (cells.measured[cell] - 1) >> 1) continue;
+    cells.row[cell] = row;
+    cells.ns[cell] = ds.usable[row];
+    cells.tie[cell] = ds.ties[row];
+  }
 }

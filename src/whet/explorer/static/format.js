@@ -2,7 +2,7 @@
 
 export function digits(value, count = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (value === 0) return "0";
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
   const size = Math.floor(Math.log10(Math.abs(value)));
   if (size >= count - 1) return Math.round(value).toLocaleString("en-US");
   return value.toFixed(Math.max(0, Math.min(8, count - 1 - size)));

@@ -93,9 +93,9 @@ export class HeatMap {
 
   /** Colours mean the same whatever is selected: the scale is that of all rows. */
   scaleCells(input) {
-    if (!input.mask) return this.cells;
     const key = JSON.stringify([input.x, input.y, input.fixed, input.reduce, input.ds.rows]);
-    if (!this.whole || this.whole.key !== key || this.whole.ds !== input.ds) {
+    if (!input.mask) this.whole = { key, ds: input.ds, cells: this.cells };
+    else if (!this.whole || this.whole.key !== key || this.whole.ds !== input.ds) {
       this.whole = { key, ds: input.ds, cells: heatCells(input.ds, { ...input, mask: null }) };
     }
     return this.whole.cells;
@@ -133,7 +133,7 @@ export class HeatMap {
     const { wide, high } = this.cells;
     pen.font = SMALL_FONT;
     const labels = this.down.labels.map((text) => pen.measureText(text).width);
-    this.left = this.small ? 40 : Math.max(LEFT - 12, Math.min(120, Math.max(...labels) + 34));
+    this.left = Math.max(this.small ? 40 : LEFT - 12, Math.min(this.small ? 70 : 120, Math.max(...labels) + (this.small ? 26 : 34)));
     this.stepX = (this.surface.wide - this.left - 4) / wide;
     this.stepY = (this.surface.high - TOP - BOTTOM) / high;
     for (let y = 0; y < high; y++) for (let x = 0; x < wide; x++) this.drawCell(pen, x, y);
@@ -244,7 +244,7 @@ export class HeatMap {
     pen.textAlign = "right";
     const everyRow = Math.ceil(12 / this.stepY);
     for (let y = 0; y < high; y += everyRow) {
-      pen.fillText(fitText(pen, this.down.labels[y], this.left - 24), this.left - 6, TOP + (high - y - 0.5) * this.stepY);
+      pen.fillText(fitText(pen, this.down.labels[y], this.left - 22), this.left - 6, TOP + (high - y - 0.5) * this.stepY);
     }
     pen.fillStyle = colors.ink;
     pen.font = `600 ${SMALL_FONT}`;

@@ -99,16 +99,18 @@ export class Parallel {
     if (!this.axes.length) return;
     const { ds, mask, count } = this.input;
     const selective = count < ds.count;
-    if (selective) this.drawGround(pen);
+    if (selective) pen.drawImage(this.prepared(), 0, 0, this.surface.wide, this.surface.high);
+    // The first brush should not be the one that waits.
+    else setTimeout(() => this.prepared(), 50);
     for (let i = 0; i + 1 < this.axes.length; i++) {
-      const counts = ds.pairs(this.axes[i].axis, this.axes[i + 1].axis, mask, this.input.log);
-      this.ribbons(pen, i, counts, false);
+      const [a, b] = [this.axes[i].axis, this.axes[i + 1].axis];
+      this.ribbons(pen, i, selective ? ds.pairs(a, b, mask, this.input.log) : ds.allPairs(a, b, this.input.log), false);
     }
     this.axes.forEach((one, i) => this.drawAxis(pen, one, i));
   }
 
   /** All rows in grey, kept until axes or rows change. */
-  drawGround(pen) {
+  prepared() {
     const { ds, log } = this.input;
     const { canvas, wide, high } = this.surface;
     const key = [ds.rows, wide, high, log, theme().dark, this.input.workload, ...this.axes.map((one) => one.entry)].join("\n");
@@ -119,10 +121,10 @@ export class Parallel {
       const below = this.ground.getContext("2d", { willReadFrequently: true });
       below.setTransform(canvas.width / wide, 0, 0, canvas.height / high, 0, 0);
       for (let i = 0; i + 1 < this.axes.length; i++) {
-        this.ribbons(below, i, ds.pairs(this.axes[i].axis, this.axes[i + 1].axis, ds.standing, log), true);
+        this.ribbons(below, i, ds.allPairs(this.axes[i].axis, this.axes[i + 1].axis, log), true);
       }
     }
-    pen.drawImage(this.ground, 0, 0, wide, high);
+    return this.ground;
   }
 
   ribbons(pen, index, counts, grey) {

@@ -2,7 +2,7 @@
 
 import { brushEnds } from "./dataset.js";
 import { button, el, fill, figure, saveCsv } from "./dom.js";
-import { counted, digits, nanoseconds, plural, statusText } from "./format.js";
+import { counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js";
 import { timed } from "./timings.js";
 
 const PAGE = 50;
@@ -115,7 +115,7 @@ export class RowTable {
     if (name === "status") {
       const status = ds.status(row);
       const error = ds.error(row);
-      return el("td", { class: status === "ok" ? "" : "failed", title: error, text: statusText(status) + (ds.ties[row] ? " ≈ best" : "") });
+      return el("td", { class: status === "ok" ? "" : isMeasured(status) ? "soft" : "failed", title: error, text: statusText(status) + (ds.ties[row] ? " ≈ best" : "") });
     }
     const value = ds.value(row, name);
     return el("td", { class: "number", text: name === "median_ns" ? nanoseconds(value, 4) : digits(value) });

@@ -118,10 +118,10 @@ export class HttpSource extends Source {
 }
 
 export class EmbeddedSource extends Source {
-  constructor() {
+  constructor(data) {
     super();
     this.embedded = true;
-    this.data = JSON.parse(document.getElementById("whet-data").textContent);
+    this.data = data;
   }
 
   part(kind, key) {
@@ -164,10 +164,7 @@ export class EmbeddedSource extends Source {
 
   async columns(id) {
     const { header, body } = this.part("columns", id);
-    const text = atob(body);
-    const bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-    return { header, arrays: arraysOf(header, bytes.buffer, 0) };
+    return { header, arrays: arraysOf(header, bytesOf(body).buffer, 0) };
   }
 
   live() {
@@ -175,6 +172,17 @@ export class EmbeddedSource extends Source {
   }
 }
 
-export function openSource() {
-  return document.getElementById("whet-data") ? new EmbeddedSource() : new HttpSource();
+function bytesOf(base64) {
+  const text = atob(base64.trim());
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
+export async function openSource() {
+  const block = document.getElementById("whet-data");
+  if (!block) return new HttpSource();
+  const packed = new Blob([bytesOf(block.textContent)]).stream();
+  const data = await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).json();
+  return new EmbeddedSource(data);
 }

@@ -1,7 +1,7 @@
 // The space: a heat map of two parameters, all of them as parallel coordinates, and what matters.
 
-import { SMALL_FONT, Surface, fitText } from "./canvas.js";
-import { SERIES, rgb, theme, viridis } from "./colors.js";
+import { Bars } from "./bars.js";
+import { rgb, viridis } from "./colors.js";
 import { CLASSES, CLASS_NAMES } from "./dataset.js";
 import { button, el, figure, fill, labelled, note, saveCsv, select } from "./dom.js";
 import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitOf } from "./format.js";
@@ -73,7 +73,7 @@ export class SpaceView {
     this.importanceFrame = figure({
       id: "importance",
       title: "What matters",
-      line: "The share of the differences in time that each parameter explains by itself, with its 95 % interval. Click one to make it the heat map's x axis.",
+      line: "The share of the differences in time that each parameter explains: dark by itself, with its 95 % interval, light together with others. Click one to make it the heat map's x axis.",
       png: () => this.bars.png("importance"),
       csv: () => this.importanceCsv(),
     });
@@ -95,8 +95,7 @@ export class SpaceView {
       ordered: (axes) => app.state.set({ axes }),
     });
     this.linesFrame.body.append((this.lineLegend = el("div", { class: "legend" })));
-    this.bars = new Surface(this.importanceFrame.body, { height: 120, label: "parameter importance", focus: false });
-    this.bars.canvas.addEventListener("click", (event) => this.barClicked(event));
+    this.bars = new Bars(this.importanceFrame.body, { label: "parameter importance", clicked: (one) => this.chooseX(one.name) });
   }
 
   pick(x, y, row) {
@@ -200,7 +199,7 @@ export class SpaceView {
       this.heatFrame.caption.textContent = "No trials yet.";
       return;
     }
-    timed("heat", () => this.drawHeat());
+    if (any("x", "y", "fix", "at", "reduce", "unit", "row", "w", "importance", "brush", "theme", "size")) timed("heat", () => this.drawHeat());
     if (any("x", "y", "fix", "at", "reduce", "unit", "row", "w", "importance", "brush")) timed("controls", () => this.drawControls());
     if (any("brush", "axes", "log", "w", "theme", "size")) timed("parallel", () => this.drawLines());
     if (any("w", "importance", "theme", "size")) this.drawImportance();
@@ -385,57 +384,26 @@ export class SpaceView {
     const { importance } = this.app;
     const list = importance || [];
     this.importanceFrame.root.querySelector(".note")?.remove();
-    this.bars.canvas.hidden = !list.length;
+    this.bars.surface.canvas.hidden = !list.length;
     if (!list.length) {
       this.importanceFrame.body.append(note(importance === null ? "Reading…" : "Too few trials to say what matters."));
       return;
     }
-    const pen = this.bars.begin(12 + 22 * list.length);
-    const colors = theme();
-    const start = 150;
-    const room = this.bars.wide - start - 110;
-    const most = Math.max(...list.map((one) => one.high || one.share), 0.01);
-    list.forEach((one, i) => {
-      const y = 16 + 22 * i;
-      pen.font = SMALL_FONT;
-      pen.textAlign = "right";
-      pen.fillStyle = colors.ink;
-      pen.fillText(fitText(pen, one.parameter, start - 12), start - 8, y);
-      pen.fillStyle = SERIES[0];
-      pen.fillRect(start, y - 7, Math.max(1, (room * one.share) / most), 14);
-      if (Number.isFinite(one.low) && Number.isFinite(one.high) && one.high !== null) {
-        pen.strokeStyle = colors.ink;
-        pen.lineWidth = 1.5;
-        const [a, b] = [one.low, one.high].map((share) => start + (room * Math.max(0, share)) / most);
-        pen.beginPath();
-        pen.moveTo(a, y);
-        pen.lineTo(b, y);
-        for (const at of [a, b]) {
-          pen.moveTo(at, y - 4);
-          pen.lineTo(at, y + 4);
-        }
-        pen.stroke();
-      }
-      pen.textAlign = "left";
-      pen.fillStyle = colors.ink;
-      pen.fillText(percent(one.share, 2), start + (room * Math.max(one.share, one.high || 0)) / most + 8, y);
-    });
+    this.bars.update(list.map((one) => ({ name: one.parameter, value: one.share, low: one.low, high: one.high, outer: one.total, text: importanceText(one) })));
   }
 
-  barClicked(event) {
-    const { importance, state } = this.app;
-    const at = Math.floor((this.bars.at(event)[1] - 5) / 22);
-    const one = (importance || [])[at];
-    if (!one) return;
+  chooseX(name) {
     const { x, y } = heatAxes(this.app);
-    state.set({ x: one.parameter, y: one.parameter === y ? x : y });
+    this.app.state.set({ x: name, y: name === y ? x : y });
   }
 
   importanceCsv() {
-    const rows = (this.app.importance || []).map((one) => [one.parameter, one.share, one.low, one.high]);
-    saveCsv([["parameter", "share", "low", "high"], ...rows], "importance.csv");
+    const rows = (this.app.importance || []).map((one) => [one.parameter, one.share, one.low, one.high, one.total]);
+    saveCsv([["parameter", "share", "low", "high", "with_others"], ...rows], "importance.csv");
   }
 }
+
+const importanceText = (one) => (one.total > 0 ? `${percent(one.share, 2)}, ${percent(one.total, 2)} with others` : percent(one.share, 2));
 
 function sign(glyph, text, kind = "") {
   return el("span", { class: kind }, el("i", { class: "glyph", text: glyph }), text);
