@@ -22,6 +22,7 @@ from whet.cli.commands import (
     explore,
     export,
     export_serving,
+    history,
     import_,
     pack,
     pareto,
@@ -31,6 +32,8 @@ from whet.cli.commands import (
     report,
     run,
     settings,
+    show,
+    space,
     store,
     trials,
     tune,
@@ -57,6 +60,7 @@ Examples:
   whet run train.py                     run a script; whet tunes its kernels
   whet best blur                        show the best config found
   whet cost blur                        show where the tuning time went
+  whet explore                          look at results in the browser
 """
 
 # Typer's usage errors derive from click's, which newer releases carry inside themselves; their
@@ -142,9 +146,12 @@ _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
 _add(app, "Inspect results", best.best, best.EXAMPLES, "best")
 _add(app, "Inspect results", trials.trials, trials.EXAMPLES, "trials")
+_add(app, "Inspect results", show.show, show.EXAMPLES, "show")
+_add(app, "Inspect results", space.space, space.EXAMPLES, "space")
+_add(app, "Inspect results", history.history, history.EXAMPLES, "history")
 _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
-_add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
+_add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(

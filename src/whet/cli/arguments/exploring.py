@@ -11,7 +11,7 @@ from whet.replay import read_table, shipped
 from whet.replay.table import Table
 
 
-def library_of(store: str | None, *, sample: bool, tables: Sequence[str] = ()) -> Library:
+def library_of(store: str | None, *, sample: bool = False, tables: Sequence[str] = ()) -> Library:
     """The store, unless a sample is asked for, and tables. There need not be a store yet."""
     named = [*(shipped() if sample else ()), *tables]
     found: dict[str, Table] = {name: read_table(name) for name in named}

@@ -69,6 +69,21 @@ SamplesOption = Annotated[
         help="Take N samples of every config instead of racing, to record a table.",
     ),
 ]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME|ID",
+        help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+        "workload id (default: the most recent).",
+        show_default=False,
+    ),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--table", metavar="FILE|NAME", help="A recorded table, or a shipped one, not the store."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
