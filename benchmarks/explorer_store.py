@@ -100,7 +100,7 @@ def _batches(run: Run, trials: int, seed: int) -> Iterator[list[Trial]]:
         failed = rng.random(len(picked)) < 1 / 12
         which = rng.integers(len(_ERRORS), size=len(picked))
         yield [
-            _trial(run, row, ns[at] * noise[at], done + at, failure)
+            trial_of(run, row, ns[at] * noise[at], done + at, failure)
             for at, row in enumerate(codes.tolist())
             for failure in (_ERRORS[which[at]] if failed[at] else None,)
         ]
@@ -121,7 +121,7 @@ def _times(codes: Any, rng: np.random.Generator) -> Any:
     )
 
 
-def _trial(run: Run, codes: list[int], samples: Any, number: int, failure: Any) -> Trial:
+def trial_of(run: Run, codes: list[int], samples: Any, number: int, failure: Any) -> Trial:
     values = {name: VALUES[name][code] for name, code in zip(VALUES, codes, strict=True)}
     built = {"build": 0.4, "build.llir": 0.2, "build.cubin": 0.15}
     common: dict[str, Any] = {

@@ -29,10 +29,27 @@ from whet.replay.table import TICKS_PER_S, Table, TableWorkload
 from whet.store.scanning import TrialRows, values_of
 
 
+class _Shared:
+    """What all keys of a table have in common, worked out once."""
+
+    def __init__(self, table: Table) -> None:
+        configs = table.configs
+        sizes = [len({repr(one.get(name)) for one in configs}) for name in configs[0]]
+        self.product = product_text(sizes, len(configs))
+        self.builds = {"build": sum(build.seconds or 0.0 for build in table.builds)}
+        for build in table.builds:
+            for stage, seconds in build.stages.items():
+                name = f"build.{stage}"
+                self.builds[name] = self.builds.get(name, 0.0) + seconds
+
+
 class TableSubject(Subject):
     origin = "table"
 
-    def __init__(self, table: Table, workload: TableWorkload, name: str, number: int) -> None:
+    def __init__(
+        self, table: Table, workload: TableWorkload, name: str, number: int, shared: _Shared
+    ) -> None:
+        self._shared = shared
         self._table = table
         self._on = workload
         self._name = name
@@ -41,6 +58,10 @@ class TableSubject(Subject):
         self.id = f"{self.workload.id}-t{number}"
 
     def summary(self) -> dict[str, Any]:
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
         best = self._best
         medians = self._on.medians
         known = medians[~np.isnan(medians)]
@@ -56,11 +77,11 @@ class TableSubject(Subject):
             "paired": False,
             "typical_ns": float(np.median(known)) if len(known) else None,
             "equals": len(self._equals),
-            "trials": dict(Counter(self._status(at) for at in range(len(self._table.configs)))),
+            "trials": dict(Counter(map(self._status, range(len(self._table.configs))))),
             "total": len(self._table.configs),
             "configs": len(self._table.configs),
             "space_size": len(self._table.configs),
-            "space_product": self._product,
+            "space_product": self._shared.product,
             "cost_s": sum(seconds for phase, seconds in work.items() if "." not in phase),
             "wall": {},
             "work": work,
@@ -145,22 +166,11 @@ class TableSubject(Subject):
         best = None if self._best is None else self._best.config.id
         return Remarkable(best, self._table.configs[0].id, self._equals)
 
-    @cached_property
-    def _product(self) -> str | None:
-        configs = self._table.configs
-        sizes = [len(set(map(repr, (one.get(name) for one in configs)))) for name in configs[0]]
-        return product_text(sizes, len(configs))
-
     def _work(self) -> dict[str, float]:
         """The builds are those of all keys of the table."""
-        spent = {"build": sum(build.seconds or 0.0 for build in self._table.builds)}
-        for build in self._table.builds:
-            for stage, seconds in build.stages.items():
-                name = f"build.{stage}"
-                spent[name] = spent.get(name, 0.0) + seconds
-        for phase, ticks in self._on.spent.items():
-            spent[phase] = sum(tick for tick in ticks if tick > 0) / TICKS_PER_S
-        return spent
+        phases = self._on.spent.items()
+        measured = {phase: sum(t for t in ticks if t > 0) / TICKS_PER_S for phase, ticks in phases}
+        return {**self._shared.builds, **measured}
 
     @cached_property
     def _columns(self) -> TrialColumns:
@@ -195,8 +205,8 @@ class TableSubject(Subject):
 
 
 def subjects_of(tables: dict[str, Table]) -> list[TableSubject]:
-    return [
-        TableSubject(table, workload, name, number)
-        for number, (name, table) in enumerate(tables.items())
-        for workload in table.workloads
-    ]
+    found = []
+    for number, (name, table) in enumerate(tables.items()):
+        shared = _Shared(table)
+        found += [TableSubject(table, one, name, number, shared) for one in table.workloads]
+    return found

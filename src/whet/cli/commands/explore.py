@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whet.cli.arguments.options import StoreOption
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, WhetError
 
 if TYPE_CHECKING:
     import socket
+
+    from whet.explorer.library import Library
 
 EXAMPLES = """\b
 Examples:
@@ -84,7 +88,14 @@ def explore(
         )
     if not no_open:
         _open(address)
+    threading.Thread(target=_prepare, args=(library,), daemon=True).start()
     serve(make_app(library, token), listening)
+
+
+def _prepare(library: Library) -> None:
+    """The list of workloads, while the browser starts; what is wrong with it the page will tell."""
+    with suppress(WhetError):
+        library.summaries()
 
 
 def _check_installed() -> None:
