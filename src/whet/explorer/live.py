@@ -13,23 +13,28 @@ from whet.explorer.library import Library
 from whet.store import StoreReader
 from whet.store.scanning import GrowthWatch
 
-# At most ten a second, and a sign of life now and then, so that a reader that is gone is noticed.
+# How often the store is looked at, and how long a page is left alone after it was told something:
+# drawing takes time of the machine that tunes. A sign of life now and then shows a reader gone.
 PERIOD_S = 0.1
+PAUSE_S = 0.4
 SILENCE_S = 15.0
 
 
 async def events(library: Library, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
     watched = _Watched(library)
+    await asyncio.to_thread(watched.news)  # from here on nothing is missed
     yield ": the explorer is watching\n\n"
     said = time.monotonic()
     while not await gone():
-        for told in await asyncio.to_thread(watched.news):
+        news = await asyncio.to_thread(watched.news)
+        for told in news:
             yield f"data: {json.dumps(told)}\n\n"
-            said = time.monotonic()
-        if time.monotonic() - said > SILENCE_S:
+        if not news and time.monotonic() - said > SILENCE_S:
             yield ": still here\n\n"
+            news = [{}]
+        if news:
             said = time.monotonic()
-        await asyncio.sleep(PERIOD_S)
+        await asyncio.sleep(PAUSE_S if news else PERIOD_S)
 
 
 class _Watched:

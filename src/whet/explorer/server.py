@@ -71,7 +71,7 @@ def bound(host: str, port: int) -> socket.socket:
 def serve(app: Starlette, listening: socket.socket) -> None:
     """Until Ctrl-C."""
     settings = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
+        app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
     )
     uvicorn.Server(settings).run(sockets=[listening])
 
