@@ -77,15 +77,14 @@ def explore(
     token = None if host in _LOCAL_HOSTS else secrets.token_urlsafe(16)
     listening = _listening(host, port)
     address = _address(host, listening, token)
-    print(f"the explorer is at {address}")
-    sys.stdout.flush()
-    print("whet: Ctrl-C stops it", file=sys.stderr)
     if token is not None:
         print(
             "whet: note: other machines can reach it; whoever has the address with its token can "
             "read your results, and the connection is not encrypted",
             file=sys.stderr,
         )
+    print("whet: Ctrl-C stops it", file=sys.stderr)
+    print(f"the explorer is at {address}", flush=True)
     if not no_open:
         _open(address)
     threading.Thread(target=_prepare, args=(library,), daemon=True).start()
