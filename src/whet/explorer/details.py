@@ -43,8 +43,17 @@ def trial_json(subject: Subject, row: int, known: Trial | None = None) -> dict[s
         "cost": dict(trial.cost.work),
         "run": trial.run_id,
         "created": trial.created,
-        "ir": [],
+        "ir": list(subject.stages(trial)) if known is None else [],
     }
+
+
+def stage_text(subject: Subject, row: int, stage: str) -> str:
+    trial = subject.trial(row)
+    kept = {} if trial is None else subject.stages(trial)
+    if stage not in kept:
+        what = f"; there is {', '.join(kept)}" if kept else "; tune with --keep-ir to keep some"
+        raise NotThereError(f"no '{stage}' was kept of row {row}{what}")
+    return kept[stage]
 
 
 def occupancy_of(trial: Trial, device: Device) -> float | None:

@@ -12,13 +12,19 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from whet.core.errors import WhetError
 from whet.explorer.comparing import compare_json
-from whet.explorer.details import trial_json
+from whet.explorer.details import stage_text, trial_json
 from whet.explorer.frontiers import Knobs, frontier_json
 from whet.explorer.guard import Guard
 from whet.explorer.importance import importance
@@ -92,7 +98,9 @@ def _trial(library: Library, request: Request) -> Response:
 
 
 def _ir(library: Library, request: Request) -> Response:
-    raise NotThereError("no intermediate code was kept of this trial")
+    asked = request.path_params
+    text = stage_text(_subject(library, request), asked["row"], asked["stage"])
+    return PlainTextResponse(text)
 
 
 def _runs(library: Library, request: Request) -> Response:

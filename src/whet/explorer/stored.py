@@ -11,6 +11,7 @@ import numpy as np
 
 from whet.core.config import Config
 from whet.core.errors import WhetError
+from whet.core.intermediate import FACT, kept_stages
 from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
@@ -31,7 +32,7 @@ from whet.explorer.subject import (
 )
 from whet.replay.recording import table_from_stores
 from whet.store import StoreReader, WorkloadSummary
-from whet.store.scanning import column_folder, scan
+from whet.store.scanning import code_folder, column_folder, scan
 
 # The first is small, so that there is something to draw.
 FIRST_BATCH, BATCH = 5_000, 20_000
@@ -148,6 +149,10 @@ class StoreSubject(Subject):
         if found is None:
             raise NotThereError(f"row {row} is no longer in the store; reload the page")
         return found
+
+    def stages(self, trial: Trial) -> Mapping[str, str]:
+        folder = code_folder(self._store)
+        return {} if folder is None else kept_stages(folder, trial.facts.get(FACT))
 
     def recorded(self) -> Recorded:
         """Of its latest trials; made anew when there are more."""

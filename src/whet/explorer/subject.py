@@ -77,6 +77,10 @@ class Subject(ABC):
     def all_trials(self) -> Sequence[Trial | None]:
         """By row, superseded ones included; None for a config that was never tried."""
 
+    def stages(self, trial: Trial) -> Mapping[str, str]:
+        """The intermediate code that was kept of a trial, stage by stage."""
+        return {}
+
     def runs(self) -> Sequence[Run]:
         """Newest first."""
         return ()

@@ -111,9 +111,18 @@ def scan(store: StoreReader, workload_id: str) -> TrialScan:
 
 def column_folder(store: StoreReader) -> Path | None:
     """Where columns that are made from a store may be kept beside it; None where nothing may."""
+    return _beside(store, ".columns")
+
+
+def code_folder(store: StoreReader) -> Path | None:
+    """Where intermediate code of a store's trials is kept, if any was."""
+    return _beside(store, ".ir")
+
+
+def _beside(store: StoreReader, suffix: str) -> Path | None:
     if isinstance(store, OverlayStore):
-        return column_folder(store.layers[0])
-    return Path(f"{store.location}.columns") if isinstance(store, SqliteStore) else None
+        return _beside(store.layers[0], suffix)
+    return Path(f"{store.location}{suffix}") if isinstance(store, SqliteStore) else None
 
 
 def status_counts(

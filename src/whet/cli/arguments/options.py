@@ -61,6 +61,12 @@ IsolateOption = Annotated[
         "--isolate", help="Measure GPU configs in a separate process that may crash or hang."
     ),
 ]
+KeepIrOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-ir", help="Keep Triton's intermediate code of every config, for 'whet explore'."
+    ),
+]
 SamplesOption = Annotated[
     str | None,
     typer.Option(

@@ -17,6 +17,7 @@ from whet.cli.arguments.options import (
     IsolateOption,
     JobsOption,
     JsonOption,
+    KeepIrOption,
     L2BytesOption,
     L2Option,
     QuietOption,
@@ -87,6 +88,7 @@ def tune(
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
     isolate: IsolateOption = False,
+    keep_ir: KeepIrOption = False,
     samples: SamplesOption = None,
     transfer: TransferOption = None,
     json: JsonOption = False,
@@ -118,6 +120,7 @@ def tune(
         "l2_bytes": l2_bytes,
         "cuda_graph": "yes" if cuda_graph else None,
         "isolate": "yes" if isolate else None,
+        "keep_ir": "yes" if keep_ir else None,
         "samples": samples,
     }
     settings = resolved(**flags).settings

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.workers.stages import stage
@@ -31,10 +32,25 @@ class Refused(Exception):
         self.required, self.limit, self.name = required, limit, name
 
 
-def compile_kernel(request: Request, packed: PackedKernel | None = None) -> Built:
-    """With a packed kernel, no stage of the compiler runs."""
+def compile_kernel(
+    request: Request, packed: PackedKernel | None = None, keep: Path | None = None
+) -> Built:
+    """With a packed kernel, no stage of the compiler runs. What the stages made goes to `keep`."""
     kernel = compiled_kernel(request, packed)
-    return Built(kernel.hash, facts(kernel))
+    found = facts(kernel)
+    if keep is not None and _kept(kernel, keep):
+        found = FrozenMap({**found, FACT: kernel.hash})
+    return Built(kernel.hash, found)
+
+
+def _kept(kernel: Any, folder: Path) -> bool:
+    """A config is worth measuring whether or not its code can be kept."""
+    stages = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
+    try:
+        keep_stages(folder, kernel.hash, stages)
+    except OSError:
+        return False
+    return bool(stages)
 
 
 def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:
