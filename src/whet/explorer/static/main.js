@@ -14,24 +14,24 @@ import { TrialView } from "./trial.js";
 import { WorkloadsView } from "./workloads.js";
 
 const VIEW_CLASSES = {
-  workloads: { title: "Workloads", View: WorkloadsView },
-  space: { title: "Space", View: SpaceView },
-  search: { title: "Search", View: SearchView },
-  cost: { title: "Cost", View: CostView },
-  frontier: { title: "Frontier", View: FrontierView },
-  compare: { title: "Compare", View: CompareView },
-  trial: { title: "Trial", View: TrialView },
-  live: { title: "Live", View: LiveView },
-};
-
-function begin(source) {
-  const linked = location.hash.length > 1;
-  const app = new App(source, VIEW_CLASSES);
-  const tour = new Tour(app);
-  app.tour = () => tour.start();
-  app.started = () => app.about.sample && !linked && app.firstVisit() && tour.start();
-  measuring(app);
-  return app.start();
+	workloads: { title: "Workloads", View: WorkloadsView },
+	space: { title: "Space", View: SpaceView },
+	search: { title: "Search", View: SearchView },
+	cost: { title: "Cost", View: CostView },
+	frontier: { title: "Frontier", View: FrontierView },
+	compare: { title: "Compare", View: CompareView },
+	trial: { title: "Trial", View: TrialView },
+	live: { title: "Live", View: LiveView }
 }
 
-openSource().then(begin, (error) => document.getElementById("main").append(note(`The data of this page cannot be read: ${error.message}`, "bad")));
+function begin(source) {
+	const linked = location.hash.length > 1
+	const app = new App(source, VIEW_CLASSES)
+	const tour = new Tour(app)
+	app.tour = () => tour.go(0)
+	app.started = () => app.about.sample && !linked && app.firstVisit() && tour.go(0)
+	measuring(app)
+	return app.start()
+}
+
+openSource().then(begin, error => document.getElementById("main").append(note(`The data of this page cannot be read: ${error.message}`, "bad")))
