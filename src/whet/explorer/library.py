@@ -14,8 +14,8 @@ from whet.explorer.stored import StoreSubject
 from whet.explorer.subject import NotThereError, OriginName, Subject, workload_json
 from whet.explorer.tabled import subjects_of
 from whet.replay.table import Table
-from whet.store import OverlayStore, StoreReader
-from whet.store.scanning import status_counts
+from whet.store import OverlayStore, StoreReader, WorkloadSummary
+from whet.store.scanning import FileState, file_state, status_counts
 
 # Columns of that many rows are kept in memory; what was looked at first goes first.
 MOST_ROWS = 2_000_000
@@ -33,6 +33,7 @@ class Library:
         self._tables = {one.id: one for one in subjects_of(dict(tables or {}))}
         self._stored: dict[str, StoreSubject] = {}
         self._read_from: StoreReader | None = None
+        self._listed: tuple[StoreReader, FileState | None, list[WorkloadSummary]] | None = None
         self._used: list[str] = []
         self._lock = threading.Lock()
 
@@ -90,7 +91,11 @@ class Library:
         store = self.store
         if store is None:
             return []
-        known, under = store.workloads(), _only_under(store)
+        # Counting a million trials takes a while, and a page asks for several things at once.
+        state = file_state(store)
+        if state is None or self._listed is None or self._listed[:2] != (store, state):
+            self._listed = store, state, store.workloads()
+        known, under = self._listed[2], _only_under(store)
         with self._lock:
             if store is not self._read_from:
                 self._stored, self._read_from = {}, store

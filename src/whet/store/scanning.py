@@ -7,12 +7,13 @@ import json
 import os
 import re
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from whet.store.sqlite import SqliteStore
 from whet.store.statements import LAST_TRIAL, TRIAL_COLUMNS
 
 Floats = npt.NDArray[np.float64]
+FileState: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 # An interval of 95 % around a median wants at least so many samples.
 _FEWEST_SAMPLES = 6
@@ -55,6 +57,7 @@ WHERE t.n > ? GROUP BY t.workload
 _MOST_COUNTED = 50_000
 _COST_BEGINS = '{"v":1,"work_s":{'
 _PHASES = re.compile(r'"([^".]+)":([-+0-9.eE]+)').findall
+_TICK_NS = 50_000_000
 _LAST_INTEGER = (1 << 63) - 1
 
 
@@ -150,21 +153,21 @@ class GrowthWatch:
         self._store = store
         self._counts = {one.workload.id: one.trials for one in store.workloads()}
         self._file = Path(store.location) if isinstance(store, SqliteStore) else None
-        self._seen = self._signature()
+        self._state = _written(store)
+        self._settled = False
         self._last = self._last_trial()
 
     def changes(self) -> dict[str, int] | None:
         """By workload that grew, how many trials it has now; None where nothing has changed. Empty
         where it was not trials that changed."""
-        seen = self._signature()
-        if seen is not None and seen == self._seen:
+        state = _written(self._store)
+        if state is not None and state == self._state and self._settled:
             return None
+        changed, self._state = state != self._state, state
+        self._settled = state is None or _is_settled(state)
         grown = self._grown()
-        if seen is None and not grown:
-            return None
-        self._seen = seen
         self._counts.update(grown)
-        return grown
+        return grown or ({} if changed else None)
 
     def _grown(self) -> dict[str, int]:
         if self._file is None:
@@ -181,10 +184,25 @@ class GrowthWatch:
         with _reading(self._file) as db:
             return int(db.execute(LAST_TRIAL).fetchone()[0])
 
-    def _signature(self) -> tuple[tuple[int, int] | None, ...] | None:
-        if self._file is None:
-            return None
-        return tuple(_state_of(f"{self._file}{suffix}") for suffix in ("", "-wal"))
+
+def file_state(store: StoreReader) -> FileState | None:
+    """The same as long as nobody has written to the store; None where that cannot be told."""
+    state = _written(store)
+    return state if state is not None and _is_settled(state) else None
+
+
+def _written(store: StoreReader) -> FileState | None:
+    """When its files were last written, and how long they are; None for what is not a file."""
+    if not isinstance(store, SqliteStore):
+        return None
+    return tuple(_state_of(f"{store.location}{suffix}") for suffix in ("", "-wal"))
+
+
+def _is_settled(state: FileState) -> bool:
+    """Clocks of file systems tick slowly: more may be written within the tick of the last write,
+    and nothing would tell."""
+    newest = max((one[0] for one in state if one is not None), default=0)
+    return time.time_ns() - newest > _TICK_NS
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
