@@ -14,9 +14,11 @@ from browser import Tab
 from explorer_samples import HOSTILE, fill, hostile, trial, workload
 from explorer_server import running
 from whet.core.config import Config
+from whet.core.intermediate import keep_stages
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.store import SqliteStore
+from whet.store.opening import ir_folder
 
 pytestmark = pytest.mark.slow
 
@@ -218,6 +220,29 @@ def test_a_failed_trial_shows_the_whole_error(tuned: str, tab: Tab) -> None:
     page.locator("#rows tbody tr").first.click()
     tab.until_text('[data-trial="verdict"]', "out of resources")
     assert "Required: 262144" in tab.text('[data-trial="error"]')
+
+
+def test_intermediate_code_is_shown_and_compared(tmp_path: Path, tab: Tab) -> None:
+    place = tmp_path / "s.db"
+    of = workload()
+    folder = ir_folder(str(place))
+    assert folder is not None
+    keep_stages(folder, "one", {"ttir": "a\nb\nc", "ptx": f"mov 1\n{HOSTILE}\nret"})
+    keep_stages(folder, "two", {"ttir": "a\nb\nc", "ptx": "mov 2\nadd\nret"})
+    with SqliteStore(place) as store:
+        store.put_workload(of)
+        store.append([trial(of, {"BM": 32}, 9e4, ir="one"), trial(of, {"BM": 64}, 8e4, ir="two")])
+    with running(store=place) as url:
+        page = tab.open(url, "#trial?row=0&ir=ptx")
+        tab.until_text('[data-ir="ptx"]', "mov 1")
+        assert HOSTILE in tab.text('[data-ir="ptx"]')
+        page.goto(f"{url}/#trial?row=1&vs=0&ir=ptx")
+        tab.until_text("#ir", "2 lines only in row 1 (+), 2 lines only in row 0 (−)")
+        assert "add" in page.locator('[data-ir="ptx"] .plus').nth(1).text_content()
+        page.click('[data-stage="ttir"]')
+        tab.until_text("#ir", "ttir is the same in both")
+        assert page.evaluate("window.hacked") is None
+        tab.leave()
 
 
 def test_an_empty_store_says_what_to_do_and_fills_while_one_looks(tmp_path: Path, tab: Tab) -> None:

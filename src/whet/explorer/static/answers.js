@@ -88,7 +88,7 @@ export function answerTexts(app) {
 	}
 	made.failed = failureTexts(app)
 	const first = importance && importance[0]
-	made.matters = first ? mattersTexts(importance) : ["Too few trials to say", ""]
+	made.matters = first ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
 	made.cost = costTexts(workload)
 	return made
 }

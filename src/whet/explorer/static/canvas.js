@@ -103,7 +103,7 @@ export function ticks(low, high, wanted = 5) {
 	const power = 10 ** Math.floor(Math.log10(rough))
 	const step = [1, 2, 5, 10].map(m => m * power).find(one => one >= rough * 0.999)
 	const made = []
-	for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); at++) made.push(at * step)
+	for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); at++) made.push(at * step || 0)
 	return made
 }
 

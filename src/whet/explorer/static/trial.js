@@ -135,7 +135,7 @@ export class TrialView extends View {
 
 	drawSamples() {
 		const { trial, other } = this
-		const sets = [trial, other].filter(one => one && (one.samples?.length || one.quantiles))
+		const sets = [trial, other].filter(one => one && (one.samples?.length || one.quantiles?.length))
 		this.surface.canvas.hidden = !sets.length
 		fill(this.missing, !sets.length && note(trial.median_ns > 0 ? "Its samples were not kept." : "It was not measured, so there are no samples."))
 		this.samples.caption.textContent = ""
