@@ -175,3 +175,54 @@ def test_ids_that_are_no_hexadecimal_numbers_are_told_apart_too() -> None:
     assert numbers_of(ids).tolist() == [number_of(id) for id in ids]
     assert number_of(ids[0]) == 255
     assert len({number_of(id) for id in ids}) == 3
+
+
+@pytest.mark.slow
+def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second half has values, errors and runs that the first does not know, and replaces rows
+    of the first."""
+    with SqliteStore(tmp_path / "s.db") as store:
+        run = fill(store)
+        second = fill(store, started=9000.0)
+        odd = {"BM": 16, "extra": "x"}
+        failed = trial(run.workload, odd, status=Status.RUN_ERROR, error="only here")
+        store.append([failed, trial(run.workload, {"BM": 48, "BN": 1, "num_warps": 4}, 5.0)])
+        one, told = decoded(_subject(store).encoded(0))
+        monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
+        monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+        subject = _subject(store)
+        assert subject.read().columns.rows == 66
+        two, halves = decoded(subject.encoded(0))
+    assert two["runs"] == [run.id, second.id, ""]
+    assert {**one, "epoch": ""} == {**two, "epoch": ""}
+    assert told.keys() == halves.keys()
+    for name in told:
+        assert np.array_equal(told[name], halves[name], equal_nan=told[name].dtype.kind == "f"), (
+            name
+        )
+
+
+@pytest.mark.slow
+def test_where_the_other_process_fails_everything_is_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
+    monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+    with SqliteStore(tmp_path / "s.db") as store:
+        fill(store)
+        for program in ("/bin/false", "/bin/true", "/nonexistent"):
+            monkeypatch.setattr("whet.explorer.halves.sys.executable", program)
+            assert _subject(store).read().columns.rows == 32
+
+
+def test_what_was_read_stays_as_it_was_while_more_is_appended(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "s.db") as store:
+        run = fill(store)
+        subject = _subject(store)
+        before = subject.read().columns
+        store.append([trial(run.workload, {"BM": 1, "BN": 1, "num_warps": 4}, 5.0)])
+        assert subject.read().columns.rows == 33
+        assert before.rows == len(before.column("status")) == 32
+        assert before.parameters["BM"].shown() == [32, 64, 128, 256]

@@ -27,6 +27,8 @@ _ALIGNMENT = 8
 _SUFFIX = ".columns"
 _KINDS = frozenset({"uint8", "uint16", "uint32", "uint64", "int64", "float32"})
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
+
 # Below that many rows a file saves nothing that anybody would notice.
 FEWEST_ROWS = 20_000
 
@@ -52,7 +54,7 @@ def save(columns: TrialColumns, path: Path, scan: TrialScan) -> bool:
         return False
     try:
         with os.fdopen(handle, "wb") as file:
-            _write(columns, last.id, file)
+            write(columns, last.id, file)
         os.chmod(draft, 0o644)
         os.replace(draft, path)
     except OSError:
@@ -66,8 +68,8 @@ def load(path: Path, scan: TrialScan) -> TrialColumns | None:
     """None where there is none, or it does not fit the store."""
     try:
         data = np.memmap(path, dtype=np.uint8, mode="r")
-        columns, last_id = _read(data)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        columns, last_id = read(data)
+    except UNREADABLE:
         return None
     last = scan.trial(columns.last_mark)
     if last is None or last.id != last_id or scan.count(columns.last_mark) != columns.rows:
@@ -75,7 +77,8 @@ def load(path: Path, scan: TrialScan) -> TrialColumns | None:
     return columns
 
 
-def _write(columns: TrialColumns, last_id: str, file: Any) -> None:
+def write(columns: TrialColumns, last_id: str, file: Any) -> None:
+    """`last_id` is the id of the last trial, by which `load` knows the store again."""
     names = sorted({name for chunk in columns.chunks for name in chunk})
     stored = {name: columns.stored(name) for name in names}
     described: list[tuple[str, str, int]] = []
@@ -104,7 +107,8 @@ def _write(columns: TrialColumns, last_id: str, file: Any) -> None:
         file.write(bytes(-written % _ALIGNMENT))
 
 
-def _read(data: Any) -> tuple[TrialColumns, str]:
+def read(data: Any) -> tuple[TrialColumns, str]:
+    """What `write` has written, from an array of bytes; one of `UNREADABLE` for anything else."""
     start = len(_MAGIC) + _LENGTH.size
     if data[: len(_MAGIC)].tobytes() != _MAGIC:
         raise ValueError("not a file of columns, or of another version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,28 @@ class TrialColumns:
         self.chunks.append(chunk)
         self.rows += len(rows)
         self.last_mark = rows.marks[-1]
+
+    def absorb(self, later: TrialColumns) -> None:
+        """Appends what somebody else has read of the rows that come next."""
+        for chunk in later.chunks:
+            joined = dict(chunk)
+            for name, codes in later.parameters.items():
+                if name not in self.parameters:
+                    self.parameters[name] = ValueCodes([None] if self.rows else [])
+                column = _PARAMETER + name
+                joined[column] = _recoded(self.parameters[name], codes, chunk[column])
+            joined["error"] = _recoded(self.errors, later.errors, chunk["error"])
+            joined["run"] = _recoded(self.runs, later.runs, chunk["run"])
+            joined["replaces"] = self.latest.add(chunk["id"])
+            self.chunks.append(joined)
+            self.rows += len(chunk["id"])
+        self.begun = {**later.begun, **self.begun}
+        self.last_mark = later.last_mark
+
+    def snapshot(self) -> TrialColumns:
+        """As it is now, whatever is appended meanwhile."""
+        parameters = {name: codes.copy() for name, codes in self.parameters.items()}
+        return replace(self, parameters=parameters, chunks=list(self.chunks))
 
     def column(self, name: str, first: int = 0) -> Array:
         """Of the rows from `first` on; a parameter as places in its list of values."""
@@ -225,6 +247,11 @@ _SENT: dict[str, type[np.generic]] = {
 }
 
 _CODE_OF_STATUS = {status: code for code, status in enumerate(STATUSES)}
+
+
+def _recoded(mine: ValueCodes, theirs: ValueCodes, column: Array) -> Array:
+    found: Array = mine.codes(theirs.values)[column] if theirs.values else column
+    return found
 
 
 def _status_codes(statuses: Sequence[str]) -> Array:

@@ -15,7 +15,8 @@ from whet.explorer.subject import NotThereError, OriginName, Subject, workload_j
 from whet.explorer.tabled import subjects_of
 from whet.replay.table import Table
 from whet.store import OverlayStore, StoreReader, WorkloadSummary
-from whet.store.scanning import FileState, file_state, status_counts
+from whet.store.growth import FileState, file_state
+from whet.store.scanning import status_counts
 
 # Columns of that many rows are kept in memory; what was looked at first goes first.
 MOST_ROWS = 2_000_000

@@ -11,7 +11,7 @@ from typing import Any
 from whet.core.errors import WhetError
 from whet.explorer.library import Library
 from whet.store import StoreReader
-from whet.store.scanning import GrowthWatch
+from whet.store.growth import GrowthWatch
 
 # How often the store is looked at, and how long a page is left alone after it was told something:
 # drawing takes time of the machine that tunes. A sign of life now and then shows a reader gone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
 from whet.explorer import column_file
 from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
+from whet.explorer.halves import SecondHalf
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
     AbsentError,
@@ -61,6 +63,7 @@ class StoreSubject(Subject):
         self._file = None if folder is None else column_file.path_in(folder, self.id)
         self._kept_rows = 0
         self._checked = 0.0
+        self._second: SecondHalf | None = None
         self._recorded: tuple[int, Recorded] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
@@ -75,6 +78,9 @@ class StoreSubject(Subject):
         """Gives the memory back; the next reader reads again."""
         with self._lock:
             self._columns = None
+            if self._second is not None:
+                self._second.end()
+                self._second = None
 
     def runs(self) -> Sequence[Run]:
         return self._store.runs(self.id)
@@ -123,8 +129,13 @@ class StoreSubject(Subject):
         }
 
     def read(self, wanted: int | None = None) -> Reading:
-        with self._lock:
-            return self._read(wanted)
+        """In steps, so that whoever wants a part need not wait for all of it."""
+        while True:
+            with self._lock:
+                found = self._read(self.loaded_rows if wanted is None else wanted)
+                if found.complete or wanted is not None:
+                    return replace(found, columns=found.columns.snapshot())
+            time.sleep(0.002)
 
     def encoded(self, first: int) -> list[bytes]:
         """Under the lock, since another request may append meanwhile."""
@@ -174,16 +185,32 @@ class StoreSubject(Subject):
     def _read(self, wanted: int | None) -> Reading:
         columns = self._current()
         until = time.monotonic() + PATIENCE_S
-        while True:
-            batch = BATCH if columns.rows else FIRST_BATCH
-            rows = self._scan.rows(columns.last_mark, batch)
-            columns.extend(rows)
-            complete = len(rows) < batch
-            late = time.monotonic() > until
-            if complete or (wanted is not None and columns.rows > wanted and late):
+        complete = False
+        while not complete:
+            complete = self._read_on(columns)
+            now = time.monotonic()
+            if wanted is not None and now > (until if columns.rows > wanted else until + 1.0):
                 break
         total = columns.rows if complete else max(columns.rows, self.known.trials)
         return Reading(columns, total, complete, self._epoch, self._pointed())
+
+    def _read_on(self, columns: TrialColumns) -> bool:
+        """One batch more; whether there is nothing left. While another process reads the second
+        half, only the first is read here."""
+        other = self._second
+        batch = BATCH if columns.rows else FIRST_BATCH
+        rows = self._scan.rows(columns.last_mark, batch, None if other is None else other.start)
+        columns.extend(rows)
+        if len(rows) == batch:
+            return False
+        if other is None:
+            return True
+        if other.finished(PATIENCE_S):
+            later = other.columns()
+            self._second = None
+            if later is not None and later.rows:
+                columns.absorb(later)
+        return False
 
     def _current(self) -> TrialColumns:
         """Begun anew where rows that were read are no longer in the store."""
@@ -197,8 +224,17 @@ class StoreSubject(Subject):
             self._epoch = new_id()
             columns = self._from_file() or TrialColumns()
             self._columns = columns
+            self._begin_second(columns)
         columns.started = {run.id: run.started for run in self.runs()}
         return columns
+
+    def _begin_second(self, columns: TrialColumns) -> None:
+        if self._second is not None:
+            self._second.end()
+            self._second = None
+        if self._file is not None and not columns.rows:
+            location, trials = self._store.location, self.known.trials
+            self._second = SecondHalf.of(location, self.id, self._scan, trials)
 
     def _from_file(self) -> TrialColumns | None:
         if self._file is None or self.known.trials < column_file.FEWEST_ROWS:

@@ -38,6 +38,9 @@ class ValueCodes:
         for value in values:
             self.code(value)
 
+    def copy(self) -> ValueCodes:
+        return ValueCodes(self.values)
+
     def code(self, value: Any) -> int:
         return self._places(type(value))[_hashable(value)]
 

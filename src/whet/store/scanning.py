@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import re
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +26,9 @@ from whet.store.overlay import OverlayStore
 from whet.store.protocol import StoreReader, WorkloadSummary
 from whet.store.rows import trial_of, usable_median
 from whet.store.sqlite import SqliteStore
-from whet.store.statements import LAST_TRIAL, TRIAL_COLUMNS
+from whet.store.statements import TRIAL_COLUMNS
 
 Floats = npt.NDArray[np.float64]
-FileState: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 # An interval of 95 % around a median wants at least so many samples.
 _FEWEST_SAMPLES = 6
@@ -41,23 +38,19 @@ _WORKLOAD = "workload = (SELECT n FROM workloads WHERE id = ?)"
 _ROWS = f"""
 SELECT n, config_id, status, median_ns, created, run_id, config, cost,
   iif(instr(timing, '"foreign"'), timing, NULL), samples, error
-FROM trials WHERE {_WORKLOAD} AND n > ? ORDER BY n LIMIT ?
+FROM trials WHERE {_WORKLOAD} AND n > ? AND n <= ? ORDER BY n LIMIT ?
 """
+_MARK = f"SELECT n FROM trials WHERE {_WORKLOAD} ORDER BY n LIMIT 1 OFFSET ?"
 _COUNT = f"SELECT count(*), coalesce(max(n), 0) FROM trials WHERE {_WORKLOAD} AND n <= ?"
 _TRIAL = f"SELECT {TRIAL_COLUMNS} FROM trials t WHERE {_WORKLOAD} AND t.n = ?"
 _STATUSES = """
 SELECT w.id, t.status, count(*) FROM latest l JOIN trials t ON t.n = l.trial
 JOIN workloads w ON w.n = l.workload GROUP BY l.workload, t.status
 """
-_GROWN = """
-SELECT w.id, count(*), max(t.n) FROM trials t JOIN workloads w ON w.n = t.workload
-WHERE t.n > ? GROUP BY t.workload
-"""
 # Of more trials than that, counting them by status takes longer than a person waits.
 _MOST_COUNTED = 50_000
 _COST_BEGINS = '{"v":1,"work_s":{'
 _PHASES = re.compile(r'"([^".]+)":([-+0-9.eE]+)').findall
-_TICK_NS = 50_000_000
 _LAST_INTEGER = (1 << 63) - 1
 
 
@@ -94,8 +87,12 @@ class TrialScan(Protocol):
         """How many there are, superseded ones included; only those up to a mark, where given."""
         ...
 
-    def rows(self, after: int, most: int) -> TrialRows:
-        """At most so many, those after a mark; 0 is before the first."""
+    def rows(self, after: int, most: int, up_to: int | None = None) -> TrialRows:
+        """At most so many, those after a mark and up to one; 0 is before the first."""
+        ...
+
+    def mark_at(self, row: int) -> int | None:
+        """The mark of a row, by its number; None where there are fewer."""
         ...
 
     def trial(self, mark: int) -> Trial | None: ...
@@ -136,81 +133,13 @@ def status_counts(
         return {}
     found: dict[str, dict[str, int]] = {one.workload.id: {} for one in known}
     if isinstance(store, SqliteStore):
-        with _reading(Path(store.location)) as db:
+        with reading(Path(store.location)) as db:
             for workload, status, count in db.execute(_STATUSES):
                 found.setdefault(workload, {})[status] = count
     else:
         for workload, counts in found.items():
             counts.update(Counter(str(trial.status) for trial in store.trials(workload)))
     return found
-
-
-class GrowthWatch:
-    """Tells what was appended to a store since it was last asked, at next to no cost while nothing
-    was: a file is looked at from outside."""
-
-    def __init__(self, store: StoreReader) -> None:
-        self._store = store
-        self._counts = {one.workload.id: one.trials for one in store.workloads()}
-        self._file = Path(store.location) if isinstance(store, SqliteStore) else None
-        self._state = _written(store)
-        self._settled = False
-        self._last = self._last_trial()
-
-    def changes(self) -> dict[str, int] | None:
-        """By workload that grew, how many trials it has now; None where nothing has changed. Empty
-        where it was not trials that changed."""
-        state = _written(self._store)
-        if state is not None and state == self._state and self._settled:
-            return None
-        changed, self._state = state != self._state, state
-        self._settled = state is None or _is_settled(state)
-        grown = self._grown()
-        self._counts.update(grown)
-        return grown or ({} if changed else None)
-
-    def _grown(self) -> dict[str, int]:
-        if self._file is None:
-            now = {one.workload.id: one.trials for one in self._store.workloads()}
-            return {id: n for id, n in now.items() if n != self._counts.get(id, 0)}
-        with _reading(self._file) as db:
-            rows = db.execute(_GROWN, (self._last,)).fetchall()
-        self._last = max((last for _, _, last in rows), default=self._last)
-        return {id: self._counts.get(id, 0) + added for id, added, _ in rows}
-
-    def _last_trial(self) -> int:
-        if self._file is None:
-            return 0
-        with _reading(self._file) as db:
-            return int(db.execute(LAST_TRIAL).fetchone()[0])
-
-
-def file_state(store: StoreReader) -> FileState | None:
-    """The same as long as nobody has written to the store; None where that cannot be told."""
-    state = _written(store)
-    return state if state is not None and _is_settled(state) else None
-
-
-def _written(store: StoreReader) -> FileState | None:
-    """When its files were last written, and how long they are; None for what is not a file."""
-    if not isinstance(store, SqliteStore):
-        return None
-    return tuple(_state_of(f"{store.location}{suffix}") for suffix in ("", "-wal"))
-
-
-def _is_settled(state: FileState) -> bool:
-    """Clocks of file systems tick slowly: more may be written within the tick of the last write,
-    and nothing would tell."""
-    newest = max((one[0] for one in state if one is not None), default=0)
-    return time.time_ns() - newest > _TICK_NS
-
-
-def _state_of(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 class _FileScan:
@@ -220,12 +149,13 @@ class _FileScan:
 
     def count(self, up_to: int | None = None) -> int:
         limit = _LAST_INTEGER if up_to is None else up_to
-        with _reading(self._path) as db:
+        with reading(self._path) as db:
             return int(db.execute(_COUNT, (self._workload_id, limit)).fetchone()[0])
 
-    def rows(self, after: int, most: int) -> TrialRows:
-        with _reading(self._path) as db:
-            found = db.execute(_ROWS, (self._workload_id, after, most)).fetchall()
+    def rows(self, after: int, most: int, up_to: int | None = None) -> TrialRows:
+        last = _LAST_INTEGER if up_to is None else up_to
+        with reading(self._path) as db:
+            found = db.execute(_ROWS, (self._workload_id, after, last, most)).fetchall()
         try:
             with _uncollected():
                 return _of_file(found)
@@ -236,8 +166,13 @@ class _FileScan:
                 "remove the kernel's results with 'whet store gc --kernel NAME'"
             ) from error
 
+    def mark_at(self, row: int) -> int | None:
+        with reading(self._path) as db:
+            found = db.execute(_MARK, (self._workload_id, row)).fetchone()
+        return None if found is None else int(found[0])
+
     def trial(self, mark: int) -> Trial | None:
-        with _reading(self._path) as db:
+        with reading(self._path) as db:
             row = db.execute(_TRIAL, (self._workload_id, mark)).fetchone()
         return None if row is None else trial_of(row, self._workload_id, str(self._path))
 
@@ -251,8 +186,12 @@ class _ListScan:
         trials = len(self._store.trials(self._workload_id, all=True))
         return trials if up_to is None else min(trials, up_to)
 
-    def rows(self, after: int, most: int) -> TrialRows:
-        found = self._store.trials(self._workload_id, all=True)[after : after + most]
+    def mark_at(self, row: int) -> int | None:
+        return row + 1 if row < self.count() else None
+
+    def rows(self, after: int, most: int, up_to: int | None = None) -> TrialRows:
+        every = self._store.trials(self._workload_id, all=True)[:up_to]
+        found = every[after : after + most]
         return rows_of(found, range(after + 1, after + 1 + len(found)))
 
     def trial(self, mark: int) -> Trial | None:
@@ -261,7 +200,8 @@ class _ListScan:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection of one's own to a store's file."""
     db, _ = connect(path, read_only=True, busy_s=_BUSY_S)
     with closing(db):
         try:
