@@ -1,4 +1,4 @@
-// The five questions everybody asks, answered in words at the top of the page.
+// The five questions everybody asks, answered in words.
 
 import { el, fill } from "./dom.js";
 import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js";
@@ -57,7 +57,6 @@ function costTexts(workload) {
 	return [`${seconds(total)} for ${plural(workload.total, "trial")}`, parts]
 }
 
-// Parameters with a single value say nothing.
 function variedOnly({ ds }, config) {
 	if (!ds) return config
 	const varied = Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1)

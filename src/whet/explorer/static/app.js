@@ -1,4 +1,4 @@
-// The application: one workload's data, the selection in it, and the view that is shown.
+// The application: one workload's data, the selection, the view.
 
 import { drawAnswers } from "./answers.js";
 import { forgetTheme } from "./colors.js";
@@ -52,7 +52,6 @@ export class App {
 		if (this.started) this.started()
 	}
 
-	// Makes a workload the current one; without an id, the first.
 	async open(id) {
 		const found = this.workloads.find(one => one.id === id)
 		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
@@ -111,7 +110,6 @@ export class App {
 		this.take(ds, current)
 	}
 
-	// Rows that arrived since: of a run in progress.
 	async grow() {
 		const { ds, workload } = this
 		if (ds && ds.complete) await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], () => this.ds === ds)
@@ -122,7 +120,6 @@ export class App {
 		this.render(new Set(["importance"]))
 	}
 
-	// The selected rows: kept until a brush or the data changes.
 	selection() {
 		const key = JSON.stringify(this.state.now.brush)
 		if (!this.masked || this.masked.key !== key || this.masked.ds !== this.ds) {
@@ -138,7 +135,6 @@ export class App {
 		this.state.set({ brush }, false, draft)
 	}
 
-	// The best row of the search last looked at, or of the latest run.
 	searchBest() {
 		const { ds, searched } = this
 		const runs = ds.columns.run
@@ -156,7 +152,6 @@ export class App {
 		for (const kind of ["brush", "axes", "fix"]) if (changed.has(kind)) mark(kind, performance.now() - began)
 	}
 
-	// `changed` null: everything.
 	render(changed) {
 		const { view } = this.state.now
 		hideTip()
@@ -220,7 +215,6 @@ export class App {
 		if (this.shown) this.render(new Set(["theme", "data"]))
 	}
 
-	// Once for each browser.
 	firstVisit() {
 		const first = !stored("whet-visited")
 		keep("whet-visited", "yes")
@@ -244,7 +238,6 @@ export class App {
 		act()
 	}
 
-	// A growing store: new rows, and workloads that did not exist.
 	follow() {
 		document.addEventListener("visibilitychange", () => this.live(null))
 		this.source.live(

@@ -1,4 +1,4 @@
-// Horizontal bars with a name, a value and, where known, an interval.
+// Horizontal bars.
 
 import { SMALL_FONT, Surface, fitText } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";

@@ -1,4 +1,4 @@
-// Canvases at the screen's resolution, ticks, and pictures of them.
+// Canvases, ticks, and pictures of them.
 
 import { theme } from "./colors.js";
 import { el, hideTip, save } from "./dom.js";
@@ -59,7 +59,6 @@ export class Surface {
 		pen.stroke()
 	}
 
-	// Fits the canvas to its parent and clears it; widths and heights are in CSS pixels.
 	begin(height = this.high) {
 		const wide = Math.max(120, Math.floor(this.parent.clientWidth))
 		const ratio = Math.min(3, window.devicePixelRatio || 1)
@@ -86,7 +85,6 @@ export class Surface {
 		return [event.clientX - box.left, event.clientY - box.top]
 	}
 
-	// A place on the canvas as the window counts.
 	outside(x, y) {
 		const box = this.canvas.getBoundingClientRect()
 		return [box.left + x, box.top + y]

@@ -1,4 +1,4 @@
-// Scales that people with any colour vision can tell apart, in light and dark.
+// Scales for any colour vision, in light and dark.
 
 const VIRIDIS = [
 	[68, 1, 84], [72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140],
@@ -19,14 +19,12 @@ export function viridis(share) {
 
 export const rgb = ([r, g, b], alpha = 1) => (alpha === 1 ? `rgb(${r},${g},${b})` : `rgba(${r},${g},${b},${alpha})`)
 
-// Black or white, whichever reads better on a colour.
 export function inkOn([r, g, b]) {
 	return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"
 }
 
 let themeRead = null
 
-// The page's colours, as canvases need them.
 export function theme() {
 	if (!themeRead) {
 		const style = getComputedStyle(document.documentElement)

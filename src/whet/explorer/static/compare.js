@@ -1,4 +1,4 @@
-// The same kernel on two devices, keys or commits: which configs keep their place, which do not.
+// The same kernel on two devices, keys or commits.
 
 import { SERIES } from "./colors.js";
 import { Dataset, extent } from "./dataset.js";
@@ -8,9 +8,8 @@ import { Plot } from "./plot.js";
 import { View } from "./view.js";
 
 const MOST_DRAWN = 20000
-const LISTED = 8
+const LISTED = 12
 
-// Rows of the same config in both: [row of a, row of b].
 export function sharedRows(a, b) {
 	const shared = a.parameters.filter(one => b.parameter(one.name))
 	// What only one of them has must not vary, or a config of the other would be several.
@@ -43,7 +42,6 @@ export function sharedRows(a, b) {
 	return pairs
 }
 
-// Places among the shared configs, 1 for the fastest.
 export function sharedPlaces(pairs, side, usable) {
 	const places = new Float64Array(pairs.length)
 	const order = [...places.keys()].sort((p, q) => usable[pairs[p][side]] - usable[pairs[q][side]])
@@ -83,7 +81,6 @@ export class CompareView extends View {
 		root.append(this.frame.root)
 	}
 
-	// Others of the same kernel first, then everything else.
 	others() {
 		const { workload, workloads } = this
 		const rest = workloads.filter(one => one.id !== workload.id)
@@ -158,7 +155,7 @@ export class CompareView extends View {
 		})
 		this.frame.caption.textContent = "Every dot is a config measured on both, by its place on either side: on the dashed line it keeps its place, far from it the two disagree. Drag to select configs by their place."
 		this.drawWords(other)
-		this.drawLists(other)
+		this.drawMoves()
 	}
 
 	// What tells the two apart: the device, else the key, else where it comes from.
@@ -191,24 +188,15 @@ export class CompareView extends View {
 		return `The best of ${here} is place ${counted(this.places[side][at])} on ${there}: ${percent(share)} of the best speed there.`
 	}
 
-	drawLists(other) {
-		const { app, pairs, places } = this
-		const { ds, workload } = app
-		const { mask } = app.selection()
-		const gains = pairs.map((pair, i) => [i, places[0][i] - places[1][i]]).filter(([i]) => mask[pairs[i][0]])
-		const list = (title, sorted) =>
-			el("div",
-				el("h3", title),
-				el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"]), el("tbody", sorted.slice(0, LISTED).map(([i]) => {
-					const [a, b] = pairs[i]
-					return el("tr", opens(() => this.open(a)), el("td", { title: configText(ds.config(a)), text: configText(varied(ds, a)) }), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(this.other.usable[b])]))
-				})))
-			)
-		fill(
-			this.lists,
-			list(`Better on ${this.name(other, workload)}`, [...gains].sort((p, q) => q[1] - p[1])),
-			list(`Better on ${this.name(workload, other)}`, [...gains].sort((p, q) => p[1] - q[1]))
-		)
+	drawMoves() {
+		const { pairs, places, ds, other } = this
+		const { mask } = this.chosen
+		const moves = [...places[0].keys()].filter(i => mask[pairs[i][0]])
+		moves.sort((p, q) => Math.abs(places[0][q] - places[1][q]) - Math.abs(places[0][p] - places[1][p]))
+		fill(this.lists, el("h3", "Which change their place most"), el("table.rows", headCells(["config", "place here", "place there", "time here", "time there"]), el("tbody", moves.slice(0, LISTED).map(i => {
+			const [a, b] = pairs[i]
+			return el("tr", opens(() => this.open(a)), el("td.wide", configText(varied(ds, a))), numberCells([counted(places[0][i]), counted(places[1][i]), nanoseconds(ds.usable[a]), nanoseconds(other.usable[b])]))
+		}))))
 	}
 
 	ranged(low, high) {

@@ -1,4 +1,4 @@
-// What tuning cost: by phase, by compiler stage, by outcome, and moment by moment.
+// What tuning cost.
 
 import { Bars } from "./bars.js";
 import { SERIES } from "./colors.js";
@@ -23,7 +23,7 @@ export class CostView extends View {
 			line: "What the selected trials cost, by what became of them. Click an outcome to select its trials.",
 			chart: bars({ label: "seconds by outcome", color: SERIES[5], clicked: one => app.brush("status", [one.key]) })
 		})
-		this.stock = figure({ id: "stock", title: "Compared with stock", line: "What the framework's own autotuner would have spent on the same configs." })
+		this.stock = figure({ id: "stock", title: "Compared with stock", line: "What the framework's own autotuner would have spent." })
 		this.time = figure({
 			id: "timeline",
 			title: "Timeline",

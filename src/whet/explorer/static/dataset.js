@@ -1,11 +1,10 @@
-// Trials as typed columns, and the few passes over them that every view is made of.
+// Trials as typed columns, and the passes over them.
 
 import { isMeasured, statusText, valueText } from "./format.js";
 
 const NUMBER_BINS = 40
 const MOST_VALUES = 48
 
-// Shares of the measured configs at which the classes of performance end.
 export const CLASS_ENDS = [0.02, 0.1, 0.25, 0.5, 1]
 export const CLASS_NAMES = ["best 2 %", "best 10 %", "best 25 %", "faster half", "slower half", "failed"]
 export const FAILED_CLASS = 5
@@ -189,7 +188,6 @@ export class Dataset {
 		return { name, label: name, kind: "values", keys: labels, labels, count: labels.length, bins }
 	}
 
-	// Only what occurs.
 	statusAxis() {
 		const { status } = this.columns
 		const counts = this.statusCounts(this.standing)
@@ -274,14 +272,12 @@ export class Dataset {
 		for (let i = 0; i < mask.length; i++) mask[i] &= allowed[bins[i]]
 	}
 
-	// `pairs` of all rows, kept.
 	allPairs(a, b, log) {
 		const key = JSON.stringify([a.name, b.name, Boolean(log)])
 		if (!this.kept.has(key)) this.kept.set(key, this.pairs(a, b, this.standing, log))
 		return this.kept.get(key)
 	}
 
-	// How many rows go from each bin of one axis to each bin of the next, by class.
 	pairs(a, b, mask, log) {
 		const from = a.bins(log)
 		const to = b.bins(log)
@@ -306,19 +302,10 @@ export class Dataset {
 			let one = sign * values[i]
 			if (Number.isNaN(one)) one = Infinity
 			if (rows.length === most && one >= keys[most - 1]) continue
-			let low = 0
-			let high = rows.length
-			while (low < high) {
-				const middle = (low + high) >> 1
-				if (keys[middle] <= one) low = middle + 1
-				else high = middle
-			}
-			keys.splice(low, 0, one)
-			rows.splice(low, 0, i)
-			if (rows.length > most) {
-				rows.pop()
-				keys.pop()
-			}
+			const after = keys.findLastIndex(known => known <= one) + 1
+			keys.splice(after, 0, one)
+			rows.splice(after, 0, i)
+			keys.length = rows.length = Math.min(most, rows.length)
 		}
 		return rows
 	}
@@ -336,7 +323,6 @@ export class Dataset {
 		return rows
 	}
 
-	// How often each status occurs among the selected rows.
 	statusCounts(mask) {
 		const counts = new Array(this.statuses.length).fill(0)
 		const { status } = this.columns
@@ -344,15 +330,11 @@ export class Dataset {
 		return counts
 	}
 
-	// The time up to which `share` of the measured configs lie.
 	timeAt(share) {
-		if (!this.fastest.length) return NaN
-		const at = Math.max(0, Math.ceil(share * this.fastest.length) - 1)
-		return this.usable[this.fastest[at]]
+		return this.usable[this.fastest[Math.max(0, Math.ceil(share * this.fastest.length) - 1)]]
 	}
 }
 
-// The lowest and the highest, however many there are.
 export function extent(values) {
 	let [low, high] = [Infinity, -Infinity]
 	for (const one of values) {
@@ -364,7 +346,7 @@ export function extent(values) {
 
 export function brushEnds(wanted) {
 	const [low, high] = String(wanted[0]).split("..")
-	return [low === "" ? -Infinity : Number(low), high === "" || high === undefined ? Infinity : Number(high)]
+	return [low ? Number(low) : -Infinity, high ? Number(high) : Infinity]
 }
 
 // Bin 0 is for rows without a value.
@@ -379,7 +361,6 @@ function binned(values, low, high, log) {
 	return made
 }
 
-// Cells of two parameters, the others fixed or reduced to the best or the median config.
 export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 	const across = ds.parameter(x)
 	const down = ds.parameter(y)
@@ -397,13 +378,12 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 		tie: new Uint8Array(size),
 		hidden: new Uint8Array(size)
 	}
-	const held = []
-	for (const [name, label] of Object.entries(fixed)) {
-		const one = ds.parameter(name)
-		if (one && name !== x && name !== y) held.push([one.codes, one.labels.indexOf(label)])
-	}
 	const fits = ds.standing.slice()
-	for (const [codes, code] of held) for (let i = 0; i < fits.length; i++) if (codes[i] !== code) fits[i] = 0
+	for (const { name, codes, labels } of ds.parameters) {
+		if (name === x || name === y || !(name in fixed)) continue
+		const code = labels.indexOf(fixed[name])
+		for (let i = 0; i < fits.length; i++) if (codes[i] !== code) fits[i] = 0
+	}
 	const { status } = ds.columns
 	const reasons = new Uint32Array(size * ds.statuses.length)
 	const everTried = new Uint8Array(size)

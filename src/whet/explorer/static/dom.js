@@ -45,7 +45,7 @@ export function select(label, options, value, changed, attributes = {}) {
 }
 
 export function labelled(text, control) {
-	return el("label", { class: "labelled" }, el("span", { text }), control)
+	return el("label.labelled", el("span", text), control)
 }
 
 export function save(blob, name) {
@@ -72,7 +72,6 @@ export function saveCsv(rows, name) {
 	save(new Blob(parts, { type: "text/csv" }), name)
 }
 
-// A chart's frame: a title, a line that says what it shows, what `chart(body)` draws, and its exports.
 export function figure({ id, title, line = "", chart, csv, tools = [] }) {
 	const caption = el("p.line", line)
 	const body = el("div")
@@ -89,7 +88,6 @@ export function swatch(color, text) {
 	return el("span", box, text)
 }
 
-// What a row of a table needs to be opened with pointer or keyboard.
 export const opens = act => ({ tabindex: "0", onclick: act, onkeydown: event => event.key === "Enter" && act() })
 
 export const numberCells = texts => texts.map(text => el("td.number", text))

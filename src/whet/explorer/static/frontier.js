@@ -1,4 +1,4 @@
-// Tuning time against what it finds, with the knobs of 'whet pareto'.
+// Tuning time against what it finds, as in 'whet pareto'.
 
 import { SERIES } from "./colors.js";
 import { button, el, facts, figure, fill, labelled, note, select, swatch } from "./dom.js";

@@ -1,4 +1,4 @@
-// The heat map: two parameters, every cell a config or a group of them.
+// Two parameters, every cell the best or median config.
 
 import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js";
 import { inkOn, rgb, theme, viridis } from "./colors.js";
@@ -275,7 +275,6 @@ const corner = ([x, y, w, h], right) => [right ? x + w - Math.min(10, w / 2) : x
 
 const isRow = (ds, row) => Number.isInteger(row) && row >= 0 && row < ds.rows
 
-// A star, or with every point as far out a diamond.
 function drawSign(pen, points, inner, x, y, r, color) {
 	pen.beginPath()
 	for (let i = 0; i < points; i++) {
@@ -291,7 +290,6 @@ function drawSign(pen, points, inner, x, y, r, color) {
 	pen.stroke()
 }
 
-// Everything known of one trial, for a tooltip.
 function rowTip(ds, workload, row) {
 	const ns = ds.value(row, "median_ns")
 	const low = ds.value(row, "low_ns")

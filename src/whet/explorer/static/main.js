@@ -1,4 +1,4 @@
-// Starts the page: which views there are, in the order of their tabs.
+// Starts the page.
 
 import { App, measuring } from "./app.js";
 import { CompareView } from "./compare.js";

@@ -52,7 +52,6 @@ export class Parallel extends Surface {
 		return this.high - FOOT
 	}
 
-	// 0 at the bottom, 1 at the top.
 	y(one, share) {
 		const up = one.inverted ? 1 - share : share
 		return this.floor - up * (this.floor - HEAD)
@@ -72,7 +71,6 @@ export class Parallel extends Surface {
 		return axis.low + share * (axis.high - axis.low)
 	}
 
-	// Top and height of a bin's slot on its axis.
 	slot(one, bin) {
 		const { axis } = one
 		if (axis.kind === "numbers") {
@@ -101,7 +99,6 @@ export class Parallel extends Surface {
 		this.axes.forEach((one, i) => this.drawAxis(pen, one, i))
 	}
 
-	// All rows in grey, kept until axes or rows change.
 	prepared() {
 		const { ds, log } = this.input
 		const { canvas, wide, high } = this
@@ -353,7 +350,6 @@ export class Parallel extends Surface {
 		this.brushed(axis.name, click ? null : [`${low}..${high}`], draft)
 	}
 
-	// What is drawn: how many selected rows go from one value to the next axis' value.
 	csv(name) {
 		const { ds, mask, log } = this.input
 		const rows = [["axis", "value", "next_axis", "next_value", "rows"]]
@@ -378,7 +374,6 @@ export class Parallel extends Surface {
 
 const tidy = value => Number(value.toPrecision(4))
 
-// Where each bin's ribbons start, and pixels per row there.
 function stackStarts(one, sums, chart) {
 	const at = new Float64Array(sums.length)
 	const unit = new Float64Array(sums.length)

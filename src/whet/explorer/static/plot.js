@@ -63,7 +63,6 @@ export class Plot extends Surface {
 		return this.floor - this.share("y", value) * this.tall
 	}
 
-	// The value at a place across.
 	inverse(x) {
 		const { log, ends } = this.input.x
 		const share = Math.max(0, Math.min(1, (x - PAD.left) / (this.wide - PAD.left - PAD.right)))
@@ -90,7 +89,6 @@ export class Plot extends Surface {
 		return this.floor - PAD.top
 	}
 
-	// Across or down the whole plot.
 	across(side, at) {
 		return side === "x" ? [[at, PAD.top], [at, this.floor]] : [[PAD.left, at], [this.wide - PAD.right, at]]
 	}

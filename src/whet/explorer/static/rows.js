@@ -1,4 +1,4 @@
-// The table of the selected rows, and the line above it that says what is selected.
+// The table of the selected rows.
 
 import { brushEnds } from "./dataset.js";
 import { button, el, fill, figure, opens, saveCsv } from "./dom.js";
@@ -80,7 +80,7 @@ export class RowTable extends View {
 	heading(name, text, column, descending) {
 		const sorted = name === column
 		const next = sorted && !descending ? `-${name}` : name
-		return el("th", { "aria-sort": sorted ? (descending ? "descending" : "ascending") : undefined },
+		return el("th", { "aria-sort": sorted && (descending ? "descending" : "ascending") },
 			button(`${text}${sorted ? (descending ? " ▾" : " ▴") : ""}`, `Sort by ${text}`, () => this.set({ sort: next }), { class: "plain" })
 		)
 	}

@@ -1,4 +1,4 @@
-// Searches: how soon they find what, and a replay of several of them walking over the heat map.
+// Searches: convergence, and a replay over the heat map.
 
 import { SERIES } from "./colors.js";
 import { button, clamp, el, figure, fill, labelled, note, select, swatch } from "./dom.js";
@@ -350,7 +350,6 @@ export class SearchView extends View {
 	}
 }
 
-// The best time at each value of a parameter.
 function bestByValue(ds, one) {
 	const best = new Float64Array(one.values.length).fill(Infinity)
 	for (const row of ds.fastest) {

@@ -1,4 +1,4 @@
-// Where data comes from: a running server, or blocks inside the one file of a report.
+// Where data comes from: a server, or a block inside a report.
 
 const ARRAYS = {
 	u8: Uint8Array,
@@ -106,7 +106,6 @@ export class HttpSource extends Source {
 		return (await this.answer(path)).text()
 	}
 
-	// Calls back with every event; returns a function that ends it.
 	live(told, state) {
 		const events = new EventSource(this.url("live"))
 		events.onmessage = event => told(JSON.parse(event.data))

@@ -1,4 +1,4 @@
-// The space: a heat map of two parameters, all of them as parallel coordinates, and what matters.
+// The space: heat map, parallel coordinates, importance.
 
 import { Bars } from "./bars.js";
 import { rgb, viridis } from "./colors.js";
@@ -26,7 +26,6 @@ export function heatAxes(app) {
 	return { x, y: y || x }
 }
 
-// Entries of the parallel coordinates: those asked for, or parameters that vary, then time.
 export function parallelEntries(app) {
 	const { ds, state } = app
 	const asked = state.now.axes.filter(entry => ds.axes.has(axisName(entry)))
@@ -89,7 +88,6 @@ export class SpaceView extends View {
 		root.append(el("div.split", this.heatFrame.root, this.controls.root), this.linesFrame.root, this.importanceFrame.root)
 	}
 
-	// The two parameters of the map.
 	axes() {
 		const { x, y } = heatAxes(this.app)
 		return [this.ds.parameter(x), this.ds.parameter(y)]
@@ -143,7 +141,6 @@ export class SpaceView extends View {
 		}[event.key]
 	}
 
-	// 1, 5, 10, 25 %, then all again.
 	nextBest() {
 		const end = this.now.brush.median_ns?.[0]
 		const next = BEST_SHARES[BEST_SHARES.findIndex(share => this.bestEnd(share) === end) + 1]

@@ -1,37 +1,14 @@
-// What is looked at, and how: all of it in the address, so a link and a reload bring it back.
+// What is looked at: all of it in the address.
 
-const PAIRS = new Set(["fix", "brush"])
-const LISTS = new Set(["axes", "lanes"])
-const NUMBERS_KEPT = new Set(["row", "vs", "step", "budget"])
+const PAIRS = ["fix", "brush"]
+const LISTS = ["axes", "lanes"]
+const WHOLE = ["row", "vs", "step", "budget"]
+const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "ir", "knobs"]
 
 export const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
 
-const DEFAULTS = {
-	view: "workloads",
-	w: null,
-	x: null,
-	y: null,
-	fix: {},
-	reduce: "best",
-	unit: null,
-	at: null,
-	axes: [],
-	brush: {},
-	log: null,
-	sort: null,
-	row: null,
-	lanes: [],
-	budget: null,
-	step: null,
-	by: null,
-	run: null,
-	range: null,
-	zoom: null,
-	b: null,
-	vs: null,
-	ir: null,
-	knobs: null
-}
+const each = (keys, make) => Object.fromEntries(keys.map(key => [key, make()]))
+const DEFAULTS = { view: "workloads", reduce: "best", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []) }
 
 const pack = encodeURIComponent
 const unpackText = text => {
@@ -43,17 +20,15 @@ const unpackText = text => {
 }
 
 function packValue(key, value) {
-	if (PAIRS.has(key)) {
-		return Object.entries(value)
-			.map(([name, one]) => `${pack(name)}:${[].concat(one).map(pack).join("|")}`)
-			.join(",")
+	if (PAIRS.includes(key)) {
+		return Object.entries(value).map(([name, one]) => `${pack(name)}:${[].concat(one).map(pack).join("|")}`).join(",")
 	}
-	if (LISTS.has(key)) return value.map(pack).join(",")
+	if (LISTS.includes(key)) return value.map(pack).join(",")
 	return pack(value)
 }
 
 function unpackValue(key, text) {
-	if (PAIRS.has(key)) {
+	if (PAIRS.includes(key)) {
 		const pairs = {}
 		for (const part of text.split(",").filter(Boolean)) {
 			const [name, values = ""] = part.split(":")
@@ -62,21 +37,16 @@ function unpackValue(key, text) {
 		}
 		return pairs
 	}
-	if (LISTS.has(key)) return text.split(",").filter(Boolean).map(unpackText)
-	if (NUMBERS_KEPT.has(key)) return Number.isFinite(Number(text)) ? Number(text) : null
+	if (LISTS.includes(key)) return text.split(",").filter(Boolean).map(unpackText)
+	if (WHOLE.includes(key)) return Number.isFinite(Number(text)) ? Number(text) : null
 	return unpackText(text)
 }
 
-const isEmpty = value =>
-	value == null || value === "" ||
-	(typeof value === "object" && Object.keys(value).length === 0)
+const differs = (a, b) => JSON.stringify(a) !== JSON.stringify(b)
 
 export function packState(state) {
-	const parts = []
-	for (const key of Object.keys(DEFAULTS)) {
-		if (key === "view" || isEmpty(state[key]) || state[key] === DEFAULTS[key]) continue
-		parts.push(`${key}=${packValue(key, state[key])}`)
-	}
+	const told = Object.keys(DEFAULTS).filter(key => key !== "view" && differs(state[key], DEFAULTS[key]))
+	const parts = told.map(key => `${key}=${packValue(key, state[key])}`)
 	return `#${state.view}${parts.length ? "?" : ""}${parts.join("&")}`
 }
 
@@ -84,14 +54,15 @@ export function unpackState(hash) {
 	const [view, query = ""] = hash.replace(/^#/, "").split("?")
 	const state = { ...DEFAULTS, view: VIEWS.includes(view) ? view : DEFAULTS.view }
 	for (const part of query.split("&")) {
-		const at = part.indexOf("=")
-		if (at > 0 && part.slice(0, at) in DEFAULTS) state[part.slice(0, at)] = unpackValue(part.slice(0, at), part.slice(at + 1))
+		const [key, ...rest] = part.split("=")
+		if (key in DEFAULTS) state[key] = unpackValue(key, rest.join("="))
 	}
 	return state
 }
 
 const UNDOABLE = ["brush", "axes", "log"]
-const SELECTION = { fix: {}, at: null, x: null, y: null, axes: [], brush: {}, row: null, vs: null, run: null, range: null, zoom: null, step: null, sort: null, log: null }
+// What makes sense for any workload; the rest is of the one that was looked at.
+const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "ir", "knobs"]
 
 export class State {
 	constructor() {
@@ -111,25 +82,22 @@ export class State {
 		this.listeners.push(told)
 	}
 
+	next(patch) {
+		const next = { ...this.now, ...patch }
+		if (next.w === this.now.w) return next
+		return { ...DEFAULTS, ...Object.fromEntries(LASTING.map(key => [key, next[key]])), ...patch }
+	}
+
 	// `push` makes it a step for the browser's Back; drafts of a drag are undone as one.
 	set(patch, push = false, draft = false) {
-		const next = { ...this.now, ...patch }
-		if ("w" in patch && patch.w !== this.now.w) {
-			Object.assign(next, SELECTION, patch)
-			this.past = []
-		}
-		const changed = new Set(
-			Object.keys(DEFAULTS).filter(key => JSON.stringify(next[key]) !== JSON.stringify(this.now[key]))
-		)
-		if (!changed.size) {
-			this.drafting = draft && this.drafting
-			return
-		}
-		if (!this.drafting && UNDOABLE.some(key => changed.has(key)) && !changed.has("w")) {
+		const next = this.next(patch)
+		const changed = new Set(Object.keys(DEFAULTS).filter(key => differs(next[key], this.now[key])))
+		if (changed.has("w")) this.past = []
+		else if (!this.drafting && UNDOABLE.some(key => changed.has(key))) {
 			this.past.push(Object.fromEntries(UNDOABLE.map(key => [key, this.now[key]])))
-			if (this.past.length > 100) this.past.shift()
 		}
-		this.drafting = draft
+		this.drafting = draft && (this.drafting || changed.size > 0)
+		if (!changed.size) return
 		this.now = next
 		this.write(push || changed.has("view") || changed.has("w"))
 		this.tell(changed)
@@ -157,8 +125,6 @@ export class State {
 	}
 
 	link(patch) {
-		const next = { ...this.now, ...patch }
-		if ("w" in patch && patch.w !== this.now.w) Object.assign(next, SELECTION, patch)
-		return packState(next)
+		return packState(this.next(patch))
 	}
 }

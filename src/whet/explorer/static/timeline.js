@@ -1,4 +1,4 @@
-// A run as it went: a lane for every build worker and for the device, zoomed and panned like a trace.
+// A run as it went, lane by lane.
 
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
@@ -14,7 +14,6 @@ function laneOrder(a, b) {
 	return weight(a) - weight(b) || a.localeCompare(b, "en", { numeric: true })
 }
 
-// Spans as columns, whichever way they came.
 export function spanColumns(answer) {
 	// 'look of 7 configs' and 'look of 9 configs' are the same kind of thing.
 	const spans = (answer.spans || []).map(one => ({ ...one, name: one.name.replace(/ of \d+ configs?$/, "") }))
@@ -36,7 +35,6 @@ export function spanColumns(answer) {
 	}
 }
 
-// Seconds busy by lane and by name within a range; parts of a span count as far as they are in it.
 export function rangeStatistics(spans, low, high) {
 	const byName = new Map()
 	const byLane = new Map()
@@ -232,7 +230,6 @@ export class TimelineChart extends Surface {
 		saveCsv(rows, `${name}.csv`)
 	}
 
-	// Chrome's trace format, which Perfetto reads.
 	trace(name) {
 		const { spans } = this.input
 		const events = spans.lanes.map((lane, i) => ({ ph: "M", pid: 1, tid: i + 1, name: "thread_name", args: { name: lane } }))

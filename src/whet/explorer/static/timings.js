@@ -1,4 +1,4 @@
-// How long the page takes, kept where a benchmark reads it: window.whetTimings.
+// Kept where a benchmark reads it: window.whetTimings.
 
 const KEPT = 500
 

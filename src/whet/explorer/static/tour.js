@@ -1,4 +1,4 @@
-// A tour of two minutes through a page that somebody sees for the first time.
+// A tour of two minutes for a first visit.
 
 import { button, el, fill } from "./dom.js";
 

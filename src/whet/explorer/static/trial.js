@@ -1,4 +1,4 @@
-// One trial: its config, its samples, what the compiler made of it, and how it differs from another.
+// One trial, and how it differs from another.
 
 import { SMALL_FONT, Surface, ticks } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
@@ -94,7 +94,7 @@ export class TrialView extends View {
 			el("table.rows.facts",
 				other && headCells(["", `row ${row}`, `row ${other.row}`]),
 				el("tbody", this.lines(trial).map(([name, value]) => {
-					const beside = theirs && (theirs.get(name) || "–")
+					const beside = theirs && (theirs.get(name) ?? "–")
 					return el("tr", { class: theirs && beside !== value ? "differs" : null, "data-fact": name }, el("td.soft", name), el("td", value), theirs && el("td", beside))
 				}))
 			),
@@ -231,22 +231,15 @@ export class TrialView extends View {
 	}
 }
 
-// Long stretches without a difference become one line.
 function foldSame(lines) {
-	const near = new Uint8Array(lines.length)
-	lines.forEach(([kind], i) => {
-		if (kind !== " ") for (let j = Math.max(0, i - 3); j <= Math.min(lines.length - 1, i + 3); j++) near[j] = 1
-	})
-	if (!near.some(Boolean)) return lines.slice(0, 400)
+	const near = lines.map((_, i) => lines.slice(Math.max(0, i - 3), i + 4).some(([kind]) => kind !== " "))
 	const folded = []
 	for (let i = 0; i < lines.length; i++) {
-		if (near[i]) folded.push(lines[i])
-		else {
-			let end = i
-			while (end < lines.length && !near[end]) end++
-			folded.push(["…", `${end - i} lines alike`])
-			i = end - 1
-		}
+		const next = near.indexOf(true, i)
+		const end = next < 0 ? lines.length : next
+		if (end > i) folded.push(["…", `${end - i} lines alike`])
+		if (end < lines.length) folded.push(lines[end])
+		i = end
 	}
 	return folded
 }

@@ -67,8 +67,9 @@ export class WorkloadsView extends View {
 			return
 		}
 		const shown = this.listed()
+		this.known = this.statuses()
 		const head = this.columns().map(([name, text]) =>
-			el("th", { "aria-sort": this.sorted === name ? "ascending" : undefined }, button(text, `Sort by ${text}`, () => {
+			el("th", { "aria-sort": this.sorted === name && "ascending" }, button(text, `Sort by ${text}`, () => {
 				this.sorted = this.sorted === name ? null : name
 				this.render()
 			}, { class: "plain" }))
@@ -84,18 +85,16 @@ export class WorkloadsView extends View {
 	}
 
 	statuses() {
-		const names = new Set()
-		for (const w of this.workloads) for (const status of Object.keys(w.trials || {})) names.add(status)
+		const names = new Set(this.workloads.flatMap(w => Object.keys(w.trials || {})))
 		return [...names].sort((a, b) => isMeasured(b) - isMeasured(a) || (a < b ? -1 : 1))
 	}
 
 	color(status) {
-		const at = this.statuses().indexOf(status)
-		return status === "ok" ? SERIES[2] : SERIES[[1, 5, 3, 6, 4, 7, 0][(at + 6) % 7]]
+		return status === "ok" ? SERIES[2] : SERIES[[1, 5, 3, 6, 4, 7, 0][(this.known.indexOf(status) + 6) % 7]]
 	}
 
 	legend() {
-		return el("div.legend", this.statuses().map(status => swatch(this.color(status), statusText(status))))
+		return el("div.legend", this.known.map(status => swatch(this.color(status), statusText(status))))
 	}
 
 	row(w) {
@@ -118,17 +117,14 @@ export class WorkloadsView extends View {
 	}
 
 	bar(w) {
-		const title = this.statuses().filter(s => w.trials && w.trials[s]).map(s => `${counted(w.trials[s])} ${statusText(s)}`).join(", ")
-		const made = el("div.stack", { title, role: "img", "aria-label": title })
-		for (const status of this.statuses()) {
-			const n = (w.trials || {})[status]
-			if (!n) continue
+		const tried = this.known.filter(status => w.trials?.[status])
+		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ")
+		return el("div.stacked", el("div.stack", { title, role: "img", "aria-label": title }, tried.map(status => {
 			const part = el("i")
-			part.style.width = `${(100 * n) / w.total}%`
+			part.style.width = `${(100 * w.trials[status]) / w.total}%`
 			part.style.background = this.color(status)
-			made.append(part)
-		}
-		return el("div.stacked", made, el("span", counted(w.total)))
+			return part
+		})), counted(w.total))
 	}
 
 	csv() {
