@@ -2,6 +2,7 @@
 
 export function digits(value, count = 3) {
 	if (value == null || !Number.isFinite(value)) return "–"
+	value = Number(value.toPrecision(12))
 	if (Number.isInteger(value)) return value.toLocaleString("en-US")
 	const size = Math.floor(Math.log10(Math.abs(value)))
 	if (size >= count - 1) return Math.round(value).toLocaleString("en-US")

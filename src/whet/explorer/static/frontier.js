@@ -108,7 +108,7 @@ export class FrontierView extends View {
 			series: [...clouds, ...lines],
 			x: { label: "seconds of tuning", log: true, show: seconds },
 			y: { label: "share of the best speed", show: value => percent(value, 3), high: 1.01 },
-			rules: [{ side: "y", at: 0.95, text: "95 % of the best" }]
+			rules: [{ side: "y", at: 0.95, text: "95 % of the best", dy: 9 }]
 		})
 		fill(
 			this.legend,

@@ -119,7 +119,7 @@ export class Plot extends Surface {
 		this.upright(y.label, 9, this.floor / 2, this.floor)
 	}
 
-	drawRule(pen, { side, at, color = theme().soft, text, solid }) {
+	drawRule(pen, { side, at, color = theme().soft, text, solid, dy = -8 }) {
 		if (!Number.isFinite(at)) return
 		const place = side === "x" ? this.px(at) : this.py(at)
 		pen.setLineDash(solid ? [] : [5, 4])
@@ -128,7 +128,7 @@ export class Plot extends Surface {
 		if (!text) return
 		pen.font = SMALL_FONT
 		if (side === "x") this.text(text, place + 4, PAD.top + 9, color, "left")
-		else this.text(text, this.wide - PAD.right - 4, place - 8, color, "right")
+		else this.text(text, this.wide - PAD.right - 4, place + dy, color, "right")
 	}
 
 	drawSeries(pen, one) {

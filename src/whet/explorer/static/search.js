@@ -248,7 +248,7 @@ export class SearchView extends View {
 			series: [...lines(Infinity, { faint: true, alpha: 0.25, width: 1.2 }), ...series],
 			x: { label: by ? "seconds of tuning" : "evaluations", log: by, show: by ? seconds : digits },
 			y: { label: "share of the best speed", show: value => percent(value, 3), high: 1.02 },
-			rules: [{ side: "y", at: 1, text: "the best there is" }, { side: "y", at: 0.95, text: "95 %" }],
+			rules: [{ side: "y", at: 1, text: "the best there is" }, { side: "y", at: 0.95, text: "95 %", dy: 9 }],
 			cursor: by ? NaN : Math.max(1, step)
 		})
 		this.curve.caption.textContent = `The best speed each search has found after so many ${by ? "seconds of building and measuring" : "evaluations"}: higher and further left is better. ${this.reached(best)}`
