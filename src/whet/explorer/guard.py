@@ -32,7 +32,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Refused(Exception):
+class RequestRefused(Exception):
     status: int
     reason: str
 
@@ -64,7 +64,7 @@ class Guard:
 
         try:
             given = self._check(scope)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = JSONResponse({"error": refused.reason}, status_code=refused.status)
             await answer(scope, receive, guarded)
             return
@@ -73,19 +73,21 @@ class Guard:
     def _check(self, scope: Scope) -> str:
         """The token where the address had it, so that it need not have it again."""
         if scope["method"] not in ("GET", "HEAD"):
-            raise Refused(405, "the explorer only answers GET")
+            raise RequestRefused(405, "the explorer only answers GET")
         headers = _headers(scope)
         host = headers.get("host", "")
         match = _HOST.fullmatch(host)
         if match is None:
-            raise Refused(400, "the Host header is missing or not valid")
+            raise RequestRefused(400, "the Host header is missing or not valid")
         if self._token is None and match[1].lower() not in LOCAL_NAMES:
-            raise Refused(403, f"this explorer is only for this machine, not for '{match[1]}'")
+            raise RequestRefused(
+                403, f"this explorer is only for this machine, not for '{match[1]}'"
+            )
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise Refused(403, "the request comes from another site")
+            raise RequestRefused(403, "the request comes from another site")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not _opens(headers):
-            raise Refused(403, "the request comes from another site")
+            raise RequestRefused(403, "the request comes from another site")
         return "" if self._token is None else self._authorised(scope, headers, self._token)
 
     def _authorised(self, scope: Scope, headers: dict[str, str], token: str) -> str:
@@ -98,7 +100,7 @@ class Guard:
             kept = None
         if kept is not None and hmac.compare_digest(kept.value.encode(), token.encode()):
             return ""
-        raise Refused(401, "open the address with the token that 'whet explore' has printed")
+        raise RequestRefused(401, "open the address with the token that 'whet explore' has printed")
 
 
 def _opens(headers: dict[str, str]) -> bool:

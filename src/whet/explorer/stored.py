@@ -22,9 +22,9 @@ from whet.explorer.halves import SecondHalf
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
     AbsentError,
+    ColumnReading,
     NotThereError,
     OriginName,
-    Reading,
     Recorded,
     Subject,
     best_json,
@@ -128,7 +128,7 @@ class StoreSubject(Subject):
             "last_seen": known.active,
         }
 
-    def read(self, wanted: int | None = None) -> Reading:
+    def read(self, wanted: int | None = None) -> ColumnReading:
         """In steps, so that whoever wants a part need not wait for all of it."""
         while True:
             with self._lock:
@@ -182,7 +182,7 @@ class StoreSubject(Subject):
                 self._recorded = count, Recorded(made, made.workloads[0])
             return self._recorded[1]
 
-    def _read(self, wanted: int | None) -> Reading:
+    def _read(self, wanted: int | None) -> ColumnReading:
         columns = self._current()
         until = time.monotonic() + PATIENCE_S
         complete = False
@@ -192,7 +192,7 @@ class StoreSubject(Subject):
             if wanted is not None and now > (until if columns.rows > wanted else until + 1.0):
                 break
         total = columns.rows if complete else max(columns.rows, self.known.trials)
-        return Reading(columns, total, complete, self._epoch, self._pointed())
+        return ColumnReading(columns, total, complete, self._epoch, self._pointed())
 
     def _read_on(self, columns: TrialColumns) -> bool:
         """One batch more; whether there is nothing left. While another process reads the second

@@ -28,7 +28,7 @@ class AbsentError(WhetError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ColumnReading:
     """The columns as far as they have been read. `complete` says that nothing more is stored."""
 
     columns: TrialColumns
@@ -57,7 +57,7 @@ class Subject(ABC):
         """One line of the list of workloads."""
 
     @abstractmethod
-    def read(self, wanted: int | None = None) -> Reading:
+    def read(self, wanted: int | None = None) -> ColumnReading:
         """All rows; with `wanted`, as many as are there within a moment, once there are more than
         that."""
 

@@ -16,8 +16,8 @@ from whet.core.trial import Trial
 from whet.explorer.columns import UNTRIED, Remarkable, TrialColumns
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
+    ColumnReading,
     NotThereError,
-    Reading,
     Recorded,
     Subject,
     best_json,
@@ -92,8 +92,8 @@ class TableSubject(Subject):
             "recorded": self._table.origin.date,
         }
 
-    def read(self, wanted: int | None = None) -> Reading:
-        return Reading(self._columns, self._columns.rows, True, self.id, self._pointed)
+    def read(self, wanted: int | None = None) -> ColumnReading:
+        return ColumnReading(self._columns, self._columns.rows, True, self.id, self._pointed)
 
     def encoded(self, first: int) -> list[bytes]:
         rows = self._columns.rows

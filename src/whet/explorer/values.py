@@ -16,7 +16,7 @@ _LARGEST_NUMBER = 1 << 53
 _NUMBERS = (int, float)
 
 
-class _Places(dict[Any, int]):
+class _NextCodes(dict[Any, int]):
     """Gives whatever is asked for the next free code."""
 
     def __init__(self, values: list[Any]) -> None:
@@ -34,7 +34,7 @@ class ValueCodes:
 
     def __init__(self, values: Sequence[Any] = ()) -> None:
         self.values: list[Any] = []
-        self._by_type: dict[type, _Places] = {}
+        self._by_type: dict[type, _NextCodes] = {}
         for value in values:
             self.code(value)
 
@@ -53,10 +53,10 @@ class ValueCodes:
             found = np.fromiter(map(self.code, column), np.uint32, len(column))
         return found.astype(smallest(len(self.values)))
 
-    def _places(self, kind: type) -> _Places:
+    def _places(self, kind: type) -> _NextCodes:
         kind = tuple if kind is list else kind
         if kind not in self._by_type:
-            self._by_type[kind] = _Places(self.values)
+            self._by_type[kind] = _NextCodes(self.values)
         return self._by_type[kind]
 
     @property

@@ -10,7 +10,7 @@ from whet.cli.arguments.reading import NothingKnownError, problem_text
 from whet.cli.arguments.sources import known_names, named
 from whet.cli.terminal.output import count_text, page, printable, wrap
 from whet.core.errors import UsageError, did_you_mean
-from whet.explorer.drawing.grid import Axis, Grid
+from whet.explorer.drawing.grid import HeatAxis, HeatGrid
 from whet.explorer.library import Library
 from whet.explorer.subject import Subject
 from whet.replay import read_table
@@ -59,7 +59,7 @@ def _named(name: str, every: Sequence[Subject]) -> list[Subject]:
     return [one for one in every if one.workload.id in ids]
 
 
-def readable(grid: Grid) -> Grid:
+def readable(grid: HeatGrid) -> HeatGrid:
     """What a stranger's file calls its parameters must not steer the terminal."""
     return replace(
         grid,
@@ -69,5 +69,5 @@ def readable(grid: Grid) -> Grid:
     )
 
 
-def _axis(axis: Axis) -> Axis:
-    return Axis(printable(axis.name), tuple(printable(place) for place in axis.places))
+def _axis(axis: HeatAxis) -> HeatAxis:
+    return HeatAxis(printable(axis.name), tuple(printable(place) for place in axis.places))

@@ -26,7 +26,7 @@ from whet.cli.terminal.painting import painter
 from whet.core.config import Config
 from whet.core.run import Run
 from whet.explorer.columns import STATUSES, TrialColumns
-from whet.explorer.drawing.grid import Convergence, Grid, grid_of
+from whet.explorer.drawing.grid import Convergence, HeatGrid, grid_of
 from whet.explorer.drawing.text import bars, curve_lines, heat_lines, places_for
 from whet.explorer.importance import importance
 from whet.explorer.searching import rows_of_run
@@ -35,7 +35,7 @@ from whet.explorer.subject import Subject
 MOST_REASONS, MOST_PARAMETERS = 3, 8
 
 
-def grid_json(grid: Grid | None) -> dict[str, Any] | None:
+def grid_json(grid: HeatGrid | None) -> dict[str, Any] | None:
     if grid is None:
         return None
     return {

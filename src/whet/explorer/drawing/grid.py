@@ -25,7 +25,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Axis:
+class HeatAxis:
     """`places` are the values' texts in their order; several are one place where there are too
     many."""
 
@@ -34,11 +34,11 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Grid:
+class HeatGrid:
     """`cells` are by row, then by column: `cells[y][x]`."""
 
-    x: Axis
-    y: Axis
+    x: HeatAxis
+    y: HeatAxis
     cells: tuple[tuple[Cell, ...], ...]
     others: tuple[str, ...]
 
@@ -70,7 +70,7 @@ def varied(columns: TrialColumns) -> list[str]:
 
 def grid_of(
     columns: TrialColumns, x: str | None = None, y: str | None = None, most: int = 64
-) -> Grid | None:
+) -> HeatGrid | None:
     """Of the two parameters that matter most, where none are named; None where nothing was tried
     or nothing varies. An axis of more than `most` values has several in one place."""
     names = varied(columns)
@@ -83,29 +83,31 @@ def grid_of(
     y = y or next((name for name in left if name != x), None)
     if x is None:
         return None
-    across, down = _Places(columns, x, most), _Places(columns, y, most)
+    across, down = _RowPlaces(columns, x, most), _RowPlaces(columns, y, most)
     cells = _cells(columns, across, down)
     others = tuple(name for name in names if name not in (x, y))
-    return Grid(across.axis, down.axis, cells, others)
+    return HeatGrid(across.axis, down.axis, cells, others)
 
 
-class _Places:
+class _RowPlaces:
     """Each row's place on an axis; one place for all where there is no second parameter."""
 
     def __init__(self, columns: TrialColumns, name: str | None, most: int) -> None:
         if name is None:
-            self.axis = Axis("", ("",))
+            self.axis = HeatAxis("", ("",))
             self.of_rows = np.zeros(columns.rows, dtype=np.int64)
             return
         values = [value_text(value) for value in columns.parameters[name].shown()]
         each = -(-len(values) // most)
         groups = [values[at : at + each] for at in range(0, len(values), each)]
         texts = [one[0] if len(one) == 1 else f"{one[0]}–{one[-1]}" for one in groups]
-        self.axis = Axis(name, tuple(texts))
+        self.axis = HeatAxis(name, tuple(texts))
         self.of_rows = columns.column(f"p:{name}").astype(np.int64) // each
 
 
-def _cells(columns: TrialColumns, across: _Places, down: _Places) -> tuple[tuple[Cell, ...], ...]:
+def _cells(
+    columns: TrialColumns, across: _RowPlaces, down: _RowPlaces
+) -> tuple[tuple[Cell, ...], ...]:
     width, height = len(across.axis.places), len(down.axis.places)
     place = down.of_rows * width + across.of_rows
     standing, status = columns.standing(), columns.column("status")

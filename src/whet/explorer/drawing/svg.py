@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from whet.explorer.drawing.grid import Cell, Convergence, Grid
+from whet.explorer.drawing.grid import Cell, Convergence, HeatGrid
 
 # Viridis, from slow to fast: readable without telling red from green, and in grey.
 _SCALE = (
@@ -38,7 +38,7 @@ def colour(depth: float) -> tuple[int, int, int]:
     return mixed[0], mixed[1], mixed[2]
 
 
-def heat_svg(grid: Grid) -> str:
+def heat_svg(grid: HeatGrid) -> str:
     width = max(380, _LEFT + _CELL_W * len(grid.x.places) + 10)
     height = _TOP + _CELL_H * len(grid.y.places) + 34
     parts = [_text(_LEFT, 14, grid.x.name), _text(4, 14, grid.y.name)]
@@ -57,7 +57,7 @@ def heat_svg(grid: Grid) -> str:
     return _svg(width, height, parts, f"heat map of {grid.x.name} and {grid.y.name}")
 
 
-def _cell(grid: Grid, cell: Cell, left: float, top: float) -> str:
+def _cell(grid: HeatGrid, cell: Cell, left: float, top: float) -> str:
     depth, share = grid.depth(cell), grid.share(cell)
     box = f'x="{left}" y="{top}" width="{_CELL_W - 2}" height="{_CELL_H - 2}"'
     if depth is None or share is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from whet.explorer.drawing.grid import Cell, Convergence, Grid
+from whet.explorer.drawing.grid import Cell, Convergence, HeatGrid
 
 SHADES = " ░▒▓█"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -27,7 +27,7 @@ def places_for(width: int) -> int:
     return max(4, (width - 12) // _NARROW)
 
 
-def heat_lines(grid: Grid, width: int, paint: Paint | None = None) -> list[str]:
+def heat_lines(grid: HeatGrid, width: int, paint: Paint | None = None) -> list[str]:
     """In per cent of the best where there is room for numbers, else in shades. `paint` colours a
     cell's text by how fast it is, 0 to 1."""
     margin = min(18, max(len(_cut(place, 12)) for place in (*grid.y.places, grid.y.name)) + 2)
@@ -40,7 +40,7 @@ def heat_lines(grid: Grid, width: int, paint: Paint | None = None) -> list[str]:
     return [*lines, *_legend(grid, numbers)]
 
 
-def _heading(grid: Grid, each: int, room: int) -> str:
+def _heading(grid: HeatGrid, each: int, room: int) -> str:
     names = [_cut(place, each - 1) for place in grid.x.places]
     if each < _WIDE and max(map(len, grid.x.places)) >= each:
         return _cut(f"{grid.x.name}: {grid.x.places[0]} to {grid.x.places[-1]}", room)
@@ -48,7 +48,7 @@ def _heading(grid: Grid, each: int, room: int) -> str:
     return _cut(f"{values}  {grid.x.name}", room)
 
 
-def _cell(grid: Grid, cell: Cell, each: int, numbers: bool, paint: Paint | None) -> str:
+def _cell(grid: HeatGrid, cell: Cell, each: int, numbers: bool, paint: Paint | None) -> str:
     depth, share = grid.depth(cell), grid.share(cell)
     if depth is None or share is None:
         text = (
@@ -68,7 +68,7 @@ def _painted(text: str, depth: float, paint: Paint | None) -> str:
     return text if paint is None else paint(text, depth)
 
 
-def _legend(grid: Grid, numbers: bool) -> list[str]:
+def _legend(grid: HeatGrid, numbers: bool) -> list[str]:
     failed = sorted({cell.failed for row in grid.cells for cell in row if cell.failed})
     told = ["% of the best's speed, * the best" if numbers else "darker is faster"]
     if failed and numbers:
