@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TypeAlias
 
+from whet.store.overlay import OverlayStore
 from whet.store.protocol import StoreReader
 from whet.store.scanning import reading
 from whet.store.sqlite import SqliteStore
@@ -28,7 +29,7 @@ class GrowthWatch:
     def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._counts = {one.workload.id: one.trials for one in store.workloads()}
-        self._file = Path(store.location) if isinstance(store, SqliteStore) else None
+        self._file = Path(store.location) if _is_file(store) else None
         self._state = _written(store)
         self._settled = False
         self._last = self._last_trial()
@@ -69,9 +70,15 @@ def file_state(store: StoreReader) -> FileState | None:
 
 def _written(store: StoreReader) -> FileState | None:
     """When its files were last written, and how long they are; None for what is not a file."""
-    if not isinstance(store, SqliteStore):
+    if not _is_file(store):
         return None
     return tuple(_state_of(f"{store.location}{suffix}") for suffix in ("", "-wal"))
+
+
+def _is_file(store: StoreReader) -> bool:
+    """A bundle under one's own store does not change."""
+    own = store.layers[0] if isinstance(store, OverlayStore) else store
+    return isinstance(own, SqliteStore)
 
 
 def _is_settled(state: FileState) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from whet.core.status import Status
 from whet.core.timing import Summary, Timing
 from whet.core.trial import Trial
 from whet.store import MemoryStore, OverlayStore, SqliteStore
-from whet.store.growth import GrowthWatch
+from whet.store.growth import GrowthWatch, file_state
 from whet.store.scanning import TrialRows, column_folder, scan, status_counts
 
 ODD: list[dict[str, Any]] = [
@@ -138,3 +139,27 @@ def test_of_an_overlay_ones_own_file_is_read_where_the_bundle_has_nothing(tmp_pa
         assert scan(store, other.id).count() == 2
         assert column_folder(store) == Path(f"{tmp_path / 's.db'}.columns")
         assert column_folder(under) is None
+
+
+def test_growth_of_ones_own_store_over_a_bundle_is_told(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "s.db") as own, MemoryStore() as under:
+        other = hostile(under)
+        store = OverlayStore(own, under)
+        run = fill(own)
+        watch = GrowthWatch(store)
+        own.append([trial(run.workload, {"BM": 1, "BN": 1, "num_warps": 1}, 5.0)])
+        assert watch.changes() == {run.workload.id: 33}
+        own.put_workload(other)
+        own.append([trial(other, {HOSTILE: "new", "n": 3}, 7.0)])
+        assert watch.changes() == {other.id: 3}
+
+
+def test_a_state_is_the_same_until_somebody_writes(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "s.db") as store, MemoryStore() as memory:
+        run = fill(store)
+        while (before := file_state(store)) is None:  # what was just written is not settled
+            time.sleep(0.01)
+        assert file_state(store) == before
+        store.append([trial(run.workload, {"BM": 1, "BN": 1, "num_warps": 1}, 5.0)])
+        assert file_state(store) != before
+        assert file_state(memory) is None
