@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from explorer_samples import HOSTILE, fill, hostile
+from explorer_samples import HOSTILE, fill, hostile, trial, workload
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -174,3 +174,17 @@ def test_what_is_no_number_is_refused(library: Library, query: str) -> None:
     status, _, body = _get(library, f"/api/workloads/{line['id']}/columns?{query}", LOCAL)
     assert status == 404
     assert b"not a whole number" in body
+
+
+def test_text_that_is_no_text_is_still_told(tmp_path: Path) -> None:
+    odd = "half a pair: \ud800"
+    with SqliteStore(tmp_path / "s.db") as store:
+        of = workload("matmul")
+        store.put_workload(of)
+        store.append([trial(of, {odd: odd, "n": n}, 100.0 + n) for n in range(9)])
+        library = Library(store)
+        for path in ("", f"/{of.id}/trials/0", f"/{of.id}/importance", f"/{of.id}/search"):
+            status, _, body = _get(library, f"/api/workloads{path}", LOCAL)
+            assert status == 200
+            json.loads(body)
+        assert _get(library, f"/api/workloads/{of.id}/columns", LOCAL)[0] == 200

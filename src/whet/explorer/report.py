@@ -49,7 +49,7 @@ def write_report(
     data = report_data(library, chosen, done)
     names = sorted({subject.workload.kernel for subject in chosen})
     title = f"whet report: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
-    body = page(title, packed(data)).encode()
+    body = page(title, packed(data)).encode(errors="replace")
     try:
         write_whole(path, body)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +38,14 @@ from whet.explorer.subject import AbsentError, NotThereError, Subject
 STATIC = Path(__file__).parent / "static"
 _BINARY = "application/octet-stream"
 
+
+class AsciiJson(JSONResponse):
+    """What is no character, as text from elsewhere may hold, is escaped as well."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
 Answer = Callable[[Library, Request], Response]
 
 
@@ -48,8 +57,8 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
     return Starlette(
         routes=[
             Route("/", _index),
-            route("/api/about", lambda known, _: JSONResponse(known.about())),
-            route("/api/workloads", lambda known, _: JSONResponse(known.summaries())),
+            route("/api/about", lambda known, _: AsciiJson(known.about())),
+            route("/api/workloads", lambda known, _: AsciiJson(known.summaries())),
             route("/api/workloads/{id}/columns", _columns),
             route("/api/workloads/{id}/trials/{row:int}", _trial),
             route("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
@@ -57,7 +66,7 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             route("/api/workloads/{id}/importance", _importance),
             route("/api/workloads/{id}/search", _search),
             route("/api/runs/{id}/timeline", _timeline),
-            route("/api/strategies", lambda *_: JSONResponse(strategies_json())),
+            route("/api/strategies", lambda *_: AsciiJson(strategies_json())),
             route("/api/frontier/{id}", _frontier),
             route("/api/compare", _compare),
             Route("/api/live", partial(_live, library)),
@@ -94,36 +103,36 @@ def _columns(library: Library, request: Request) -> Response:
 
 
 def _trial(library: Library, request: Request) -> Response:
-    return JSONResponse(trial_json(_subject(library, request), request.path_params["row"]))
+    return AsciiJson(trial_json(_subject(library, request), request.path_params["row"]))
 
 
 def _ir(library: Library, request: Request) -> Response:
     asked = request.path_params
     text = stage_text(_subject(library, request), asked["row"], asked["stage"])
-    return PlainTextResponse(text)
+    return PlainTextResponse(text.encode(errors="replace"))
 
 
 def _runs(library: Library, request: Request) -> Response:
-    return JSONResponse(runs_json(_subject(library, request)))
+    return AsciiJson(runs_json(_subject(library, request)))
 
 
 def _timeline(library: Library, request: Request) -> Response:
     run_id = request.path_params["id"]
-    return JSONResponse(timeline_json(library.subject_of_run(run_id), run_id))
+    return AsciiJson(timeline_json(library.subject_of_run(run_id), run_id))
 
 
 def _importance(library: Library, request: Request) -> Response:
-    return JSONResponse(importance(_subject(library, request).read().columns))
+    return AsciiJson(importance(_subject(library, request).read().columns))
 
 
 def _search(library: Library, request: Request) -> Response:
     subject = _subject(library, request)
     asked = request.query_params
     if "run" in asked:
-        return JSONResponse(run_json(subject, asked["run"]))
+        return AsciiJson(run_json(subject, asked["run"]))
     strategy = asked.get("strategy", "auto")
     seed, budget = _number(request, "seed", 0), _number(request, "budget", 100)
-    return JSONResponse(simulated_json(subject, strategy, seed, budget))
+    return AsciiJson(simulated_json(subject, strategy, seed, budget))
 
 
 def _frontier(library: Library, request: Request) -> Response:
@@ -141,12 +150,12 @@ def _frontier(library: Library, request: Request) -> Response:
         racing=asked.get("racing") == "1",
         seed=_number(request, "seed", usual.seed),
     )
-    return JSONResponse(frontier_json(_subject(library, request), knobs))
+    return AsciiJson(frontier_json(_subject(library, request), knobs))
 
 
 def _compare(library: Library, request: Request) -> Response:
     a, b = (library.subject(request.query_params.get(name, "")) for name in "ab")
-    return JSONResponse(compare_json(a, b))
+    return AsciiJson(compare_json(a, b))
 
 
 async def _live(library: Library, request: Request) -> Response:
@@ -168,11 +177,11 @@ def _number(request: Request, name: str, default: int) -> int:
 
 async def _told(request: Request, error: Exception) -> Response:
     if isinstance(error, AbsentError):
-        return JSONResponse({"absent": str(error)})
+        return AsciiJson({"absent": str(error)})
     status = 404 if isinstance(error, NotThereError) else 500
-    return JSONResponse({"error": str(error)}, status_code=status)
+    return AsciiJson({"error": str(error)}, status_code=status)
 
 
 async def _not_there(request: Request, error: Exception) -> Response:
     answer: dict[str, Any] = {"error": f"there is nothing at {request.url.path}"}
-    return JSONResponse(answer, status_code=404)
+    return AsciiJson(answer, status_code=404)
