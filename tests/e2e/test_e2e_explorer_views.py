@@ -222,6 +222,26 @@ def test_a_failed_trial_shows_the_whole_error(tuned: str, tab: Tab) -> None:
     assert "Required: 262144" in tab.text('[data-trial="error"]')
 
 
+def test_only_the_latest_trial_of_a_config_counts(tmp_path: Path, tab: Tab) -> None:
+    place = tmp_path / "s.db"
+    of = workload()
+    with SqliteStore(place) as store:
+        store.put_workload(of)
+        store.append([trial(of, {"BM": 32}, 2e4), trial(of, {"BM": 64}, 4e4)])
+        store.append([trial(of, {"BM": 32}, 8e4, created=1.0)])
+    with running(store=place) as url:
+        tab.open(url, "#space")
+        assert tab.selected() == 2
+        assert "80" in tab.text("#rows tbody tr:nth-child(2)")
+        assert tab.text('[data-answer="best"]').count("BM=64") == 1
+        tab.leave()
+
+
+def test_a_link_names_its_workload_at_once(sample: str, tab: Tab) -> None:
+    tab.open(sample, "#space")
+    assert "#space?w=" in tab.hash()
+
+
 def test_intermediate_code_is_shown_and_compared(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     of = workload()

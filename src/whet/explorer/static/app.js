@@ -3,7 +3,7 @@
 import { drawAnswers } from "./answers.js";
 import { forgetTheme } from "./colors.js";
 import { Dataset } from "./dataset.js";
-import { button, el, fill, hideTip, note, select } from "./dom.js";
+import { button, clamp, el, fill, hideTip, note, select } from "./dom.js";
 import { configText, counted, percent, workloadText } from "./format.js";
 import { RowTable } from "./rows.js";
 import { Missing } from "./source.js";
@@ -11,8 +11,6 @@ import { State } from "./state.js";
 import { mark, timed, timings } from "./timings.js";
 
 const WITHOUT_TABLE = ["workloads", "frontier"]
-// A trial is on the page well within a second, and a run in progress hardly notices the reading.
-const NEWS_PERIOD_MS = 330
 const THEMES = ["auto", "light", "dark"]
 const DARK = matchMedia("(prefers-color-scheme: dark)")
 
@@ -58,7 +56,8 @@ export class App {
 		const chosen = found || mostTelling(this.workloads, this.source)
 		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, searched: null })
 		this.drawChooser()
-		if (chosen) this.state.now = { ...this.state.now, w: chosen.id }
+		if (chosen) this.state.now.w = chosen.id
+		this.state.write(false)
 		this.render(null)
 		if (chosen) await this.read(chosen)
 	}
@@ -249,7 +248,7 @@ export class App {
 		)
 	}
 
-	// News come up to ten times a second; the page catches up three times, and not while hidden.
+	// A trial is on the page within a second, and most of the time is left to the run; not while hidden.
 	live(event) {
 		if (event) this.news.push(event)
 		if (this.catching || !this.news.length || document.hidden) return
@@ -258,7 +257,7 @@ export class App {
 		this.catchUp(this.news.splice(0))
 			.catch(error => this.say(error.message))
 			.finally(() => {
-				const rest = Math.max(0, NEWS_PERIOD_MS - (performance.now() - began))
+				const rest = clamp(6 * (performance.now() - began), 450, 900)
 				setTimeout(() => {
 					this.catching = false
 					this.live(null)

@@ -78,9 +78,9 @@ export class SearchView extends View {
 
 	async prepare() {
 		const { workload } = this
+		if (this.of !== workload.id) this.answers = new Map()
 		this.of = workload.id
 		this.left()
-		this.answers = new Map()
 		const quiet = promise => promise.catch(() => [])
 		const [strategies, runs] = await Promise.all([quiet(this.source.strategies(workload.id)), quiet(this.source.runs(workload.id))])
 		if (this.workload !== workload) return

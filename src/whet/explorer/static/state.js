@@ -8,7 +8,7 @@ const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range",
 export const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
 
 const each = (keys, make) => Object.fromEntries(keys.map(key => [key, make()]))
-const DEFAULTS = { view: "workloads", reduce: "best", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []) }
+const DEFAULTS = { view: "workloads", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []), reduce: "best" }
 
 const pack = encodeURIComponent
 const unpackText = text => {
