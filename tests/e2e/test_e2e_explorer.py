@@ -10,6 +10,8 @@ from browser import Tab
 
 pytestmark = pytest.mark.slow
 
+pytest.importorskip("uvicorn", reason="needs the extra explorer")
+
 
 def workloads(url: str) -> list[dict[str, object]]:
     with urllib.request.urlopen(f"{url}/api/workloads") as answer:

@@ -22,6 +22,8 @@ from whet.store.opening import ir_folder
 
 pytestmark = pytest.mark.slow
 
+pytest.importorskip("uvicorn", reason="needs the extra explorer")
+
 
 def spans() -> tuple[Span, ...]:
     """Two workers that build for three seconds, and a device that measures."""
@@ -40,7 +42,6 @@ def spans() -> tuple[Span, ...]:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An explorer of a store with one kernel on two devices, its run and its timeline."""
-    pytest.importorskip("starlette", reason="needs the extra explorer")
     place = tmp_path_factory.mktemp("tuned") / "s.db"
     with SqliteStore(place) as store:
         run = fill(store)
@@ -234,6 +235,21 @@ def test_only_the_latest_trial_of_a_config_counts(tmp_path: Path, tab: Tab) -> N
         assert tab.selected() == 2
         assert "80" in tab.text("#rows tbody tr:nth-child(2)")
         assert tab.text('[data-answer="best"]').count("BM=64") == 1
+        tab.leave()
+
+
+def test_a_kernel_without_parameters_is_shown_too(tmp_path: Path, tab: Tab) -> None:
+    place = tmp_path / "s.db"
+    of = workload()
+    with SqliteStore(place) as store:
+        store.put_workload(of)
+        store.append([trial(of, {}, 2e4)])
+    with running(store=place) as url:
+        page = tab.open(url, "#space")
+        for view in page.locator("[data-view]").evaluate_all("all => all.map(a => a.dataset.view)"):
+            page.click(f'[data-view="{view}"]')
+            page.wait_for_timeout(100)
+        assert "no parameters" in tab.answer("best")
         tab.leave()
 
 

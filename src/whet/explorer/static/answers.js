@@ -82,7 +82,7 @@ export function answerTexts(app) {
 	if (best && best.ns !== null) {
 		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
 		const faster = gainText(workload)
-		made.best = [configText(variedOnly(app, best.config)), `${nanoseconds(best.ns, 4)}${worth}${faster}`]
+		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
 		made.sure = sureTexts(workload)
 	}
 	made.failed = failureTexts(app)

@@ -257,7 +257,7 @@ export class App {
 		this.catchUp(this.news.splice(0))
 			.catch(error => this.say(error.message))
 			.finally(() => {
-				const rest = clamp(6 * (performance.now() - began), 450, 900)
+				const rest = clamp(2 * (performance.now() - began), 100, 300)
 				setTimeout(() => {
 					this.catching = false
 					this.live(null)

@@ -70,7 +70,7 @@ export class SearchView extends View {
 	}
 
 	render(changed) {
-		if (!this.ds) return
+		if (!this.ds?.parameters.length) return
 		if (!changed || changed.has("w") || this.of !== this.workload.id) this.prepare()
 		else if (changed.has("lanes") || changed.has("budget") || changed.has("data")) this.load()
 		else this.draw()
