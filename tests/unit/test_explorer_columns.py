@@ -177,6 +177,14 @@ def test_ids_that_are_no_hexadecimal_numbers_are_told_apart_too() -> None:
     assert len({number_of(id) for id in ids}) == 3
 
 
+def _for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for hundreds of thousands, on a machine with two cores."""
+    monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
+    monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("whet.explorer.stored.FIRST_BATCH", 3)
+    monkeypatch.setattr("whet.explorer.stored.BATCH", 8)
+
+
 @pytest.mark.slow
 def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,9 +198,9 @@ def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
         failed = trial(run.workload, odd, status=Status.RUN_ERROR, error="only here")
         store.append([failed, trial(run.workload, {"BM": 48, "BN": 1, "num_warps": 4}, 5.0)])
         one, told = decoded(_subject(store).encoded(0))
-        monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
-        monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+        _for_few_rows(monkeypatch)
         subject = _subject(store)
+        assert subject.read(0).columns.rows <= 34  # the first half at most
         assert subject.read().columns.rows == 66
         two, halves = decoded(subject.encoded(0))
     assert two["runs"] == [run.id, second.id, ""]
@@ -208,8 +216,7 @@ def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
 def test_where_the_other_process_fails_everything_is_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
-    monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+    _for_few_rows(monkeypatch)
     with SqliteStore(tmp_path / "s.db") as store:
         fill(store)
         for program in ("/bin/false", "/bin/true", "/nonexistent"):

@@ -37,6 +37,7 @@ class Library:
         self._listed: tuple[StoreReader, FileState | None, list[WorkloadSummary]] | None = None
         self._used: list[str] = []
         self._lock = threading.Lock()
+        self._listing = threading.Lock()
 
     @property
     def store(self) -> StoreReader | None:
@@ -92,11 +93,7 @@ class Library:
         store = self.store
         if store is None:
             return []
-        # Counting a million trials takes a while, and a page asks for several things at once.
-        state = file_state(store)
-        if state is None or self._listed is None or self._listed[:2] != (store, state):
-            self._listed = store, state, store.workloads()
-        known, under = self._listed[2], _only_under(store)
+        known, under = self._workloads(store), _only_under(store)
         with self._lock:
             if store is not self._read_from:
                 self._stored, self._read_from = {}, store
@@ -111,6 +108,14 @@ class Library:
             for gone in [id for id in self._stored if id not in ids]:
                 del self._stored[gone]
             return [self._stored[one.workload.id] for one in known]
+
+    def _workloads(self, store: StoreReader) -> list[WorkloadSummary]:
+        """Counting a million trials takes a while, and a page asks for several things at once."""
+        with self._listing:
+            state = file_state(store)
+            if state is None or self._listed is None or self._listed[:2] != (store, state):
+                self._listed = store, state, store.workloads()
+            return self._listed[2]
 
     def _make_room(self, wanted: Subject) -> None:
         with self._lock:

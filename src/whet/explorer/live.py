@@ -15,8 +15,8 @@ from whet.store.growth import GrowthWatch
 
 # How often the store is looked at, and how long a page is left alone after it was told something:
 # drawing takes time of the machine that tunes. A sign of life now and then shows a reader gone.
-PERIOD_S = 0.2
-PAUSE_S = 0.6
+PERIOD_S = 0.15
+PAUSE_S = 0.4
 SILENCE_S = 15.0
 
 

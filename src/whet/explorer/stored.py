@@ -39,7 +39,7 @@ from whet.store.scanning import code_folder, column_folder, scan
 # The first is small, so that there is something to draw.
 FIRST_BATCH, BATCH = 5_000, 20_000
 # How long a page waits for its first or its next rows.
-PATIENCE_S = 0.3
+FIRST_PATIENCE_S, PATIENCE_S = 0.1, 0.3
 # How often it is made sure that what was read is still in the store; it takes tens of milliseconds
 # for a million rows.
 CHECKED_S = 2.0
@@ -64,6 +64,7 @@ class StoreSubject(Subject):
         self._kept_rows = 0
         self._checked = 0.0
         self._second: SecondHalf | None = None
+        self._undivided = False
         self._recorded: tuple[int, Recorded] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
@@ -78,9 +79,7 @@ class StoreSubject(Subject):
         """Gives the memory back; the next reader reads again."""
         with self._lock:
             self._columns = None
-            if self._second is not None:
-                self._second.end()
-                self._second = None
+            self._end_second()
 
     def runs(self) -> Sequence[Run]:
         return self._store.runs(self.id)
@@ -184,7 +183,7 @@ class StoreSubject(Subject):
 
     def _read(self, wanted: int | None) -> ColumnReading:
         columns = self._current()
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + (PATIENCE_S if wanted else FIRST_PATIENCE_S)
         complete = False
         while not complete:
             complete = self._read_on(columns)
@@ -197,6 +196,10 @@ class StoreSubject(Subject):
     def _read_on(self, columns: TrialColumns) -> bool:
         """One batch more; whether there is nothing left. While another process reads the second
         half, only the first is read here."""
+        if self._undivided and columns.rows:
+            # Not sooner: the first drawing wants the cores for itself.
+            self._undivided = False
+            self._begin_second()
         other = self._second
         batch = BATCH if columns.rows else FIRST_BATCH
         rows = self._scan.rows(columns.last_mark, batch, None if other is None else other.start)
@@ -204,6 +207,7 @@ class StoreSubject(Subject):
         if len(rows) == batch:
             return False
         if other is None:
+            self._undivided = False
             return True
         if other.finished(PATIENCE_S):
             later = other.columns()
@@ -224,17 +228,20 @@ class StoreSubject(Subject):
             self._epoch = new_id()
             columns = self._from_file() or TrialColumns()
             self._columns = columns
-            self._begin_second(columns)
+            self._end_second()
+            self._undivided = not columns.rows
         columns.started = {run.id: run.started for run in self.runs()}
         return columns
 
-    def _begin_second(self, columns: TrialColumns) -> None:
+    def _begin_second(self) -> None:
+        if self._file is not None:
+            location, trials = self._store.location, self.known.trials
+            self._second = SecondHalf.of(location, self.id, self._scan, trials)
+
+    def _end_second(self) -> None:
         if self._second is not None:
             self._second.end()
             self._second = None
-        if self._file is not None and not columns.rows:
-            location, trials = self._store.location, self.known.trials
-            self._second = SecondHalf.of(location, self.id, self._scan, trials)
 
     def _from_file(self) -> TrialColumns | None:
         if self._file is None or self.known.trials < column_file.FEWEST_ROWS:
