@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import re
 import sqlite3
 from collections import Counter
@@ -311,17 +312,20 @@ def _values_of_texts(bodies: Sequence[str]) -> Mapping[str, Sequence[Any]]:
 def _spent_of_texts(bodies: Sequence[str]) -> tuple[Floats, Floats]:
     """The sums of all phases, and builds. Costs are all different, and reading them as JSON would
     take as long as all the rest; a phase is a name without a dot."""
-    cost_s, build_s = np.zeros(len(bodies)), np.full(len(bodies), np.nan)
-    for row, body in enumerate(bodies):
+    costs: list[float] = []
+    builds: list[float] = []
+    for body in bodies:
         if not body.startswith(_COST_BEGINS) or "\\" in body:
             return _spent(_objects(bodies))
-        total = 0.0
-        for name, seconds in _PHASES(body, len(_COST_BEGINS), body.index("}")):
-            total += float(seconds)
+        total, build = 0.0, math.nan
+        for name, text in _PHASES(body, len(_COST_BEGINS), body.index("}")):
+            seconds = float(text)
+            total += seconds
             if name == "build":
-                build_s[row] = float(seconds)
-        cost_s[row] = total
-    return cost_s, build_s
+                build = seconds
+        costs.append(total)
+        builds.append(build)
+    return np.array(costs, dtype=np.float64), np.array(builds, dtype=np.float64)
 
 
 def _spent(costs: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
