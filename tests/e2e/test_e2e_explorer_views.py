@@ -253,6 +253,28 @@ def test_a_kernel_without_parameters_is_shown_too(tmp_path: Path, tab: Tab) -> N
         tab.leave()
 
 
+def test_a_run_is_followed_from_before_its_first_trial(tmp_path: Path, tab: Tab) -> None:
+    """Configs tried again while one looks: searches keep to what the last trial says."""
+    place = tmp_path / "s.db"
+    of = workload()
+    with SqliteStore(place) as store:
+        store.put_workload(of)
+    with running(store=place) as url:
+        page = tab.open(url, "#space")
+        with SqliteStore(place) as store:
+            store.append([trial(of, {"BM": m, "BN": 1}, 1e3 * m) for m in (32, 64)])
+            tab.until_text("#selected-count", "2 of 2")
+            page.click('[data-view="search"]')
+            page.wait_for_selector(".lane canvas")
+            store.append([trial(of, {"BM": 32, "BN": 1}, 9e4, created=1.0)])
+            tab.until_text("#rows tbody tr:nth-child(2)", "90.00 µs")
+        page.click('[data-view="space"]')
+        page.click('[data-view="search"]')
+        page.wait_for_selector(".lane canvas")
+        assert "best 64.0 µs, 100 % of the best" in tab.text('[data-lane="random:0"]')
+        tab.leave()
+
+
 def test_a_link_names_its_workload_at_once(sample: str, tab: Tab) -> None:
     tab.open(sample, "#space")
     assert "#space?w=" in tab.hash()

@@ -49,10 +49,10 @@ function sureTexts(workload) {
 	return [interval, others]
 }
 
-function costTexts(workload) {
+function costTexts({ workload, ds }) {
 	const work = Object.entries(workload.work || {}).filter(([phase, s]) => s > 0 && !phase.includes(".")).sort((a, b) => b[1] - a[1])
-	const sum = work.reduce((all, [, s]) => all + s, 0)
-	const total = workload.cost_s > 0 ? workload.cost_s : sum
+	// A run says what it cost when it ends.
+	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
 	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
 	return [`${seconds(total)} for ${plural(workload.total, "trial")}`, parts]
 }
@@ -88,7 +88,7 @@ export function answerTexts(app) {
 	made.failed = failureTexts(app)
 	const first = importance && importance[0]
 	made.matters = first ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
-	made.cost = costTexts(workload)
+	made.cost = costTexts(app)
 	return made
 }
 

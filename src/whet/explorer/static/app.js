@@ -66,6 +66,7 @@ export class App {
 		const current = () => this.workload === workload
 		const began = performance.now()
 		const since = () => performance.now() - began
+		this.reading = true
 		try {
 			this.take(new Dataset(await this.source.columns(workload.id)), current)
 			mark("first-draw", since())
@@ -86,11 +87,12 @@ export class App {
 					pause *= 1.6
 				} else if (!answer.header.rows) await new Promise(resolve => setTimeout(resolve, 200))
 			}
+			if (!current()) return
+			this.reading = false
 			this.say("")
 			mark("complete", since())
 		} catch (error) {
-			if (!current()) return
-			this.say(error.message)
+			if (current()) this.say(error.message)
 			if (!(error instanceof Missing)) console.warn(error)
 		}
 	}
@@ -110,8 +112,11 @@ export class App {
 	}
 
 	async grow() {
-		const { ds, workload } = this
-		if (ds && ds.complete) await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], () => this.ds === ds)
+		const { ds, workload, reading } = this
+		if (!ds || reading) return
+		const current = () => this.ds === ds
+		do await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], current)
+		while (current() && !ds.complete)
 	}
 
 	learn(list) {
@@ -318,7 +323,7 @@ function keep(name, value) {
 	try {
 		localStorage.setItem(name, value)
 	} catch {
-		// Private windows may refuse; the choice then lasts as long as the page.
+		// Private windows may refuse.
 	}
 }
 

@@ -147,20 +147,13 @@ export class Dataset {
 	// What counts: tried, and not replaced by a later trial of the same config.
 	findStanding() {
 		const { status, replaces } = this.columns
-		const standing = new Uint8Array(this.rows).fill(1)
 		const untried = this.statuses.indexOf("untried")
-		let count = this.rows
-		const drop = row => {
-			count -= standing[row]
-			standing[row] = 0
-		}
-		for (let i = 0; i < this.rows; i++) {
-			if (status[i] === untried) drop(i)
-			if (replaces && replaces[i]) drop(replaces[i] - 1)
-		}
-		this.standing = standing
-		this.count = count
-		this.columns.order = Uint32Array.from({ length: this.rows }, (_, i) => i + 1)
+		const latest = new Uint32Array(this.rows).map((_, i) => i)
+		for (let i = this.rows - 1; replaces && i >= 0; i--) if (replaces[i]) latest[replaces[i] - 1] = latest[i]
+		this.latest = latest
+		this.standing = status.map((code, i) => Number(code !== untried && latest[i] === i))
+		this.count = this.standing.reduce((all, one) => all + one, 0)
+		this.columns.order = latest.map((_, i) => i + 1)
 	}
 
 	classify() {

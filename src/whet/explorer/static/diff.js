@@ -1,6 +1,6 @@
 // What differs between two texts, line by line (Myers).
 
-// Beyond this many edits the texts have little in common, and a plain listing says so sooner.
+// Beyond this the texts have little in common.
 const MOST_EDITS = 3000
 
 // [kind, line] with kind " ", "+" (only in b) or "-" (only in a).

@@ -1,5 +1,5 @@
 // Parallel coordinates. Parameters have few values, so rows are counted between pairs of axes and
-// drawn as ribbons: the time to draw depends on the values, not on the rows.
+// drawn as ribbons: drawing takes as long as there are values, not rows.
 
 import { FONT, SMALL_FONT, Surface, fitText, logTicks, ticks } from "./canvas.js";
 import { rgb, theme, viridis } from "./colors.js";

@@ -121,7 +121,8 @@ export class SearchView extends View {
 			title: name === "run" ? `${title}, the run` : seed > 0 ? `${title}, seed ${seed}` : title,
 			line: answer.line,
 			absent: answer.absent || (answer.rows && !answer.rows.length ? "Nothing was tried in it." : ""),
-			rows: answer.rows || [],
+			// A config that was tried again is worth what its last trial says.
+			rows: (answer.rows || []).map(row => ds.latest[row] ?? row),
 			seconds: answer.seconds || [],
 			best: [],
 			bestRows: []

@@ -114,7 +114,7 @@ export class SpaceView extends View {
 		try {
 			labels = JSON.parse(this.now.at) || []
 		} catch {
-			// A link that was edited by hand: fall back to the best.
+			// Edited by hand: fall back to the best.
 		}
 		const cell = [across.labels.indexOf(labels[0]), down.labels.indexOf(labels[1])]
 		if (cell[0] >= 0 && cell[1] >= 0) return cell

@@ -104,7 +104,7 @@ export class WorkloadsView extends View {
 			key: el("td", keyText(w)),
 			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
 			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),
-			speedup: el("td.number", { title: w.paired ? "measured in alternation" : "", text: w.speedup ? `${digits(w.speedup)}×` : "–" }),
+			speedup: el("td.number", w.speedup ? `${digits(w.speedup)}×` : "–"),
 			typical: el("td.number", best && w.typical_ns ? `${digits(w.typical_ns / best.ns)}×` : "–"),
 			roofline: el("td.number", best && w.roofline_ns ? meter(w.roofline_ns / best.ns) : "–"),
 			trials: el("td", this.bar(w)),
