@@ -19,16 +19,21 @@ from whet.cli.commands import (
     cost,
     demo,
     diff,
+    explore,
     export,
     export_serving,
+    history,
     import_,
     pack,
     pareto,
     precompile,
     record,
     replay,
+    report,
     run,
     settings,
+    show,
+    space,
     store,
     trials,
     tune,
@@ -57,6 +62,7 @@ Examples:
   whet warmup train.py:step             tune all kernels of step() at once
   whet best blur                        show the best config found
   whet cost blur                        show where the tuning time went
+  whet explore                          look at results in the browser
 """
 
 # Typer's usage errors derive from click's, which newer releases carry inside themselves; their
@@ -143,7 +149,11 @@ _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
 _add(app, "Inspect results", best.best, best.EXAMPLES, "best")
 _add(app, "Inspect results", trials.trials, trials.EXAMPLES, "trials")
+_add(app, "Inspect results", show.show, show.EXAMPLES, "show")
+_add(app, "Inspect results", space.space, space.EXAMPLES, "space")
+_add(app, "Inspect results", history.history, history.EXAMPLES, "history")
 _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
+_add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
@@ -157,6 +167,7 @@ _add(
 )
 _add(app, "Study", pareto.pareto, pareto.EXAMPLES, "pareto")
 _add(app, "Study", record.record, record.EXAMPLES, "record")
+_add(app, "Share", report.report, report.EXAMPLES, "report")
 _add(app, "Share", pack.pack, pack.PACK_EXAMPLES, "pack")
 _add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(exports, name="export", rich_help_panel="Share")

@@ -13,6 +13,7 @@ from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.coverage import Coverage, Stop
 from whet.core.decoding import number, text, whole
+from whet.core.shown import drawn
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Workload
 
@@ -166,6 +167,8 @@ class Result:
     equals: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
     paired_speedup: float | None = None
+
+    _repr_html_ = drawn
 
     @property
     def config(self) -> Config:

@@ -49,10 +49,10 @@ class Settings:
     may end that earlier. `binaries` is a folder of packed kernels, which are used where they fit.
     `mode` says whether a call may tune. `idle_share` is how much of calls' time their refinement
     may take, where that was asked for. `isolate` measures in a process of its own what would else
-    be measured in this one. `stall_timeout_s` is how long nothing may happen, beyond what is under
-    way may take, before a run says where it is stuck; None never minds. `run_limit_s` is for what
-    comes after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s`
-    says.
+    be measured in this one. `keep_ir` keeps beside the store what Triton makes of every config that
+    it compiles. `stall_timeout_s` is how long nothing may happen, beyond what is under way may
+    take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
+    after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
     """
 
     store: str | None = None
@@ -77,6 +77,7 @@ class Settings:
     mode: Mode = "tune"
     idle_share: float = 0.02
     isolate: bool = False
+    keep_ir: bool = False
     stall_timeout_s: float | None = 300.0
 
     @property
@@ -224,6 +225,7 @@ _TABLE: dict[str, _Setting] = {
     "binaries": _Setting("binaries", _text, "a directory written by 'whet precompile'"),
     "idle_share": _Setting("idle_share", _share, "a share of time, such as 0.02 or 2%"),
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
+    "keep_ir": _Setting("keep_ir", _yes_or_no, "yes or no"),
     "stall_timeout": _Setting("stall_timeout_s", _seconds_or_none, "a time, such as 5m, or none"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.core.shown import drawn
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import L2, Quality
@@ -216,6 +217,8 @@ class Table:
     origin: TableOrigin = field(default_factory=TableOrigin)
     declared: Declared | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    _repr_html_ = drawn
 
     def __post_init__(self) -> None:
         if len(self.builds) != len(self.configs):

@@ -2,6 +2,7 @@
 
 from whet.store.memory import MemoryStore
 from whet.store.opening import (
+    ir_folder,
     is_missing,
     lock_folder,
     open_if_there,
@@ -36,6 +37,7 @@ __all__ = [
     "StoreReader",
     "StoreWriter",
     "WorkloadSummary",
+    "ir_folder",
     "is_missing",
     "lock_folder",
     "open_if_there",

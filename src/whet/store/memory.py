@@ -14,6 +14,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
+from whet.core.shown import drawn
 from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -114,6 +115,8 @@ class WorkloadHistory:
 
 class MemoryStore(Store):
     """Keeps the nouns themselves; gone with the process, and a forked child has its own copy."""
+
+    _repr_html_ = drawn
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._read_only = read_only

@@ -91,6 +91,14 @@ def lock_folder(
     return lock_folder_of(named) if isinstance(named, Path) else None
 
 
+def ir_folder(
+    where: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Where intermediate code of a store's trials is kept; None where there is no such place."""
+    named = _named(where, environ)
+    return Path(f"{named.absolute()}.ir") if isinstance(named, Path) else None
+
+
 def _bundled(path: str | Path) -> StoreReader:
     """Imported when used: few have a bundle, and everybody imports this."""
     from whet.store.bundles.bundle import active_bundle

@@ -8,6 +8,7 @@ from pathlib import Path
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Run
+from whet.core.shown import drawn
 from whet.core.status import Status
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -35,6 +36,8 @@ class OverlayStore(Store):
     What one's own store says of a config stands, whatever the dates; of runs, one's own come
     first, each store's newest first. Closing it leaves `under` open.
     """
+
+    _repr_html_ = drawn
 
     def __init__(self, own: Store, under: StoreReader) -> None:
         self._own = own

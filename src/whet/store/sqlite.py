@@ -15,6 +15,7 @@ from whet.core.errors import StoreError
 from whet.core.mark import Mark
 from whet.core.miss import Miss
 from whet.core.run import Outcome, Run
+from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -75,6 +76,8 @@ class SqliteStore(Store):
     be written gives a store that is `read_only` without having been asked for. `busy_s` is how
     long to wait for another process that is writing.
     """
+
+    _repr_html_ = drawn
 
     def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 10.0) -> None:
         self._path = Path(path).absolute()

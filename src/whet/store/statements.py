@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-_TRIAL_COLUMNS = (
+TRIAL_COLUMNS = (
     't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
     "t.timing, t.samples, t.error, t.config_id, t.median_ns"
 )
 # By what the list of latest trials says, so that a trial that is another config's is noticed.
-_LATEST_COLUMNS = _TRIAL_COLUMNS.replace("t.config_id", "l.config_id")
+_LATEST_COLUMNS = TRIAL_COLUMNS.replace("t.config_id", "l.config_id")
 _OF_WORKLOAD = "(SELECT n FROM workloads WHERE id = ?)"
 
 PUT_WORKLOAD = """
@@ -38,7 +38,7 @@ INSERT INTO trials (id, workload, config_id, status, median_ns, created, run_id,
                     config, cost, facts, "limit", timing, samples, error)
 VALUES (?, {_OF_WORKLOAD}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (workload, id) DO NOTHING
 """
-ALL_TRIALS = f"SELECT {_TRIAL_COLUMNS} FROM trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n"
+ALL_TRIALS = f"SELECT {TRIAL_COLUMNS} FROM trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n"
 LATEST_TRIALS = f"""
 SELECT {_LATEST_COLUMNS} FROM latest l JOIN trials t ON t.n = l.trial
 WHERE l.workload = {_OF_WORKLOAD} ORDER BY l.first
@@ -87,12 +87,12 @@ SELECT {columns} FROM trials t WHERE t.n = coalesce(
 """
 _DECIDED = "FROM picks WHERE workload = (SELECT n FROM w)"
 PICK = _PICK.format(
-    columns=f"{_TRIAL_COLUMNS}, (SELECT rivals {_DECIDED})", decided=f"(SELECT trial {_DECIDED}),"
+    columns=f"{TRIAL_COLUMNS}, (SELECT rivals {_DECIDED})", decided=f"(SELECT trial {_DECIDED}),"
 )
 # For stores of a version that did not look at where runs came from.
-NEWEST_PICK = _PICK.format(columns=f"{_TRIAL_COLUMNS}, NULL", decided="")
+NEWEST_PICK = _PICK.format(columns=f"{TRIAL_COLUMNS}, NULL", decided="")
 RIVALS = f"""
-SELECT {_TRIAL_COLUMNS} FROM json_each(?) rival JOIN trials t ON t.n = rival.value
+SELECT {TRIAL_COLUMNS} FROM json_each(?) rival JOIN trials t ON t.n = rival.value
 ORDER BY rival.key
 """
 PUT_PICK = f"""

@@ -90,6 +90,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_MODE": "cached",
         "WHET_IDLE_SHARE": "1%",
         "WHET_ISOLATE": "yes",
+        "WHET_KEEP_IR": "yes",
         "WHET_STALL_TIMEOUT": "none",
         "WHET_DEVICE_MEMORY": "2G",
         "WHET_FIRST_CALL_LIMIT": "90s",
@@ -118,6 +119,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         mode="cached",
         idle_share=0.01,
         isolate=True,
+        keep_ir=True,
         stall_timeout_s=None,
         device_memory_bytes=2 * 2**30,
     )

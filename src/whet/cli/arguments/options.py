@@ -70,12 +70,33 @@ IsolateOption = Annotated[
         "--isolate", help="Measure GPU configs in a separate process that may crash or hang."
     ),
 ]
+KeepIrOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-ir", help="Keep Triton's intermediate code of every config, for 'whet explore'."
+    ),
+]
 SamplesOption = Annotated[
     str | None,
     typer.Option(
         "--samples",
         metavar="N",
         help="Take N samples of every config instead of racing, to record a table.",
+    ),
+]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME|ID",
+        help="A kernel name, the name it was tuned under, FILE.py:NAME, or the start of a "
+        "workload id (default: the most recent).",
+        show_default=False,
+    ),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--table", metavar="FILE|NAME", help="A recorded table, or a shipped one, not the store."
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]

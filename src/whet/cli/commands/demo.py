@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -365,6 +366,9 @@ def _closing(
     more = [f"{program()} tune FILE.py:NAME      tune your own kernel; see the README"]
     if result.source == "stored":
         more.append(f"{program()} demo --store :memory:  tune again from scratch")
+    if location != ":memory:":
+        where = f" --store {shlex.quote(store)}" if store else ""
+        more.append(f"{program()} explore{where}    look at it in the browser")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 

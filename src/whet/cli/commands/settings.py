@@ -38,6 +38,7 @@ Settings:
   binaries       a directory from 'whet precompile', used where it matches
   idle_share     share of call time that idle=True may use for tuning
   isolate        measure GPU configs in a separate process that may crash
+  keep_ir        keep Triton's intermediate code of every config it builds
   stall_timeout  warn after this long without progress; 0 disables
   mode           what a call may do: tune, cached, require, off or record
 
@@ -103,6 +104,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "binaries": (settings.binaries, settings.binaries or "none"),
         "idle_share": (settings.idle_share, f"{100 * settings.idle_share:g} %"),
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
+        "keep_ir": (settings.keep_ir, "yes" if settings.keep_ir else "no"),
         "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
         "mode": (settings.mode, settings.mode),
     }

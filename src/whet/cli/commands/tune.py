@@ -18,6 +18,7 @@ from whet.cli.arguments.options import (
     IsolateOption,
     JobsOption,
     JsonOption,
+    KeepIrOption,
     L2BytesOption,
     L2Option,
     QuietOption,
@@ -89,6 +90,7 @@ def tune(
     l2_bytes: L2BytesOption = None,
     cuda_graph: CudaGraphOption = False,
     isolate: IsolateOption = False,
+    keep_ir: KeepIrOption = False,
     samples: SamplesOption = None,
     transfer: TransferOption = None,
     json: JsonOption = False,
@@ -121,6 +123,7 @@ def tune(
         "l2_bytes": l2_bytes,
         "cuda_graph": "yes" if cuda_graph else None,
         "isolate": "yes" if isolate else None,
+        "keep_ir": "yes" if keep_ir else None,
         "samples": samples,
     }
     settings = resolved(**flags).settings

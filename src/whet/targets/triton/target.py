@@ -19,6 +19,7 @@ from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, QuickSpace
 from whet.measure import Bench, LocalBench, Timer
 from whet.measure.timer import L2Timer
+from whet.store import ir_folder
 from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
@@ -188,7 +189,12 @@ class TritonTarget(QuickSpace):
         ready_to_fork(request.target)
         caches = self._binary_caches
         packed = packed_for(request, caches) if caches else None
-        return Job(compile_kernel, (request, packed, launcher_class()), identity)
+        return Job(compile_kernel, (request, packed, launcher_class(), self._ir_folder), identity)
+
+    @cached_property
+    def _ir_folder(self) -> Path | None:
+        settings = self._settings
+        return ir_folder(settings.store) if settings is not None and settings.keep_ir else None
 
     def bench(self, limits: BenchLimits) -> Bench:
         assert self._settings is not None

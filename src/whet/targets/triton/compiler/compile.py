@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.triton.compiler.launcher import LauncherClass, launcher_built
 from whet.targets.triton.compiler.request import DeviceLimits, Request
@@ -36,12 +37,27 @@ def compile_kernel(
     request: Request,
     packed: PackedKernel | None = None,
     launcher: LauncherClass | None = None,
+    keep: Path | None = None,
 ) -> Built:
     """With a packed kernel, no stage of the compiler runs. What launches it is built meanwhile,
-    where Triton compiles that as well."""
+    where Triton compiles that as well. What the stages made goes to `keep`."""
     with launcher_built(launcher, request) as kernels:
         kernels.append(compiled_kernel(request, packed))
-    return Built(kernels[0].hash, facts(kernels[0]))
+    [kernel] = kernels
+    found = facts(kernel)
+    if keep is not None and _kept(kernel, keep):
+        found = FrozenMap({**found, FACT: kernel.hash})
+    return Built(kernel.hash, found)
+
+
+def _kept(kernel: Any, folder: Path) -> bool:
+    """A config is worth measuring whether or not its code can be kept."""
+    stages = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
+    try:
+        keep_stages(folder, kernel.hash, stages)
+    except OSError:
+        return False
+    return bool(stages)
 
 
 def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:

@@ -1,0 +1,5 @@
+"""Results to look at: one set of data for the page, the report, notebooks and the terminal.
+
+`library.py` has every workload of a store and of tables, `columns.py` their trials as arrays;
+`server.py` serves the page, which is in `static/`. Only the server wants more than the core.
+"""

@@ -1,0 +1,1 @@
+"""Drawings without a browser's help: SVG for notebooks, characters for terminals."""

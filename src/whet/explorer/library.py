@@ -1,0 +1,166 @@
+"""`Library`: every workload there is to look at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from whet._version import __version__
+from whet.core.miss import Miss
+from whet.explorer.opening import StorePlace
+from whet.explorer.roofline import Roofline
+from whet.explorer.stored import StoreSubject
+from whet.explorer.subject import NotThereError, OriginName, Subject, workload_json
+from whet.explorer.tabled import subjects_of
+from whet.replay.table import Table
+from whet.store import OverlayStore, StoreReader, WorkloadSummary
+from whet.store.growth import FileState, file_state
+from whet.store.scanning import status_counts
+
+# Columns of that many rows are kept in memory; what was looked at first goes first.
+MOST_ROWS = 2_000_000
+
+
+class Library:
+    """A store, which may grow meanwhile, and tables by name."""
+
+    def __init__(
+        self,
+        store: StorePlace | StoreReader | None = None,
+        tables: Mapping[str, Table] | None = None,
+    ) -> None:
+        self._place = store
+        self._tables = {one.id: one for one in subjects_of(dict(tables or {}))}
+        self._stored: dict[str, StoreSubject] = {}
+        self._read_from: StoreReader | None = None
+        self._listed: tuple[StoreReader, FileState | None, list[WorkloadSummary]] | None = None
+        self._used: list[str] = []
+        self._lock = threading.Lock()
+        self._listing = threading.Lock()
+
+    @property
+    def store(self) -> StoreReader | None:
+        place = self._place
+        return place.store if isinstance(place, StorePlace) else place
+
+    @property
+    def is_sample(self) -> bool:
+        return self._place is None and bool(self._tables)
+
+    def about(self) -> dict[str, Any]:
+        subjects = self.subjects()
+        return {
+            "version": __version__,
+            "store": "" if self._place is None else self._place.location,
+            "sample": self.is_sample,
+            "live": self._place is not None,
+            "kernels": len({one.workload.kernel for one in subjects}),
+            "workloads": len(subjects),
+        }
+
+    def subjects(self) -> list[Subject]:
+        """The store's first, the most recently active one in front."""
+        return [*self._refreshed(), *self._tables.values()]
+
+    def subject(self, id: str) -> Subject:
+        found: Subject | None = self._tables.get(id) or self._stored.get(id)
+        if found is None:
+            found = next((one for one in self.subjects() if one.id == id), None)
+        if found is None:
+            raise NotThereError(f"there is no workload '{id}'; see /api/workloads")
+        self._make_room(found)
+        return found
+
+    def subject_of_run(self, run_id: str) -> Subject:
+        store = self.store
+        run = None if store is None else store.run(run_id)
+        if run is None:
+            raise NotThereError(f"there is no run '{run_id}'")
+        return self.subject(run.workload.id)
+
+    def summaries(self) -> list[dict[str, Any]]:
+        tables = [one.summary() for one in self._tables.values()]
+        store = self.store
+        if store is None:
+            return tables
+        subjects = self._refreshed()
+        counted = status_counts(store, [one.known for one in subjects])
+        lines = [one.summary(counted.get(one.id)) for one in subjects]
+        return [*lines, *(_missed(store, miss) for miss in store.missed()), *tables]
+
+    def _refreshed(self) -> list[StoreSubject]:
+        store = self.store
+        if store is None:
+            return []
+        known, under = self._workloads(store), _only_under(store)
+        with self._lock:
+            if store is not self._read_from:
+                self._stored, self._read_from = {}, store
+            for one in known:
+                id = one.workload.id
+                if id in self._stored:
+                    self._stored[id].renew(one)
+                else:
+                    origin: OriginName = "bundle" if id in under else "store"
+                    self._stored[id] = StoreSubject(store, one, origin)
+            ids = {one.workload.id for one in known}
+            for gone in [id for id in self._stored if id not in ids]:
+                del self._stored[gone]
+            return [self._stored[one.workload.id] for one in known]
+
+    def _workloads(self, store: StoreReader) -> list[WorkloadSummary]:
+        """Counting a million trials takes a while, and a page asks for several things at once."""
+        with self._listing:
+            state = file_state(store)
+            if state is None or self._listed is None or self._listed[:2] != (store, state):
+                self._listed = store, state, store.workloads()
+            return self._listed[2]
+
+    def _make_room(self, wanted: Subject) -> None:
+        with self._lock:
+            self._used = [id for id in self._used if id != wanted.id] + [wanted.id]
+            while len(self._used) > 1 and self._loaded() > MOST_ROWS:
+                oldest = self._stored.get(self._used.pop(0))
+                if oldest is not None:
+                    oldest.forget()
+
+    def _loaded(self) -> int:
+        return sum(self._stored[id].loaded_rows for id in self._used if id in self._stored)
+
+
+def _only_under(store: StoreReader) -> set[str]:
+    """The workloads that only a bundle under the store knows."""
+    if not isinstance(store, OverlayStore):
+        return set()
+    own, under = store.layers
+    mine = {one.workload.id for one in own.workloads()}
+    return {one.workload.id for one in under.workloads()} - mine
+
+
+def _missed(store: StoreReader, miss: Miss) -> dict[str, Any]:
+    """A key that was met where nothing may be tuned: what it uses is another key's."""
+    match = store.match(miss.workload)
+    return {
+        "id": miss.workload.id,
+        **workload_json(miss.workload),
+        "origin": "store",
+        "best": None,
+        "first": None,
+        "speedup": None,
+        "paired": False,
+        "typical_ns": None,
+        "equals": 0,
+        "trials": {},
+        "total": 0,
+        "configs": 0,
+        "space_size": None,
+        "space_product": None,
+        "cost_s": 0.0,
+        "wall": {},
+        "work": {},
+        "exact": {"inherited_from": None if match is None else match.workload.id},
+        **Roofline.of(miss.workload).to_json(),
+        "first_seen": miss.at,
+        "last_seen": miss.at,
+    }

@@ -1,0 +1,187 @@
+"""The page and its data over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from whet.core.errors import WhetError
+from whet.explorer.comparing import compare_json
+from whet.explorer.details import stage_text, trial_json
+from whet.explorer.frontiers import Knobs, frontier_json
+from whet.explorer.guard import Guard
+from whet.explorer.importance import importance
+from whet.explorer.library import Library
+from whet.explorer.live import events
+from whet.explorer.runs import runs_json, timeline_json
+from whet.explorer.searching import run_json, simulated_json, strategies_json
+from whet.explorer.subject import AbsentError, NotThereError, Subject
+
+STATIC = Path(__file__).parent / "static"
+_BINARY = "application/octet-stream"
+
+
+class AsciiJson(JSONResponse):
+    """What is no character, as text from elsewhere may hold, is escaped as well."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+Answer = Callable[[Library, Request], Response]
+
+
+def make_app(library: Library, token: str | None = None) -> Starlette:
+    def route(path: str, answer: Answer) -> Route:
+        # A plain function runs in a thread of its own, so that reading a store delays nobody.
+        return Route(path, partial(answer, library))
+
+    return Starlette(
+        routes=[
+            Route("/", _index),
+            route("/api/about", lambda known, _: AsciiJson(known.about())),
+            route("/api/workloads", lambda known, _: AsciiJson(known.summaries())),
+            route("/api/workloads/{id}/columns", _columns),
+            route("/api/workloads/{id}/trials/{row:int}", _trial),
+            route("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
+            route("/api/workloads/{id}/runs", _runs),
+            route("/api/workloads/{id}/importance", _importance),
+            route("/api/workloads/{id}/search", _search),
+            route("/api/runs/{id}/timeline", _timeline),
+            route("/api/strategies", lambda *_: AsciiJson(strategies_json())),
+            route("/api/frontier/{id}", _frontier),
+            route("/api/compare", _compare),
+            Route("/api/live", partial(_live, library)),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={WhetError: _told, 404: _not_there},
+    )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Listens; port 0 is any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Until Ctrl-C."""
+    settings = uvicorn.Config(
+        app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
+    )
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _index(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+def _columns(library: Library, request: Request) -> Response:
+    first = _number(request, "from", 0)
+    parts = _subject(library, request).encoded(first)
+    size = sum(map(len, parts))
+    return StreamingResponse(iter(parts), media_type=_BINARY, headers={"content-length": str(size)})
+
+
+def _trial(library: Library, request: Request) -> Response:
+    return AsciiJson(trial_json(_subject(library, request), request.path_params["row"]))
+
+
+def _ir(library: Library, request: Request) -> Response:
+    asked = request.path_params
+    text = stage_text(_subject(library, request), asked["row"], asked["stage"])
+    return PlainTextResponse(text.encode(errors="replace"))
+
+
+def _runs(library: Library, request: Request) -> Response:
+    return AsciiJson(runs_json(_subject(library, request)))
+
+
+def _timeline(library: Library, request: Request) -> Response:
+    run_id = request.path_params["id"]
+    return AsciiJson(timeline_json(library.subject_of_run(run_id), run_id))
+
+
+def _importance(library: Library, request: Request) -> Response:
+    return AsciiJson(importance(_subject(library, request).read().columns))
+
+
+def _search(library: Library, request: Request) -> Response:
+    subject = _subject(library, request)
+    asked = request.query_params
+    if "run" in asked:
+        return AsciiJson(run_json(subject, asked["run"]))
+    strategy = asked.get("strategy", "auto")
+    seed, budget = _number(request, "seed", 0), _number(request, "budget", 100)
+    return AsciiJson(simulated_json(subject, strategy, seed, budget))
+
+
+def _frontier(library: Library, request: Request) -> Response:
+    asked, usual = request.query_params, Knobs()
+    knobs = Knobs(
+        draws=_number(request, "draws", usual.draws),
+        runs=_number(request, "runs", usual.runs),
+        compile_factor=_number(request, "compile_factor", usual.compile_factor),
+        exec_ms=(
+            _number(request, "exec_ms_low", int(usual.exec_ms[0])),
+            _number(request, "exec_ms_high", int(usual.exec_ms[1])),
+        ),
+        most_configs=_number(request, "most_configs", usual.most_configs),
+        searches=tuple(name for name in asked.get("search", "auto").split(",") if name),
+        racing=asked.get("racing") == "1",
+        seed=_number(request, "seed", usual.seed),
+    )
+    return AsciiJson(frontier_json(_subject(library, request), knobs))
+
+
+def _compare(library: Library, request: Request) -> Response:
+    a, b = (library.subject(request.query_params.get(name, "")) for name in "ab")
+    return AsciiJson(compare_json(a, b))
+
+
+async def _live(library: Library, request: Request) -> Response:
+    return StreamingResponse(
+        events(library, request.is_disconnected), media_type="text/event-stream"
+    )
+
+
+def _subject(library: Library, request: Request) -> Subject:
+    return library.subject(request.path_params["id"])
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise NotThereError(f"{name} is '{text}', which is not a whole number")
+    return int(text)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    if isinstance(error, AbsentError):
+        return AsciiJson({"absent": str(error)})
+    status = 404 if isinstance(error, NotThereError) else 500
+    return AsciiJson({"error": str(error)}, status_code=status)
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    answer: dict[str, Any] = {"error": f"there is nothing at {request.url.path}"}
+    return AsciiJson(answer, status_code=404)

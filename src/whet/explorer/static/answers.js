@@ -1,0 +1,109 @@
+// The five questions everybody asks, answered in words.
+
+import { el, fill } from "./dom.js";
+import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js";
+
+const QUESTIONS = [
+	["best", "Best config"],
+	["sure", "How sure is it"],
+	["failed", "What failed, and why"],
+	["matters", "What matters most"],
+	["cost", "What it cost"]
+]
+
+function failureTexts(app) {
+	const { ds, workload } = app
+	const total = ds ? ds.count : workload.total
+	const counts = ds
+		? ds.statusCounts(ds.standing).map((n, i) => [ds.statuses[i], n])
+		: Object.entries(workload.trials || {})
+	const failed = counts.filter(([status, n]) => n && !["ok", "outraced", "untried"].includes(status)).sort((a, b) => b[1] - a[1])
+	const sum = failed.reduce((all, [, n]) => all + n, 0)
+	if (!sum) return [`Nothing failed in ${plural(total, "trial")}`, ""]
+	const reasons = failed.map(([status, n]) => `${counted(n)} ${statusText(status)}`).join(", ")
+	return [`${counted(sum)} of ${counted(total)}: ${reasons}`, ds ? commonError(ds) : ""]
+}
+
+function commonError(ds) {
+	const codes = ds.columns.error
+	if (!codes || ds.errors.length < 2) return ""
+	const counts = new Uint32Array(ds.errors.length)
+	for (let i = 0; i < codes.length; i++) counts[codes[i]]++
+	counts[0] = 0
+	let most = 1
+	for (let i = 2; i < counts.length; i++) if (counts[i] > counts[most]) most = i
+	return counts[most] ? `Most often: ${ds.errors[most].split("\n")[0].slice(0, 200)}` : ""
+}
+
+function sureTexts(workload) {
+	const { best } = workload
+	const low = best.low_ns
+	const high = best.high_ns
+	const from = best.samples ? ` from ${plural(best.samples, "sample")}` : ""
+	const interval =
+		low >= 0 && high >= 0 && low !== null && high !== null
+			? `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / best.ns, 2)} %), 95 % interval${from}`
+			: `Too few samples for an interval${from}`
+	const equals = workload.equals
+	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
+	return [interval, others]
+}
+
+function costTexts({ workload, ds }) {
+	const work = Object.entries(workload.work || {}).filter(([phase, s]) => s > 0 && !phase.includes(".")).sort((a, b) => b[1] - a[1])
+	// A run says what it cost when it ends.
+	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
+	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
+	return [`${seconds(total)} for ${plural(workload.total, "trial")}`, parts]
+}
+
+function variedOnly({ ds }, config) {
+	if (!ds) return config
+	const varied = Object.entries(config).filter(([name]) => (ds.parameter(name)?.values.length ?? 2) > 1)
+	return varied.length ? Object.fromEntries(varied) : config
+}
+
+function gainText({ speedup, typical_ns: typical, best }) {
+	if (speedup > 0) return `, ${digits(speedup)}× as fast as the first config`
+	return typical > 0 ? `, ${digits(typical / best.ns)}× as fast as a typical config` : ""
+}
+
+function mattersTexts([first, ...rest]) {
+	const alone = `${percent(first.share, 2)} of the differences by itself`
+	const others = first.total > 0 ? `, ${percent(first.total, 2)} with others` : ""
+	return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
+}
+
+export function answerTexts(app) {
+	const { workload, importance } = app
+	const unit = unitOf(app.state.now.unit, workload)
+	const { best } = workload
+	const made = { best: ["Nothing has been measured yet", ""], sure: ["–", ""] }
+	if (best && best.ns !== null) {
+		const worth = unit.label === "time" ? "" : ` = ${inUnit(best.ns, unit, workload)}`
+		const faster = gainText(workload)
+		made.best = [configText(variedOnly(app, best.config)) || "no parameters", `${nanoseconds(best.ns, 4)}${worth}${faster}`]
+		made.sure = sureTexts(workload)
+	}
+	made.failed = failureTexts(app)
+	const first = importance && importance[0]
+	made.matters = first ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
+	made.cost = costTexts(app)
+	return made
+}
+
+export function drawAnswers(app, parent) {
+	parent.hidden = !app.workload
+	if (!app.workload) return
+	const texts = answerTexts(app)
+	fill(
+		parent,
+		QUESTIONS.map(([name, question]) =>
+			el("div.answer", { "data-answer": name, title: texts[name].filter(Boolean).join("\n") },
+				el("h3", question),
+				el("p.said", texts[name][0]),
+				texts[name][1] && el("p.more", texts[name][1])
+			)
+		)
+	)
+}

@@ -1,0 +1,341 @@
+// The application: one workload's data, the selection, the view.
+
+import { drawAnswers } from "./answers.js";
+import { forgetTheme } from "./colors.js";
+import { Dataset } from "./dataset.js";
+import { button, clamp, el, fill, hideTip, note, select } from "./dom.js";
+import { configText, counted, percent, workloadText } from "./format.js";
+import { RowTable } from "./rows.js";
+import { Missing } from "./source.js";
+import { State } from "./state.js";
+import { mark, timed, timings } from "./timings.js";
+
+const WITHOUT_TABLE = ["workloads", "frontier"]
+const THEMES = ["auto", "light", "dark"]
+const DARK = matchMedia("(prefers-color-scheme: dark)")
+
+export class App {
+	constructor(source, views) {
+		Object.assign(this, { source, views, made: {}, workloads: [], workload: null, ds: null, followers: [], news: [] })
+		this.state = new State()
+		this.places = Object.fromEntries(["tabs", "tools", "chooser", "progress", "answers", "main", "table", "foot"].map(id => [id, document.getElementById(id)]))
+		this.table = new RowTable(this, this.places.table)
+		this.state.listen(changed => this.changed(changed))
+	}
+
+	async start() {
+		this.setTheme(stored("whet-theme") || "auto")
+		this.drawTabs()
+		addEventListener("keydown", event => this.key(event))
+		let waiting = 0
+		addEventListener("resize", () => {
+			clearTimeout(waiting)
+			waiting = setTimeout(() => this.render(new Set(["size"])), 100)
+		})
+		DARK.addEventListener("change", () => this.repaint())
+		try {
+			[this.about, this.workloads] = await Promise.all([this.source.about(), this.source.workloads()])
+		} catch (error) {
+			fill(this.places.main, note(error.message, "bad"))
+			return
+		}
+		nameKeys(this.workloads)
+		if (!this.about.sample) this.tour = null
+		this.setTheme(this.theme)
+		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
+		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 8 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
+		this.follow()
+		await this.open(this.state.now.w)
+		mark("started", performance.now())
+		if (this.started) this.started()
+	}
+
+	async open(id) {
+		const found = this.workloads.find(one => one.id === id)
+		if (id && !found && this.workloads.length) this.say("The workload of this link is not in the store; showing another.")
+		const chosen = found || mostTelling(this.workloads, this.source)
+		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, searched: null })
+		this.drawChooser()
+		if (chosen) this.state.now.w = chosen.id
+		this.state.write(false)
+		this.render(null)
+		if (chosen) await this.read(chosen)
+	}
+
+	async read(workload) {
+		const current = () => this.workload === workload
+		const began = performance.now()
+		const since = () => performance.now() - began
+		this.reading = true
+		try {
+			this.take(new Dataset(await this.source.columns(workload.id)), current)
+			mark("first-draw", since())
+			this.source.importance(workload.id).catch(() => []).then(list => current() && this.learn(list))
+			let drawn = since()
+			let pause = 50
+			const waiting = []
+			while (current() && !this.ds.complete) {
+				const { ds } = this
+				const has = ds.rows + waiting.reduce((all, one) => all + one.header.rows, 0)
+				this.say(`Read ${counted(has)} of ${counted(ds.total)} trials (${percent(has / ds.total, 2)})`)
+				const answer = await this.source.columns(workload.id, has)
+				waiting.push(answer)
+				// Drawing takes longer the more there is: fewer drawings, the same progress.
+				if (answer.header.complete || since() - drawn > pause) {
+					await this.extend(ds, waiting.splice(0), current)
+					drawn = since()
+					pause *= 1.6
+				} else if (!answer.header.rows) await new Promise(resolve => setTimeout(resolve, 200))
+			}
+			if (!current()) return
+			this.reading = false
+			this.say("")
+			mark("complete", since())
+		} catch (error) {
+			if (current()) this.say(error.message)
+			if (!(error instanceof Missing)) console.warn(error)
+		}
+	}
+
+	take(ds, current) {
+		if (!current()) return
+		this.ds = ds
+		this.masked = null
+		this.render(new Set(["data"]))
+	}
+
+	// With the rows of further answers; from the start where row numbers no longer mean the same.
+	async extend(ds, answers, current) {
+		if (answers.some(one => one.header.epoch !== ds.epoch)) ds = new Dataset(await this.source.columns(this.workload.id))
+		else ds.append(answers)
+		this.take(ds, current)
+	}
+
+	async grow() {
+		const { ds, workload, reading } = this
+		if (!ds || reading) return
+		const current = () => this.ds === ds
+		do await this.extend(ds, [await this.source.columns(workload.id, ds.rows)], current)
+		while (current() && !ds.complete)
+	}
+
+	learn(list) {
+		this.importance = [...list].sort((a, b) => (b.total ?? b.share) - (a.total ?? a.share))
+		this.render(new Set(["importance"]))
+	}
+
+	selection() {
+		const key = JSON.stringify(this.state.now.brush)
+		if (!this.masked || this.masked.key !== key || this.masked.ds !== this.ds) {
+			this.masked = { key, ds: this.ds, ...timed("mask", () => this.ds.mask(this.state.now.brush)) }
+		}
+		return this.masked
+	}
+
+	brush(name, wanted, draft = false) {
+		const brush = { ...this.state.now.brush }
+		if (wanted) brush[name] = wanted
+		else delete brush[name]
+		this.state.set({ brush }, false, draft)
+	}
+
+	searchBest() {
+		const { ds, searched } = this
+		const runs = ds.columns.run
+		return searched ?? ds.fastest.find(row => runs[row] === runs[ds.rows - 1])
+	}
+
+	changed(changed) {
+		const { w } = this.state.now
+		if (w !== this.workload?.id) {
+			this.open(w)
+			return
+		}
+		const began = performance.now()
+		this.render(changed)
+		for (const kind of ["brush", "axes", "fix"]) if (changed.has(kind)) mark(kind, performance.now() - began)
+	}
+
+	render(changed) {
+		const { view } = this.state.now
+		hideTip()
+		if (!changed || changed.has("view") || !this.shown) this.show(view)
+		if (!changed || ["data", "w", "importance", "unit", "list"].some(key => changed.has(key))) drawAnswers(this, this.places.answers)
+		if (changed && changed.has("view")) changed = null
+		this.made[view].render(changed)
+		this.places.table.hidden = WITHOUT_TABLE.includes(view) || !this.ds
+		if (!this.places.table.hidden && (!changed || ["data", "w", "brush", "sort", "row"].some(key => changed.has(key)))) this.table.update()
+	}
+
+	show(view) {
+		if (!this.made[view]) {
+			const root = el("div.view", { id: `view-${view}` })
+			this.places.main.append(root)
+			this.made[view] = new this.views[view].View(this, root)
+		}
+		for (const [name, one] of Object.entries(this.made)) {
+			one.root.hidden = name !== view
+			if (name !== view && one.left) one.left()
+		}
+		this.shown = view
+		document.title = `whet: ${this.views[view].title}`
+		this.drawTabs()
+	}
+
+	drawTabs() {
+		const { view } = this.state.now
+		const names = Object.keys(this.views).filter(name => !(this.source.embedded && name === "live"))
+		fill(this.places.tabs, names.map((name, i) => {
+			const { title } = this.views[name]
+			const go = event => {
+				event.preventDefault()
+				this.state.set({ view: name })
+			}
+			return el("a", { href: this.state.link({ view: name }), "aria-current": name === view && "page", "data-view": name, title: `${title} (key ${i + 1})`, onclick: go }, title)
+		}))
+	}
+
+	drawChooser() {
+		const { workloads, workload } = this
+		fill(this.places.chooser, workload && select("workload", workloads.map(one => [one.id, workloadText(one)]), workload.id, w => this.state.set({ w }), { id: "workload" }))
+	}
+
+	setTheme(wanted) {
+		this.theme = THEMES.includes(wanted) ? wanted : "auto"
+		keep("whet-theme", this.theme)
+		const next = THEMES[(THEMES.indexOf(this.theme) + 1) % THEMES.length]
+		fill(
+			this.places.tools,
+			this.tour && button("Tour", "A tour of two minutes", () => this.tour(), { id: "tour-button" }),
+			button({ auto: "◐", light: "☀", dark: "☾" }[this.theme], `Colours: ${this.theme}; click for ${next}`, () => this.setTheme(next), { id: "theme" })
+		)
+		this.repaint()
+	}
+
+	repaint() {
+		const auto = DARK.matches ? "dark" : "light"
+		document.documentElement.dataset.theme = this.theme === "auto" ? auto : this.theme
+		forgetTheme()
+		if (this.shown) this.render(new Set(["theme", "data"]))
+	}
+
+	firstVisit() {
+		const first = !stored("whet-visited")
+		keep("whet-visited", "yes")
+		return first
+	}
+
+	say(text) {
+		this.places.progress.textContent = text
+	}
+
+	key(event) {
+		const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)
+		if (typing || event.defaultPrevented) return
+		if (event.ctrlKey && event.key === "z") this.state.undo()
+		if (event.ctrlKey || event.altKey || event.metaKey) return
+		const chosen = Object.keys(this.views)[event.key - 1]
+		const view = this.made[this.state.now.view]
+		const act = chosen ? () => this.state.set({ view: chosen }) : this.ds && view && view.key && view.key(event)
+		if (!act) return
+		event.preventDefault()
+		act()
+	}
+
+	follow() {
+		document.addEventListener("visibilitychange", () => this.live(null))
+		this.source.live(
+			event => this.live(event),
+			connected => {
+				this.connected = connected
+				for (const told of this.followers) told(null)
+			}
+		)
+	}
+
+	// A trial is on the page within a second, and most of the time is left to the run; not while hidden.
+	live(event) {
+		if (event) this.news.push(event)
+		if (this.catching || !this.news.length || document.hidden) return
+		this.catching = true
+		const began = performance.now()
+		this.catchUp(this.news.splice(0))
+			.catch(error => this.say(error.message))
+			.finally(() => {
+				const rest = clamp(2 * (performance.now() - began), 100, 300)
+				setTimeout(() => {
+					this.catching = false
+					this.live(null)
+				}, rest)
+			})
+	}
+
+	async catchUp(news) {
+		await this.refresh()
+		if (news.some(event => this.workload && event.workload === this.workload.id)) await this.grow()
+		for (const event of news) for (const told of this.followers) told(event)
+	}
+
+	async refresh() {
+		this.workloads = await this.source.workloads()
+		nameKeys(this.workloads)
+		if (!this.workload) {
+			await this.open(null)
+			return
+		}
+		this.workload = this.workloads.find(one => one.id === this.workload.id) || this.workload
+		this.drawChooser()
+		this.render(new Set(["list"]))
+	}
+}
+
+// To begin with: what a report tells most of, what was tuned last, or the largest.
+function mostTelling(workloads, source) {
+	const worth = w => [source.telling(w.id), w.last_seen || 0, w.flops || 0, w.total || 0]
+	const order = (a, b) => worth(a).map((value, i) => worth(b)[i] - value).find(Boolean) || 0
+	return [...workloads].sort(order)[0] || null
+}
+
+// A key is shown without what all keys of the kernel share.
+function nameKeys(workloads) {
+	const seen = new Map()
+	for (const w of workloads) {
+		const values = seen.get(w.kernel) || {}
+		for (const [name, value] of Object.entries(w.key || {})) (values[name] ||= new Set()).add(JSON.stringify(value))
+		seen.set(w.kernel, values)
+	}
+	for (const w of workloads) {
+		if (w.key_text) continue
+		const told = Object.entries(w.key || {}).filter(([name]) => seen.get(w.kernel)[name].size > 1)
+		w.key_text = configText(told.length ? Object.fromEntries(told) : w.key)
+	}
+}
+
+function stored(name) {
+	try {
+		return localStorage.getItem(name)
+	} catch {
+		return null
+	}
+}
+
+function keep(name, value) {
+	try {
+		localStorage.setItem(name, value)
+	} catch {
+		// Private windows may refuse.
+	}
+}
+
+// For a benchmark: changes the state as a user would, and reads the pixels back.
+export function measuring(app) {
+	timings.change = patch => {
+		const began = performance.now()
+		app.state.set(patch)
+		for (const canvas of document.querySelectorAll("canvas")) {
+			if (canvas.offsetParent) canvas.getContext("2d").getImageData(0, 0, 1, 1)
+		}
+		return performance.now() - began
+	}
+	timings.state = () => app.state.now
+}

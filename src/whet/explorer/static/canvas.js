@@ -1,0 +1,130 @@
+// Canvases, ticks, and pictures of them.
+
+import { theme } from "./colors.js";
+import { el, hideTip, save } from "./dom.js";
+
+export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
+export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
+
+// A chart is a surface with an `input` to draw; `acts` are what it calls when somebody acts on it.
+export class Surface {
+	constructor(parent, { height = 100, label, focus = true, ...acts }) {
+		this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: focus ? 0 : null })
+		this.parent = parent
+		this.high = height
+		Object.assign(this, acts)
+		parent.append(this.canvas)
+		// A canvas whose pixels are read back and repainted often is quicker in memory.
+		this.pen = this.canvas.getContext("2d", { willReadFrequently: true })
+		this.on({ pointerleave: hideTip, blur: hideTip })
+	}
+
+	on(heard) {
+		for (const [name, act] of Object.entries(heard)) this.canvas.addEventListener(name, act, { passive: false })
+	}
+
+	hold(event) {
+		this.canvas.setPointerCapture(event.pointerId)
+	}
+
+	rect(color, x, y, wide, high, alpha = 1) {
+		const { pen } = this
+		pen.globalAlpha = alpha
+		pen.fillStyle = color
+		pen.fillRect(x, y, wide, high)
+		pen.globalAlpha = 1
+	}
+
+	text(text, x, y, color = theme().ink, align = "center") {
+		this.pen.fillStyle = color
+		this.pen.textAlign = align
+		this.pen.fillText(text, x, y)
+	}
+
+	upright(text, x, y, room) {
+		const { pen } = this
+		pen.save()
+		pen.translate(x, y)
+		pen.rotate(-Math.PI / 2)
+		this.text(fitText(pen, text, room), 0, 0)
+		pen.restore()
+	}
+
+	line(color, wide, ...points) {
+		const { pen } = this
+		pen.strokeStyle = color
+		pen.lineWidth = wide
+		pen.beginPath()
+		points.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)))
+		pen.stroke()
+	}
+
+	begin(height = this.high) {
+		const wide = Math.max(120, Math.floor(this.parent.clientWidth))
+		const ratio = Math.min(3, window.devicePixelRatio || 1)
+		this.wide = wide
+		this.high = height
+		const w = Math.round(wide * ratio)
+		const h = Math.round(height * ratio)
+		if (this.canvas.width !== w || this.canvas.height !== h) {
+			this.canvas.width = w
+			this.canvas.height = h
+			this.canvas.style.width = `${wide}px`
+			this.canvas.style.height = `${height}px`
+		}
+		this.pen.setTransform(ratio, 0, 0, ratio, 0, 0)
+		this.pen.fillStyle = theme().panel
+		this.pen.fillRect(0, 0, wide, height)
+		this.pen.font = FONT
+		this.pen.textBaseline = "middle"
+		return this.pen
+	}
+
+	at(event) {
+		const box = this.canvas.getBoundingClientRect()
+		return [event.clientX - box.left, event.clientY - box.top]
+	}
+
+	outside(x, y) {
+		const box = this.canvas.getBoundingClientRect()
+		return [box.left + x, box.top + y]
+	}
+
+	png(name) {
+		this.canvas.toBlob(blob => save(blob, `${name}.png`))
+	}
+}
+
+export function ticks(low, high, wanted = 5) {
+	if (!(high > low)) return [low]
+	const rough = (high - low) / wanted
+	const power = 10 ** Math.floor(Math.log10(rough))
+	const step = [1, 2, 5, 10].map(m => m * power).find(one => one >= rough * 0.999)
+	const made = []
+	for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); at++) made.push(at * step || 0)
+	return made
+}
+
+export function logTicks(low, high) {
+	const made = []
+	for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+		for (const m of [1, 2, 5]) {
+			const one = m * 10 ** power
+			if (one >= low * 0.999 && one <= high * 1.001) made.push(one)
+		}
+	}
+	const decades = made.filter(one => /^1(e|0*$|\.)/.test(String(one)) || Number.isInteger(Math.log10(one)))
+	return made.length > 8 && decades.length > 1 ? decades : made.length ? made : [low, high]
+}
+
+export function fitText(pen, text, wide) {
+	if (pen.measureText(text).width <= wide) return text
+	let count = Math.max(1, Math.floor((text.length * wide) / pen.measureText(text).width))
+	while (count > 1 && pen.measureText(`${text.slice(0, count)}…`).width > wide) count--
+	return `${text.slice(0, count)}…`
+}
+
+export function roundBox(pen, x, y, w, h, r) {
+	pen.beginPath()
+	pen.roundRect(x, y, Math.max(0, w), Math.max(0, h), r)
+}

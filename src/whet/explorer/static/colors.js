@@ -1,0 +1,49 @@
+// Scales for any colour vision, in light and dark.
+
+const VIRIDIS = [
+	[68, 1, 84], [72, 36, 117], [65, 68, 135], [53, 95, 141], [42, 120, 142], [33, 145, 140],
+	[34, 168, 132], [68, 191, 112], [122, 209, 81], [189, 223, 38], [253, 231, 37]
+]
+
+// Okabe and Ito's set, without black and the yellow that vanishes on white.
+export const SERIES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c6bb1", "#7f7f7f"]
+
+export function viridis(share) {
+	const at = Math.max(0, Math.min(1, share)) * (VIRIDIS.length - 1)
+	const low = Math.floor(at)
+	const rest = at - low
+	const a = VIRIDIS[low]
+	const b = VIRIDIS[Math.min(low + 1, VIRIDIS.length - 1)]
+	return [0, 1, 2].map(i => Math.round(a[i] + rest * (b[i] - a[i])))
+}
+
+export const rgb = ([r, g, b], alpha = 1) => (alpha === 1 ? `rgb(${r},${g},${b})` : `rgba(${r},${g},${b},${alpha})`)
+
+export function inkOn([r, g, b]) {
+	return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"
+}
+
+let themeRead = null
+
+export function theme() {
+	if (!themeRead) {
+		const style = getComputedStyle(document.documentElement)
+		const read = name => style.getPropertyValue(`--${name}`).trim()
+		themeRead = {
+			ink: read("ink"),
+			soft: read("soft"),
+			line: read("line"),
+			panel: read("panel"),
+			ground: read("ground"),
+			accent: read("accent"),
+			faint: read("faint"),
+			bad: read("bad"),
+			dark: read("scheme") === "dark"
+		}
+	}
+	return themeRead
+}
+
+export function forgetTheme() {
+	themeRead = null
+}

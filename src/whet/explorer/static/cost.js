@@ -1,0 +1,224 @@
+// What tuning cost.
+
+import { Bars } from "./bars.js";
+import { SERIES } from "./colors.js";
+import { extent } from "./dataset.js";
+import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js";
+import { counted, digits, percent, plural, seconds, statusText } from "./format.js";
+import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js";
+import { View } from "./view.js";
+
+const bare = phase => phase.replace(/^build\./, "")
+
+export class CostView extends View {
+	constructor(app, root) {
+		super(app, root)
+		this.runs = []
+		const bars = options => body => new Bars(body, options)
+		this.phases = figure({ id: "phases", title: "By phase", chart: bars({ label: "seconds by phase" }) })
+		this.stages = figure({ id: "stages", title: "By compiler stage", chart: bars({ label: "seconds by compiler stage", color: SERIES[2] }) })
+		this.outcomes = figure({
+			id: "outcomes",
+			title: "By outcome",
+			line: "What the selected trials cost, by what became of them. Click an outcome to select its trials.",
+			chart: bars({ label: "seconds by outcome", color: SERIES[5], clicked: one => app.brush("status", [one.key]) })
+		})
+		this.stock = figure({ id: "stock", title: "Compared with stock", line: "What the framework's own autotuner would have spent." })
+		this.time = figure({
+			id: "timeline",
+			title: "Timeline",
+			line: "What every build worker and the device did, and when. W and S zoom, A and D pan, 0 shows all; drag to select a range, click a bar to open its trial.",
+			tools: [(this.timeTools = el("div.controls"))],
+			chart: body => new TimelineChart(body, {
+				ranged: (low, high) => this.set({ range: low === null ? null : `${tidySeconds(low)}..${tidySeconds(high)}` }),
+				zoomed: (low, high) => this.set({ zoom: low <= 0 && high >= this.whole ? null : `${low}..${high}` }),
+				picked: row => this.open(row)
+			})
+		})
+		this.chart = this.time.chart
+		this.statistics = el("div#range-statistics")
+		this.time.body.append(this.statistics)
+		root.append(el("div.halves", this.phases.root, this.stages.root), el("div.halves", this.outcomes.root, this.stock.root), this.time.root)
+	}
+
+	key(event) {
+		return this.spans && this.chart.key(event)
+	}
+
+	render(changed) {
+		if (!this.ds) return
+		const fresh = !changed || changed.has("w") || this.of !== this.workload.id
+		if (fresh || changed.has("data")) this.prepare(fresh)
+		if (fresh || ["brush", "data", "theme", "size"].some(key => changed.has(key))) this.drawOutcomes()
+		if (changed && changed.has("run")) this.readTimeline()
+		else if (!fresh && this.spans) this.drawTimeline()
+	}
+
+	async prepare(fresh) {
+		const { workload } = this
+		this.of = workload.id
+		if (fresh) this.spans = null
+		this.drawBars(workload.work || {}, null)
+		const runs = await this.source.runs(workload.id).catch(() => [])
+		if (this.workload !== workload) return
+		const known = this.runs.map(one => `${one.id} ${one.outcome}`).join()
+		this.runs = runs
+		if (fresh || known !== runs.map(one => `${one.id} ${one.outcome}`).join()) await this.readTimeline()
+	}
+
+	run() {
+		const asked = this.now.run
+		return this.runs.find(one => String(one.id) === asked) || this.runs[this.runs.length - 1] || null
+	}
+
+	async readTimeline() {
+		const { workload } = this
+		const run = this.run()
+		this.spans = null
+		this.drawTools()
+		if (!run) {
+			this.absent(workload.origin === "table" ? "A recorded table has no timeline: its configs were built and measured one by one. The bars above are what each spent." : "No run of this workload was recorded.")
+			this.drawStock(workload.stock || stockOf(workload, this.ds), null)
+			return
+		}
+		const told = await this.source.timeline(run.id).catch(error => ({ absent: error.message }))
+		if (this.workload !== workload || this.run() !== run) return
+		this.drawStock(told.stock, told)
+		if (told.phases && Object.keys(told.phases).length) this.drawBars({ ...told.phases, ...told.stages }, run)
+		if (told.absent || !told.spans || !told.spans.length) {
+			this.absent(told.absent || (run.outcome === "running" ? "The run is still going on; its timeline is kept when it ends." : "No timeline was kept for this run."))
+			return
+		}
+		this.spans = spanColumns(told)
+		this.whole = Math.max(told.wall_s || 0, extent(this.spans.end)[1])
+		this.drawTimeline()
+	}
+
+	absent(text) {
+		this.chart.canvas.hidden = true
+		fill(this.statistics, note(text))
+	}
+
+	drawBars(work, run) {
+		const entries = Object.entries(work).filter(([, s]) => s > 0)
+		const phases = entries.filter(([name]) => !name.includes(".")).sort((a, b) => b[1] - a[1])
+		const stages = entries.filter(([name]) => name.startsWith("build.")).sort((a, b) => b[1] - a[1])
+		const sum = list => list.reduce((all, [, s]) => all + s, 0)
+		const bars = list => list.map(([name, s]) => ({ name: bare(name), value: s, text: `${seconds(s)}, ${percent(s / sum(list), 2)}` }))
+		this.phases.chart.update(bars(phases))
+		this.stages.chart.update(bars(stages))
+		this.stages.root.classList.toggle("without", !stages.length)
+		this.stages.caption.textContent = stages.length ? "Which part of building takes the time." : "No build was timed by stage here."
+		this.phases.caption.textContent = `Seconds of work by what they were spent on, over all processes: ${seconds(sum(phases))}${run ? ` in this run, which took ${seconds(run.wall_s)}` : ""}.`
+	}
+
+	drawOutcomes() {
+		const { ds } = this
+		const { mask } = this.chosen
+		const cost = ds.columns.cost_s
+		const { status } = ds.columns
+		const spent = new Float64Array(ds.statuses.length)
+		const counts = new Uint32Array(ds.statuses.length)
+		for (let i = 0; i < ds.rows; i++) {
+			if (!mask[i]) continue
+			counts[status[i]]++
+			if (cost && cost[i] > 0) spent[status[i]] += cost[i]
+		}
+		const total = spent.reduce((all, s) => all + s, 0) || 1
+		const list = ds.statuses
+			.map((name, i) => ({ key: name, name: statusText(name), value: spent[i], n: counts[i], text: `${seconds(spent[i])}, ${percent(spent[i] / total, 2)} for ${plural(counts[i], "trial")}` }))
+			.filter(one => one.n)
+			.sort((a, b) => b.value - a.value)
+		this.outcomes.chart.update(list)
+	}
+
+	drawStock(stock, told) {
+		const { payback, saved } = told || {}
+		const lines = [
+			...(stock ? stockLines(stock) : []),
+			payback?.calls && `The tuning has paid for itself after ${plural(payback.calls, "call")}.`,
+			...(saved ? savedLines(saved) : [])
+		].filter(Boolean)
+		fill(this.stock.body, lines.length ? facts(lines) : note("Not known for this workload."))
+	}
+
+	drawTools() {
+		const run = this.run()
+		fill(
+			this.timeTools,
+			this.runs.length > 1 && select("run", this.runs.map(one => [String(one.id), `${one.search}, ${counted(one.tried ?? one.trials)} tried, ${seconds(one.wall_s)}`]), String(run.id), id => this.set({ run: id, range: null, zoom: null }), { id: "run" }),
+			button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
+			button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
+			button("All", "Show all (0)", () => this.set({ zoom: null }), { id: "zoom-all" }),
+			button("Trace", "Save as a trace that Perfetto opens", () => this.chart.trace("whet-trace"), { id: "trace", class: "quiet" })
+		)
+	}
+
+	drawTimeline() {
+		const { now } = this
+		this.chart.canvas.hidden = false
+		const zoom = ends(now.zoom) || [0, this.whole]
+		const range = ends(now.range)
+		this.chart.update({ spans: this.spans, whole: this.whole, low: zoom[0], high: Math.max(zoom[0] + 1e-6, zoom[1]), range, clicked: now.row })
+		this.drawStatistics(range || [0, this.whole], Boolean(range))
+	}
+
+	drawStatistics([low, high], chosen) {
+		const { byName, byLane, rows, count } = rangeStatistics(this.spans, low, high)
+		const wide = high - low
+		const workers = [...byLane].filter(([name]) => name.startsWith("worker"))
+		const busy = workers.reduce((all, [, s]) => all + s, 0)
+		const told = [
+			`${chosen ? "Selected" : "Whole run"}: ${seconds(wide)}, from ${seconds(low)} to ${seconds(high)}; ${plural(count, "span")}, ${plural(rows.size, "trial")}.`,
+			workers.length && `Build workers were busy ${percent(busy / (wide * workers.length), 2)} of it.`,
+			byLane.has("device") && `The device was busy ${percent(byLane.get("device") / wide, 2)} of it.`
+		]
+		const list = [...byName].sort((a, b) => a[1].depth - b[1].depth || b[1].seconds - a[1].seconds)
+		fill(
+			this.statistics,
+			facts([told.filter(Boolean).join(" ")]),
+			chosen && rows.size > 0 && button(`Select these ${counted(rows.size)} trials`, "Brush the trials of this range", () => {
+				const [first, last] = extent(rows)
+				this.app.brush("order", [`${first + 1}..${last + 1}`])
+			}, { id: "select-range" }),
+			el("table.rows.compact",
+				headCells(["", "spans", "seconds", "mean", "longest"]),
+				el("tbody", list.map(([name, one]) => {
+					const name0 = swatch(this.chart.color(this.spans.names.indexOf(name)), name)
+					return el("tr", el("td", { class: one.depth ? "inner" : "" }, name0), numberCells([counted(one.count), digits(one.seconds), seconds(one.seconds / one.count), seconds(one.longest)]))
+				}))
+			)
+		)
+	}
+}
+
+const tidySeconds = s => Number(s.toPrecision(6))
+
+function ends(text) {
+	const parts = String(text || "").split("..").map(Number)
+	return parts.length === 2 && parts.every(Number.isFinite) && parts[1] > parts[0] ? parts : null
+}
+
+/** What Triton's own autotuner would have spent on a recorded table: one build after the other, and
+ * 25 ms of warming up and 100 ms of repeating for each config that works. */
+function stockOf(workload, ds) {
+	const build = (workload.work || {}).build
+	if (!(build > 0) || !workload.toolchain || !workload.toolchain.triton) return null
+	const benchmarks = ds.fastest.length
+	return { build_s: build, benchmarks, benchmark_s: benchmarks * 0.125, total_s: build + benchmarks * 0.125 }
+}
+
+function stockLines(stock) {
+	const { build_s: build, benchmarks, benchmark_s: bench, total_s: total } = stock
+	return [
+		`triton.autotune would have spent about ${seconds(total)}: ${seconds(build)} on builds, one after the other, and ${seconds(bench)} on ${plural(benchmarks, "benchmark")}.`
+	]
+}
+
+function savedLines({ racing, early_refusal: refusal, cache }) {
+	return [
+		racing?.saved_s > 0 && `Stopping slow configs early saved ${seconds(racing.saved_s)} of measuring (${plural(racing.configs, "config")}).`,
+		refusal?.configs > 0 && `Refusing ${plural(refusal.configs, "config")} before a full build saved at least ${seconds(refusal.saved_at_least_s)}.`,
+		cache?.known_s > 0 && `Results already in the store saved ${seconds(cache.known_s)}.`
+	]
+}

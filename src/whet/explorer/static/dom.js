@@ -1,0 +1,131 @@
+// Elements, always filled with text and never with markup.
+
+// `el("p.soft#id", {title}, child, …)`; what is no plain object is a child.
+export function el(name, attributes, ...children) {
+	const [, tag, rest] = /^(\w+)(.*)$/.exec(name)
+	const made = document.createElement(tag)
+	for (const part of rest.match(/[.#][\w-]+/g) || []) {
+		if (part[0] === "#") made.id = part.slice(1)
+		else made.classList.add(part.slice(1))
+	}
+	const plain = attributes && Object.getPrototypeOf(attributes) === Object.prototype
+	for (const [key, value] of Object.entries(plain ? attributes : {})) {
+		if (value == null || value === false) continue
+		if (key === "text") made.textContent = value
+		else if (key === "class") made.className = value
+		else if (key.startsWith("on")) made.addEventListener(key.slice(2), value)
+		else if (key === "value") made.value = value
+		else made.setAttribute(key, value === true ? "" : value)
+	}
+	return add(made, plain ? children : [attributes, ...children])
+}
+
+export function add(parent, children) {
+	for (const child of children.flat(3)) {
+		if (child == null || child === false) continue
+		parent.append(child)
+	}
+	return parent
+}
+
+export function fill(parent, ...children) {
+	parent.replaceChildren()
+	return add(parent, children)
+}
+
+export function button(text, title, onclick, attributes = {}) {
+	return el("button", { type: "button", text, title, "aria-label": title, onclick, ...attributes })
+}
+
+export function select(label, options, value, changed, attributes = {}) {
+	const list = el("select", { "aria-label": label, onchange: () => changed(list.value), ...attributes })
+	for (const [key, text] of options) list.append(el("option", { value: key, text }))
+	list.value = value
+	return list
+}
+
+export function labelled(text, control) {
+	return el("label.labelled", el("span", text), control)
+}
+
+export function save(blob, name) {
+	const link = el("a", { href: URL.createObjectURL(blob), download: name })
+	document.body.append(link)
+	link.click()
+	link.remove()
+	setTimeout(() => URL.revokeObjectURL(link.href), 10000)
+}
+
+function csvCell(value) {
+	if (value == null || Number.isNaN(value)) return ""
+	let text = String(value)
+	// A spreadsheet would take such text for a formula.
+	if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`
+	return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}
+
+export function saveCsv(rows, name) {
+	const parts = []
+	for (let at = 0; at < rows.length; at += 10000) {
+		parts.push(rows.slice(at, at + 10000).map(row => `${row.map(csvCell).join(",")}\n`).join(""))
+	}
+	save(new Blob(parts, { type: "text/csv" }), name)
+}
+
+export function figure({ id, title, line = "", chart, csv, tools = [] }) {
+	const caption = el("p.line", line)
+	const body = el("div")
+	const drawn = chart && chart(body)
+	const keep = (kind, act) => act && button(kind.toUpperCase(), `Save '${title}' as ${kind.toUpperCase()}`, act, { class: "quiet", "data-export": kind })
+	const head = el("header", el("h2", title), el("div.tools", tools, keep("png", drawn && (() => drawn.png(id))), keep("csv", csv || (drawn && (() => drawn.csv(id))))))
+	const root = el("section.figure", { id, "aria-label": title }, head, caption, body)
+	return { root, body, caption, chart: drawn }
+}
+
+export function swatch(color, text) {
+	const box = el("i.swatch")
+	box.style.background = color
+	return el("span", box, text)
+}
+
+export const opens = act => ({ tabindex: "0", onclick: act, onkeydown: event => event.key === "Enter" && act() })
+
+export const numberCells = texts => texts.map(text => el("td.number", text))
+
+export const headCells = texts => el("thead", el("tr", texts.map(text => el("th", text))))
+
+export const facts = texts => texts.filter(Boolean).map(text => el("p.fact", text))
+
+export const clamp = (value, low, high) => Math.max(low, Math.min(high, value))
+
+let tipElement = null
+
+// Beside the pointer, or beside whatever has the keyboard's focus.
+export function showTip(x, y, lines) {
+	if (!tipElement) {
+		tipElement = el("div", { id: "tip", role: "tooltip" })
+		document.body.append(tipElement)
+	}
+	fill(
+		tipElement,
+		lines.filter(Boolean).map(one =>
+			Array.isArray(one)
+				? el("div", { class: "tip-row" }, el("span", { text: one[0] }), el("b", { text: one[1] }))
+				: el("div", { class: "tip-head", text: one })
+		)
+	)
+	tipElement.hidden = false
+	const box = tipElement.getBoundingClientRect()
+	const left = x + 14 + box.width > innerWidth ? x - box.width - 14 : x + 14
+	const top = Math.min(y + 14, innerHeight - box.height - 4)
+	tipElement.style.left = `${Math.max(4, left)}px`
+	tipElement.style.top = `${Math.max(4, top)}px`
+}
+
+export function hideTip() {
+	if (tipElement) tipElement.hidden = true
+}
+
+export function note(text, kind = "empty") {
+	return el("p", { class: `note ${kind}`, role: kind === "bad" ? "alert" : "status", text })
+}

@@ -1,0 +1,107 @@
+// Numbers and configs as people read them.
+
+export function digits(value, count = 3) {
+	if (value == null || !Number.isFinite(value)) return "–"
+	value = Number(value.toPrecision(12))
+	if (Number.isInteger(value)) return value.toLocaleString("en-US")
+	const size = Math.floor(Math.log10(Math.abs(value)))
+	if (size >= count - 1) return Math.round(value).toLocaleString("en-US")
+	return value.toFixed(Math.max(0, Math.min(8, count - 1 - size)))
+}
+
+export function nanoseconds(ns, count = 3) {
+	if (ns == null || !Number.isFinite(ns)) return "–"
+	if (ns >= 1e9) return `${digits(ns / 1e9, count)} s`
+	if (ns >= 1e6) return `${digits(ns / 1e6, count)} ms`
+	if (ns >= 1e3) return `${digits(ns / 1e3, count)} µs`
+	return `${digits(ns, count)} ns`
+}
+
+export function seconds(s) {
+	if (s == null || !Number.isFinite(s)) return "–"
+	if (s >= 7200) return `${digits(s / 3600)} h`
+	if (s >= 120) return `${digits(s / 60)} min`
+	if (s >= 1 || s === 0) return `${digits(s)} s`
+	return nanoseconds(s * 1e9)
+}
+
+export const counted = n => (Number.isFinite(n) ? Math.round(n).toLocaleString("en-US") : "–")
+
+export const plural = (n, one, many = `${one}s`) => `${counted(n)} ${n === 1 ? one : many}`
+
+export function percent(share, count = 3) {
+	return Number.isFinite(share) ? `${digits(100 * share, count)} %` : "–"
+}
+
+export const bytesText = n => (n >= 1024 ? `${digits(n / 1024)} KiB` : `${digits(n)} B`)
+
+export function valueText(value) {
+	return typeof value === "string" ? value : JSON.stringify(value)
+}
+
+export function configText(config) {
+	return Object.entries(config || {})
+		.map(([name, value]) => `${name}=${valueText(value)}`)
+		.join(" ")
+}
+
+export function keyText(workload) {
+	return workload.key_text || configText(workload.key)
+}
+
+export function workloadText(workload) {
+	return [workload.kernel, keyText(workload), workload.device].filter(Boolean).join(" · ")
+}
+
+const STATUS_TEXTS = {
+	ok: "measured",
+	untried: "never tried",
+	outraced: "stopped early, slower",
+	constraint: "excluded by a constraint",
+	resources: "out of resources",
+	build_error: "build failed",
+	build_timeout: "build timed out",
+	run_error: "run failed",
+	run_timeout: "run timed out",
+	wrong_result: "wrong result"
+}
+
+export const statusText = status => STATUS_TEXTS[status] || String(status).replaceAll("_", " ")
+
+const STATUS_GLYPHS = {
+	constraint: "∅",
+	resources: "R",
+	build_error: "B",
+	build_timeout: "T",
+	run_error: "E",
+	run_timeout: "L",
+	wrong_result: "≠"
+}
+
+export const statusGlyph = status => STATUS_GLYPHS[status] || "✕"
+
+export const isMeasured = status => status === "ok" || status === "outraced"
+
+// What a time is worth in the unit somebody wants to read.
+export const UNITS = {
+	tflops: {
+		label: "TFLOP/s",
+		more: true,
+		of: (ns, w) => w.flops / ns / 1e3,
+		known: w => w.flops > 0
+	},
+	gbs: { label: "GB/s", more: true, of: (ns, w) => w.bytes / ns, known: w => w.bytes > 0 },
+	time: { label: "time", more: false, of: ns => ns, known: () => true }
+}
+
+export function unitOf(wanted, workload) {
+	const unit = UNITS[wanted]
+	if (unit && unit.known(workload)) return unit
+	return UNITS.tflops.known(workload) ? UNITS.tflops : UNITS.time
+}
+
+export function inUnit(ns, unit, workload, withUnit = true) {
+	if (!Number.isFinite(ns)) return "–"
+	if (unit === UNITS.time) return nanoseconds(ns)
+	return `${digits(unit.of(ns, workload))}${withUnit ? ` ${unit.label}` : ""}`
+}

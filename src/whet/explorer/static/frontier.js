@@ -1,0 +1,142 @@
+// Tuning time against what it finds, as in 'whet pareto'.
+
+import { SERIES } from "./colors.js";
+import { button, el, facts, figure, fill, labelled, note, select, swatch } from "./dom.js";
+import { counted, digits, percent, seconds } from "./format.js";
+import { Plot } from "./plot.js";
+import { View } from "./view.js";
+
+const KNOBS = [
+	["draws", "draws", "How many settings of the tuner are drawn", 120, 2000],
+	["runs", "runs each", "How many tunings are simulated with each", 8, 100],
+	["compile_factor", "parallel builds", "How many builds run at once", 16, 256],
+	["seed", "seed", "Another seed, other draws", 0, 1e6]
+]
+
+export class FrontierView extends View {
+	constructor(app, root) {
+		super(app, root)
+		this.off = new Set()
+		this.frame = figure({
+			id: "frontier",
+			title: "Frontier",
+			line: "Every dot is a way of tuning, simulated many times on these measurements: how long it takes and how fast a kernel it finds. The lines join those that no other beats in both. Further left and higher is better.",
+			tools: [(this.tools = el("div.controls"))],
+			chart: body => new Plot(body, {
+				height: 380,
+				label: "tuning time against performance; arrow keys read values",
+				tip: (one, i) => [one.name, ["tuning takes", seconds(one.x[i])], ["finds", `${percent(one.y[i])} of the best`], one.configs && ["configs tried", counted(one.configs[i])], one.exec && ["repeated for", `${digits(one.exec[i])} ms each`]]
+			})
+		})
+		this.plot = this.frame.chart
+		this.legend = el("div.legend#frontier-legend")
+		this.words = el("div#frontier-words")
+		this.frame.body.append(this.legend, this.words)
+		root.append(this.frame.root)
+	}
+
+	knobs() {
+		const made = {}
+		for (const part of String(this.now.knobs || "").split("~")) {
+			const [name, value] = part.split("-")
+			if (name && value !== undefined) made[name] = value
+		}
+		return made
+	}
+
+	turn(name, value) {
+		const knobs = { ...this.knobs(), [name]: value }
+		this.set({ knobs: Object.entries(knobs).map(([key, one]) => `${key}-${one}`).join("~") })
+	}
+
+	render(changed) {
+		if (!this.workload) return
+		const key = `${this.workload.id}|${this.now.knobs}`
+		if (key !== this.key0) this.read(key)
+		else if (this.told && (!changed || changed.has("theme") || changed.has("size") || changed.has("data"))) this.draw()
+	}
+
+	async read(key) {
+		const { workload } = this
+		this.key0 = key
+		this.told = null
+		this.drawTools()
+		this.plot.canvas.hidden = true
+		fill(this.legend)
+		fill(this.words, note("Simulating; this takes some seconds…"))
+		const { search, ...rest } = { draws: 120, runs: 8, ...this.knobs() }
+		const told = await this.source.frontier(workload.id, search ? { ...rest, search } : rest).catch(error => ({ absent: error.message }))
+		if (this.key0 !== key) return
+		if (told.absent || told.error) {
+			fill(this.words, note(told.absent || told.error))
+			return
+		}
+		this.told = told
+		this.drawTools()
+		this.draw()
+	}
+
+	drawTools() {
+		const { source } = this
+		if (source.embedded) return
+		const used = (this.told && this.told.knobs) || {}
+		const knobs = this.knobs()
+		const strategies = this.app.made.search?.strategies || []
+		const searches = knobs.search || (used.searches || ["auto"]).join(",")
+		const names = [...new Set(["auto", "random", "gp", "forest", "evolution", ...strategies.map(one => one.name)])]
+		fill(
+			this.tools,
+			KNOBS.map(([name, text, title, fallback, most]) =>
+				labelled(text, el("input", { type: "number", min: name === "seed" ? 0 : 2, max: most, value: knobs[name] ?? used[name] ?? fallback, title, id: `knob-${name}`, "aria-label": text, onchange: event => this.turn(name, event.target.value) }))
+			),
+			labelled("strategy", select("strategy", names.map(one => [one, one]), searches.split(",")[0], value => this.turn("search", value), { id: "knob-search" }))
+		)
+	}
+
+	draw() {
+		const { told } = this
+		this.plot.canvas.hidden = false
+		const series = told.series.map((one, i) => ({ ...one, color: SERIES[i % SERIES.length] }))
+		const shown = series.filter(one => !this.off.has(one.name))
+		const clouds = shown.map(one => ({ name: one.name, kind: "points", color: one.color, alpha: 0.3, size: 2.2, x: one.seconds, y: one.fraction, configs: one.configs, exec: one.exec_ms }))
+		const lines = shown.map(one => {
+			const rows = [...one.frontier].sort((p, q) => one.seconds[p] - one.seconds[q])
+			const at = values => rows.map(row => values[row])
+			return { name: one.name, kind: "steps", color: one.color, width: 2.5, x: at(one.seconds), y: at(one.fraction), configs: one.configs && at(one.configs), exec: one.exec_ms && at(one.exec_ms) }
+		})
+		this.plot.update({
+			series: [...clouds, ...lines],
+			x: { label: "seconds of tuning", log: true, show: seconds },
+			y: { label: "share of the best speed", show: value => percent(value, 3), high: 1.01 },
+			rules: [{ side: "y", at: 0.95, text: "95 % of the best", dy: 9 }]
+		})
+		fill(
+			this.legend,
+			series.map(one => {
+				const on = !this.off.has(one.name)
+				const made = button("", `${on ? "Hide" : "Show"} ${one.name}`, () => {
+					if (on) this.off.add(one.name)
+					else this.off.delete(one.name)
+					this.draw()
+				}, { class: "series", "data-on": String(on) })
+				made.append(swatch(one.color, one.name))
+				return made
+			})
+		)
+		this.drawWords(series)
+	}
+
+	drawWords(series) {
+		const when = series.map(one => {
+			const at = one.frontier.filter(row => one.fraction[row] >= 0.95).map(row => one.seconds[row])
+			return [one.name, at.length ? Math.min(...at) : Infinity]
+		})
+		const base = when[0]
+		const texts = when.map(([name, s]) => {
+			if (!Number.isFinite(s)) return `${name}: does not get to 95 % of the best speed.`
+			const gain = name !== base[0] && Number.isFinite(base[1]) ? `, ${digits(base[1] / s, 2)}× as soon as ${base[0]}` : ""
+			return `${name}: 95 % of the best speed after ${seconds(s)}${gain}.`
+		})
+		fill(this.words, facts(texts))
+	}
+}

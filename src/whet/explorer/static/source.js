@@ -1,0 +1,195 @@
+// Where data comes from: a server, or a block inside a report.
+
+const ARRAYS = {
+	u8: Uint8Array,
+	u16: Uint16Array,
+	u32: Uint32Array,
+	f32: Float32Array,
+	f64: Float64Array
+}
+
+export class Missing extends Error {}
+
+// Columns as they travel: u32 header length, JSON header, then arrays aligned to 8 bytes.
+export function decodeColumns(buffer) {
+	const length = new DataView(buffer).getUint32(0, true)
+	const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)))
+	return { header, arrays: arraysOf(header, buffer, Math.ceil((4 + length) / 8) * 8) }
+}
+
+function arraysOf(header, buffer, start) {
+	const arrays = {}
+	for (const { name, dtype, offset, length } of header.columns) {
+		arrays[name] = new ARRAYS[dtype](buffer, start + offset, length)
+	}
+	return arrays
+}
+
+const queryText = query => Object.entries(query).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&")
+
+const ofWorkload = (id, rest) => `workloads/${encodeURIComponent(id)}/${rest}`
+
+class Source {
+	about() {
+		return this.json("about")
+	}
+	workloads() {
+		return this.json("workloads")
+	}
+	strategies() {
+		return this.json("strategies")
+	}
+	runs(id) {
+		return this.json(ofWorkload(id, "runs"))
+	}
+	importance(id) {
+		return this.json(ofWorkload(id, "importance"))
+	}
+	trial(id, row) {
+		return this.json(ofWorkload(id, `trials/${row}`))
+	}
+	timeline(run) {
+		return this.json(`runs/${encodeURIComponent(run)}/timeline`)
+	}
+	search(id, query) {
+		return this.json(ofWorkload(id, `search?${queryText(query)}`))
+	}
+	frontier(id, query) {
+		return this.json(`frontier/${encodeURIComponent(id)}?${queryText(query)}`)
+	}
+	telling() {
+		return 0
+	}
+}
+
+export class HttpSource extends Source {
+	constructor() {
+		super()
+		this.embedded = false
+		this.token = new URLSearchParams(location.search).get("token")
+	}
+
+	url(path) {
+		const token = this.token ? `${path.includes("?") ? "&" : "?"}token=${encodeURIComponent(this.token)}` : ""
+		return `api/${path}${token}`
+	}
+
+	async answer(path) {
+		let response
+		try {
+			response = await fetch(this.url(path))
+		} catch {
+			throw new Error("The explorer's server does not answer. Start it again with: whet explore")
+		}
+		if (response.ok) return response
+		let sentence = `The server answered ${response.status} for ${path}.`
+		try {
+			const told = await response.json()
+			if (told && told.error) sentence = told.error
+		} catch {
+			// Not JSON: the status says all there is.
+		}
+		throw response.status === 404 ? new Missing(sentence) : new Error(sentence)
+	}
+
+	async json(path) {
+		return (await this.answer(path)).json()
+	}
+
+	async columns(id, from = 0) {
+		const response = await this.answer(ofWorkload(id, `columns${from ? `?from=${from}` : ""}`))
+		return decodeColumns(await response.arrayBuffer())
+	}
+
+	async ir(id, row, stage) {
+		const path = ofWorkload(id, `trials/${row}/ir/${encodeURIComponent(stage)}`)
+		return (await this.answer(path)).text()
+	}
+
+	live(told, state) {
+		const events = new EventSource(this.url("live"))
+		events.onmessage = event => told(JSON.parse(event.data))
+		events.onopen = () => state(true)
+		events.onerror = () => state(false)
+		return () => events.close()
+	}
+}
+
+export class EmbeddedSource extends Source {
+	constructor(data) {
+		super()
+		this.embedded = true
+		this.data = data
+	}
+
+	part(kind, key) {
+		const found = (this.data[kind] || {})[key]
+		if (found == null) {
+			throw new Missing("This is not part of the report; 'whet explore' shows it.")
+		}
+		return found
+	}
+
+	async json(path) {
+		if (path in this.data) return this.data[path]
+		throw new Missing("This is not part of the report; 'whet explore' shows it.")
+	}
+
+	// Only those that were simulated for the report.
+	async strategies(id) {
+		return (this.data.strategies || []).filter(one => this.searched(`${id}|${one.name}|`))
+	}
+	searched(start) {
+		return Object.keys(this.data.searches || {}).find(key => key.startsWith(start))
+	}
+	// Better to begin with than others.
+	telling(id) {
+		return this.searched(`${id}|`) ? 1 : 0
+	}
+	async runs(id) {
+		return (this.data.runs || {})[id] || []
+	}
+	async importance(id) {
+		return this.part("importance", id)
+	}
+	async timeline(run) {
+		return this.part("timelines", run)
+	}
+	async frontier(id) {
+		return this.part("frontier", id)
+	}
+	async trial(id, row) {
+		return this.part("trials", id)[row] || this.part("trials", `${id}|${row}`)
+	}
+	async search(id, query) {
+		if (query.run !== undefined) return this.part("searches", `${id}|run|${query.run}`)
+		return this.part("searches", this.searched(`${id}|${query.strategy}|`))
+	}
+	async ir(id, row, stage) {
+		return this.part("ir", `${id}|${row}|${stage}`)
+	}
+
+	async columns(id) {
+		const { header, body } = this.part("columns", id)
+		return { header, arrays: arraysOf(header, bytesOf(body).buffer, 0) }
+	}
+
+	live() {
+		return () => {}
+	}
+}
+
+function bytesOf(base64) {
+	const text = atob(base64.trim())
+	const bytes = new Uint8Array(text.length)
+	for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i)
+	return bytes
+}
+
+export async function openSource() {
+	const block = document.getElementById("whet-data")
+	if (!block) return new HttpSource()
+	const packed = new Blob([bytesOf(block.textContent)]).stream()
+	const data = await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).json()
+	return new EmbeddedSource(data)
+}

@@ -1,0 +1,245 @@
+// One trial, and how it differs from another.
+
+import { SMALL_FONT, Surface, ticks } from "./canvas.js";
+import { SERIES, theme } from "./colors.js";
+import { diffLines } from "./diff.js";
+import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js";
+import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js";
+import { View } from "./view.js";
+
+const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
+
+export class TrialView extends View {
+	constructor(app, root) {
+		super(app, root)
+		this.facts = figure({
+			id: "trial",
+			title: "Trial",
+			line: "One config: what it is, what became of it, and how it compares with the best.",
+			tools: [(this.tools = el("div.controls"))]
+		})
+		this.samples = figure({
+			id: "samples",
+			title: "Samples",
+			csv: () => this.samplesCsv(),
+			chart: body => new Surface(body, { label: "distribution of samples", focus: false })
+		})
+		this.surface = this.samples.chart
+		this.samples.body.append((this.missing = el("div")))
+		this.code = figure({
+			id: "ir",
+			title: "Intermediate code and assembly",
+			line: "What the compiler made of it, stage by stage; with a second config, what differs.",
+			tools: [(this.codeTools = el("div.controls"))]
+		})
+		root.append(el("div.halves", this.facts.root, this.samples.root), this.code.root)
+	}
+
+	row() {
+		return this.now.row in this.ds.usable ? this.now.row : this.ds.best
+	}
+
+	render(changed) {
+		if (!this.ds) return
+		const row = this.row()
+		const key = `${this.workload.id}|${row}|${this.now.vs}|${this.ds.rows}`
+		if (!changed || key !== this.key0 || ["theme", "size", "unit"].some(one => changed.has(one))) {
+			this.key0 = key
+			this.read(row)
+		} else if (changed.has("ir")) this.drawCode()
+	}
+
+	async read(row) {
+		const { workload, ds } = this
+		const { vs } = this.now
+		if (row < 0) {
+			fill(this.facts.body, note("Nothing was measured yet."))
+			return
+		}
+		const ask = one => this.source.trial(workload.id, one).catch(error => ({ row, why: error.message, config: ds.config(one), status: ds.status(one), error: ds.error(one) }))
+		const [trial, other] = await Promise.all([ask(row), vs in ds.usable ? ask(vs) : null])
+		if (this.workload !== workload || this.row() !== row) return
+		Object.assign(this, { trial, other })
+		this.drawTools(row)
+		this.drawFacts(row)
+		this.drawSamples()
+		this.drawCode()
+	}
+
+	drawTools(row) {
+		const { ds, now } = this
+		const rank = ds.rank(row)
+		const at = step => this.set({ row: ds.fastest[ds.fastest.indexOf(row) + step] })
+		fill(
+			this.tools,
+			button("‹ faster", "The next faster config", () => at(-1), { disabled: !(rank > 1), id: "faster" }),
+			button("slower ›", "The next slower config", () => at(1), { disabled: !(rank < ds.fastest.length), id: "slower" }),
+			button("best", "The best config", () => this.set({ row: ds.best }), { id: "to-best" }),
+			now.vs === null
+				? button("Compare with…", "Keep this config and compare it with the next one you open", () => this.set({ vs: row }), { id: "compare-with" })
+				: button("Stop comparing", "Show one config", () => this.set({ vs: null }), { id: "compare-with" })
+		)
+	}
+
+	drawFacts(row) {
+		const { trial, other } = this
+		this.facts.caption.textContent = other
+			? `Row ${row}, beside row ${other.row}, which it is compared with: what differs is marked.`
+			: "One config: what it is, what became of it, and how it compares with the best."
+		const theirs = other && new Map(this.lines(other))
+		fill(
+			this.facts.body,
+			el("p", { class: `verdict ${trial.status === "ok" ? "good" : "bad"}`, "data-trial": "verdict", text: this.verdict(row) }),
+			trial.error && el("pre.error", { "data-trial": "error", text: trial.error }),
+			el("table.rows.facts",
+				other && headCells(["", `row ${row}`, `row ${other.row}`]),
+				el("tbody", this.lines(trial).map(([name, value]) => {
+					const beside = theirs && (theirs.get(name) ?? "–")
+					return el("tr", { class: theirs && beside !== value ? "differs" : null, "data-fact": name }, el("td.soft", name), el("td", value), theirs && el("td", beside))
+				}))
+			),
+			trial.why && note(trial.why)
+		)
+	}
+
+	verdict(row) {
+		const { ds, workload, trial } = this
+		if (!(trial.median_ns > 0)) return `${statusText(trial.status)}.`
+		const unit = unitOf(this.now.unit, workload)
+		const worth = unit.label === "time" ? "" : `, ${inUnit(trial.median_ns, unit, workload)}`
+		const time = `${nanoseconds(trial.median_ns, 4)}${worth}`
+		if (row === ds.best) return `The best config: ${time}.`
+		if (ds.ties[row]) return `${time}: cannot be told from the best.`
+		const rank = ds.rank(row)
+		const place = Number.isNaN(rank) ? statusText(trial.status) : `place ${counted(rank)} of ${counted(ds.fastest.length)}`
+		return `${time}: ${percent(ds.usable[ds.best] / trial.median_ns)} of the best, ${place}.`
+	}
+
+	lines(trial) {
+		const { config, median_ns: ns } = trial
+		const interval = trial.low_ns != null && `${nanoseconds(trial.low_ns, 4)} to ${nanoseconds(trial.high_ns, 4)}`
+		return [
+			...Object.entries(config).map(([name, value]) => [name, valueText(value)]),
+			...(ns > 0 ? [["median", nanoseconds(ns, 4)], ["95 % interval", interval], ["samples", counted(trial.samples_total)], ["of the roofline", this.workload.roofline_ns && percent(this.workload.roofline_ns / ns)]] : []),
+			...["quality", "l2", "timer"].map(name => [name, trial.timing?.[name]]),
+			["registers", trial.registers],
+			["spills", trial.spills],
+			["shared memory", trial.shared_bytes != null && bytesText(trial.shared_bytes)],
+			["occupancy", trial.occupancy != null && percent(trial.occupancy)],
+			...Object.entries(trial.facts || {}).filter(([name]) => !(name in trial || name in config)).map(([name, value]) => [name.replaceAll("_", " "), valueText(value)]),
+			...Object.entries(trial.cost || {}).filter(([, s]) => s > 0).map(([phase, s]) => [`cost: ${phase}`, seconds(s)]),
+			["limit", trial.limit && configText(trial.limit)],
+			["config id", trial.config_id]
+		].filter(([, value]) => value || value === 0)
+	}
+
+	drawSamples() {
+		const { trial, other } = this
+		const sets = [trial, other].filter(one => one && (one.samples?.length || one.quantiles?.length))
+		this.surface.canvas.hidden = !sets.length
+		fill(this.missing, !sets.length && note(trial.median_ns > 0 ? "Its samples were not kept." : "It was not measured, so there are no samples."))
+		this.samples.caption.textContent = ""
+		if (!sets.length) return
+		const n = trial.samples_total
+		this.samples.caption.textContent = `${plural(n, "sample")}: every dot is one, the box holds the middle half, the line is the median and the band its 95 % interval. Narrow is trustworthy.`
+		this.drawDistribution(sets)
+	}
+
+	drawDistribution(sets) {
+		const { surface } = this
+		const rowHigh = sets.length > 1 ? 84 : 120
+		const pen = surface.begin(rowHigh * sets.length + 36)
+		const colors = theme()
+		const all = sets.flatMap(one => (one.samples?.length ? one.samples : one.quantiles))
+		let low = Math.min(...all)
+		let high = Math.max(...all)
+		const pad = (high - low || high) * 0.06;
+		[low, high] = [low - pad, high + pad]
+		const [left, right] = [14, surface.wide - 14]
+		const px = ns => left + ((ns - low) / (high - low)) * (right - left)
+		pen.font = SMALL_FONT
+		const base = rowHigh * sets.length + 8
+		for (const at of ticks(low, high, 5)) {
+			surface.rect(colors.faint, px(at), 0, 1, base)
+			surface.text(nanoseconds(at, 4), clamp(px(at), 26, right - 26), base + 12, colors.soft)
+		}
+		sets.forEach((one, i) => this.drawSet(pen, one, px, rowHigh * i + 8, rowHigh - 12, SERIES[i]))
+	}
+
+	drawSet(pen, one, px, top, high, color) {
+		const sorted = one.samples?.length ? [...one.samples].sort((a, b) => a - b) : null
+		const at = share => (sorted ? sorted[Math.round(share * (sorted.length - 1))] : one.quantiles[QUANTILES.indexOf(100 * share)])
+		const middle = top + high * 0.74
+		const { surface } = this
+		const between = (p, q) => Math.max(1, px(q) - px(p))
+		if (one.low_ns !== null && one.high_ns !== null) surface.rect(color, px(one.low_ns), top, between(one.low_ns, one.high_ns), high, 0.18)
+		surface.line(color, 1.5, [px(at(0)), middle], [px(at(1)), middle])
+		const box = [px(at(0.25)), middle - 10, between(at(0.25), at(0.75)), 20]
+		surface.rect(theme().panel, ...box)
+		pen.strokeRect(...box)
+		surface.rect(color, px(one.median_ns) - 1.5, top, 3, high)
+		if (!sorted) return
+		// Dots are piled up by where they are, so that none hides another.
+		const piles = new Map()
+		for (const ns of sorted) {
+			const slot = Math.round(px(ns) / 5)
+			const pile = piles.get(slot) || 0
+			piles.set(slot, pile + 1)
+			pen.beginPath()
+			pen.globalAlpha = 0.8
+			pen.arc(px(ns), Math.max(top + 3, middle - 16 - pile * 5), 2.4, 0, 7)
+			pen.fill()
+			pen.globalAlpha = 1
+		}
+	}
+
+	async drawCode() {
+		const { trial, other } = this
+		if (!trial) return
+		const stages = trial.ir || []
+		fill(this.codeTools)
+		if (!stages.length) {
+			fill(this.code.body, note("None was kept. Tune with --keep-ir to look at it here."))
+			return
+		}
+		const { workload, now } = this
+		const stage = stages.includes(now.ir) ? now.ir : stages[stages.length - 1]
+		fill(this.codeTools, stages.map(name => button(name, `Show ${name}`, () => this.set({ ir: name }), { "aria-pressed": String(name === stage), "data-stage": name })))
+		const ask = one => this.source.ir(workload.id, one.row, stage).catch(error => error.message)
+		const comparable = other && (other.ir || []).includes(stage)
+		const [mine, theirs] = await Promise.all([ask(trial), comparable ? ask(other) : null])
+		if (this.trial !== trial) return
+		if (theirs === null) {
+			fill(this.code.body, el("pre.code", { tabindex: "0", "data-ir": stage, text: mine }))
+			return
+		}
+		const lines = diffLines(theirs.split("\n"), mine.split("\n"))
+		const added = lines.filter(([kind]) => kind === "+").length
+		const removed = lines.filter(([kind]) => kind === "-").length
+		fill(
+			this.code.body,
+			el("p.fact", added + removed ? `${stage}: ${plural(added, "line")} only in row ${trial.row} (+), ${plural(removed, "line")} only in row ${other.row} (−).` : `${stage} is the same in both.`),
+			el("pre.code", { tabindex: "0", "data-ir": stage }, foldSame(lines).map(([kind, text]) => el("span", { class: { "+": "plus", "-": "minus", "…": "soft" }[kind], text: `${kind} ${text}\n` })))
+		)
+	}
+
+	samplesCsv() {
+		const { trial } = this
+		if (!trial) return
+		const rows = trial.samples?.length ? trial.samples.map((ns, i) => [i + 1, ns]) : (trial.quantiles || []).map((ns, i) => [`${QUANTILES[i]} %`, ns])
+		saveCsv([["sample", "ns"], ...rows], "samples.csv")
+	}
+}
+
+function foldSame(lines) {
+	const near = lines.map((_, i) => lines.slice(Math.max(0, i - 3), i + 4).some(([kind]) => kind !== " "))
+	const folded = []
+	for (let i = 0; i < lines.length; i++) {
+		const next = near.indexOf(true, i)
+		const end = next < 0 ? lines.length : next
+		if (end > i) folded.push(["…", `${end - i} lines alike`])
+		if (end < lines.length) folded.push(lines[end])
+		i = end
+	}
+	return folded
+}

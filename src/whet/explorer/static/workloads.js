@@ -1,0 +1,144 @@
+// Every kernel, key and device in the store.
+
+import { SERIES } from "./colors.js";
+import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js";
+import { configText, counted, digits, isMeasured, keyText, nanoseconds, percent, seconds, statusText } from "./format.js";
+import { View } from "./view.js";
+
+const MOST_SHOWN = 300
+
+const COLUMNS_SHOWN = [
+	["kernel", "kernel", w => w.kernel],
+	["key", "key", keyText],
+	["device", "device", w => w.device],
+	["best", "best", w => (w.best ? w.best.ns : Infinity)],
+	["speedup", "over first", w => -(w.speedup || 0)],
+	["typical", "over typical", w => -(w.typical_ns && w.best ? w.typical_ns / w.best.ns : 0)],
+	["roofline", "of roofline", w => -(w.roofline_ns && w.best ? w.roofline_ns / w.best.ns : 0)],
+	["trials", "trials by outcome", w => -w.total],
+	["cost", "cost", w => -w.cost_s],
+	["exact", "result", w => (w.exact === true ? 0 : 1)]
+]
+
+export class WorkloadsView extends View {
+	constructor(app, root) {
+		super(app, root)
+		this.sorted = null
+		this.filter = ""
+		this.frame = figure({
+			id: "workloads",
+			title: "Workloads",
+			line: "One row for every kernel, key and device that was tuned: its best time, what tuning gained, what failed, and what it cost. Click one to look at its space.",
+			csv: () => this.csv(),
+			tools: [
+				el("input#workload-filter", { type: "search", placeholder: "Filter", "aria-label": "Filter workloads", oninput: event => {
+						this.filter = event.target.value.toLowerCase()
+						this.render()
+					} })
+			]
+		})
+		root.append(this.frame.root)
+	}
+
+	columns() {
+		const { workloads } = this
+		const lacking = {
+			speedup: !workloads.some(w => w.speedup),
+			typical: !workloads.some(w => w.typical_ns),
+			roofline: !workloads.some(w => w.roofline_ns)
+		}
+		return COLUMNS_SHOWN.filter(([name]) => !lacking[name])
+	}
+
+	listed() {
+		const all = this.workloads.filter(w => `${w.kernel} ${keyText(w)} ${w.device}`.toLowerCase().includes(this.filter))
+		if (!this.sorted) return all
+		const value = COLUMNS_SHOWN.find(([name]) => name === this.sorted)[2]
+		return [...all].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0))
+	}
+
+	render() {
+		if (!this.workloads.length) {
+			fill(
+				this.frame.body,
+				note("The store is empty. Tune something and it appears here, while it runs:", "empty"),
+				el("pre", "whet demo            tune a matrix product on this machine\nwhet explore --sample    look at measurements of an H200")
+			)
+			return
+		}
+		const shown = this.listed()
+		this.known = this.statuses()
+		const head = this.columns().map(([name, text]) =>
+			el("th", { "aria-sort": this.sorted === name && "ascending" }, button(text, `Sort by ${text}`, () => {
+				this.sorted = this.sorted === name ? null : name
+				this.render()
+			}, { class: "plain" }))
+		)
+		fill(
+			this.frame.body,
+			this.legend(),
+			el("div.scroll.tall", { tabindex: "0", "aria-label": "workloads" },
+				el("table.rows.workloads", el("thead", el("tr", head)), el("tbody", shown.slice(0, MOST_SHOWN).map(w => this.row(w))))
+			),
+			shown.length > MOST_SHOWN && note(`${counted(shown.length - MOST_SHOWN)} more: filter to find them.`, "soft")
+		)
+	}
+
+	statuses() {
+		const names = new Set(this.workloads.flatMap(w => Object.keys(w.trials || {})))
+		return [...names].sort((a, b) => isMeasured(b) - isMeasured(a) || (a < b ? -1 : 1))
+	}
+
+	color(status) {
+		return status === "ok" ? SERIES[2] : SERIES[[1, 5, 3, 6, 4, 7, 0][(this.known.indexOf(status) + 6) % 7]]
+	}
+
+	legend() {
+		return el("div.legend", this.known.map(status => swatch(this.color(status), statusText(status))))
+	}
+
+	row(w) {
+		const best = w.best && w.best.ns !== null ? w.best : null
+		const cells = {
+			kernel: el("td", el("b", w.kernel)),
+			key: el("td", keyText(w)),
+			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
+			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),
+			speedup: el("td.number", w.speedup ? `${digits(w.speedup)}×` : "–"),
+			typical: el("td.number", best && w.typical_ns ? `${digits(w.typical_ns / best.ns)}×` : "–"),
+			roofline: el("td.number", best && w.roofline_ns ? meter(w.roofline_ns / best.ns) : "–"),
+			trials: el("td", this.bar(w)),
+			cost: el("td.number", seconds(w.cost_s)),
+			exact: el("td", { title: w.exact === true ? "" : `from ${w.exact && w.exact.inherited_from}`, text: w.exact === true ? "exact" : "inherited" })
+		}
+		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" })) },
+			this.columns().map(([name]) => cells[name])
+		)
+	}
+
+	bar(w) {
+		const tried = this.known.filter(status => w.trials?.[status])
+		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ")
+		return el("div.stacked", el("div.stack", { title, role: "img", "aria-label": title }, tried.map(status => {
+			const part = el("i")
+			part.style.width = `${(100 * w.trials[status]) / w.total}%`
+			part.style.background = this.color(status)
+			return part
+		})), counted(w.total))
+	}
+
+	csv() {
+		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "roofline_share", "trials", "cost_s", "result"]]
+		for (const w of this.workloads) {
+			const best = w.best || {}
+			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.roofline_ns / best.ns, w.total, w.cost_s, w.exact === true ? "exact" : "inherited"])
+		}
+		saveCsv(rows, "workloads.csv")
+	}
+}
+
+function meter(share) {
+	const made = el("div.meter", el("i"), el("span", percent(share, 2)))
+	made.firstChild.style.width = `${Math.min(100, 100 * share)}%`
+	return made
+}

@@ -1,0 +1,310 @@
+"""A workload of a store: read in batches, once, and from then on as it grows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from whet.core.config import Config
+from whet.core.errors import WhetError
+from whet.core.intermediate import FACT, kept_stages
+from whet.core.run import Outcome, Run
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial, new_id
+from whet.explorer import column_file
+from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
+from whet.explorer.halves import SecondHalf
+from whet.explorer.roofline import Roofline
+from whet.explorer.subject import (
+    AbsentError,
+    ColumnReading,
+    NotThereError,
+    OriginName,
+    Recorded,
+    Subject,
+    best_json,
+    first_json,
+    product_text,
+    workload_json,
+)
+from whet.replay.recording import table_from_stores
+from whet.store import StoreReader, WorkloadSummary
+from whet.store.scanning import code_folder, column_folder, scan
+
+# The first is small, so that there is something to draw.
+FIRST_BATCH, BATCH = 5_000, 20_000
+# How long a page waits for its first or its next rows.
+FIRST_PATIENCE_S, PATIENCE_S = 0.1, 0.3
+# How often it is made sure that what was read is still in the store; it takes tens of milliseconds
+# for a million rows.
+CHECKED_S = 2.0
+MOST_SIMULATED = 20_000
+
+
+class StoreSubject(Subject):
+    def __init__(
+        self, store: StoreReader, workload: WorkloadSummary, origin: OriginName = "store"
+    ) -> None:
+        self._store = store
+        self.known = workload
+        self.origin = origin
+        self.workload = workload.workload
+        self.id = self.workload.id
+        self._scan = scan(store, self.id)
+        self._lock = threading.Lock()
+        self._columns: TrialColumns | None = None
+        self._epoch = new_id()
+        folder = column_folder(store)
+        self._file = None if folder is None else column_file.path_in(folder, self.id)
+        self._kept_rows = 0
+        self._checked = 0.0
+        self._second: SecondHalf | None = None
+        self._undivided = False
+        self._recorded: tuple[int, Recorded] | None = None
+
+    def renew(self, workload: WorkloadSummary) -> None:
+        """What the store says of it now."""
+        self.known = workload
+
+    @property
+    def loaded_rows(self) -> int:
+        return 0 if self._columns is None else self._columns.rows
+
+    def forget(self) -> None:
+        """Gives the memory back; the next reader reads again."""
+        with self._lock:
+            self._columns = None
+            self._end_second()
+
+    def runs(self) -> Sequence[Run]:
+        return self._store.runs(self.id)
+
+    def all_trials(self) -> Sequence[Trial | None]:
+        return self._store.trials(self.id, all=True)
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        return self._store.timeline(run_id)
+
+    def summary(self, statuses: Mapping[str, int] | None = None) -> dict[str, Any]:
+        known, runs = self.known, self.runs()
+        columns = self._columns
+        if columns is not None and columns.rows:
+            statuses = columns.status_counts()
+        if statuses is None:
+            rest = known.configs - known.ok
+            statuses = {"ok": known.ok, **({"other": rest} if rest else {})}
+        first = self._first(runs)
+        newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+        size = next((run.space_size for run in runs if run.space_size is not None), None)
+        return {
+            "id": self.id,
+            **workload_json(self.workload),
+            "origin": self.origin,
+            "best": best_json(known.best),
+            "contested": len(known.rivals),
+            "first": first_json(None if first is None else first.config, _median(first)),
+            "speedup": _ratio(first, known.best),
+            "paired": False,
+            "typical_ns": self._typical(),
+            "equals": 0 if newest is None else len(newest.equals),
+            "trials": dict(statuses),
+            "total": known.trials,
+            "configs": known.configs,
+            "space_size": size,
+            "space_product": self._product(size),
+            "cost_s": sum(run.wall_s for run in runs),
+            "wall": _summed([run.cost.wall for run in runs]),
+            "work": _summed([run.cost.work for run in runs]),
+            "exact": True,
+            "running": any(run.outcome is Outcome.RUNNING for run in runs),
+            **Roofline.of(self.workload).to_json(),
+            "first_seen": min((run.started for run in runs), default=None),
+            "last_seen": known.active,
+        }
+
+    def read(self, wanted: int | None = None) -> ColumnReading:
+        """In steps, so that whoever wants a part need not wait for all of it."""
+        while True:
+            with self._lock:
+                found = self._read(self.loaded_rows if wanted is None else wanted)
+                if found.complete or wanted is not None:
+                    return replace(found, columns=found.columns.snapshot())
+            time.sleep(0.002)
+
+    def encoded(self, first: int) -> list[bytes]:
+        """Under the lock, since another request may append meanwhile."""
+        with self._lock:
+            found = self._read(first)
+            columns = found.columns
+            parts = list(
+                columns.encoded(first, found.total, found.complete, found.epoch, found.pointed)
+            )
+            keep = found.complete and column_file.due(columns, self._kept_rows)
+        if keep and self._file is not None:
+            threading.Thread(target=self._keep, daemon=True).start()
+        return parts
+
+    def trial(self, row: int) -> Trial | None:
+        with self._lock:
+            columns = self._read(row).columns
+            if not 0 <= row < columns.rows:
+                raise NotThereError(f"there is no row {row}; the store has {columns.rows:,} rows")
+            mark = int(columns.column("mark", row)[0])
+        found = self._scan.trial(mark)
+        if found is None:
+            raise NotThereError(f"row {row} is no longer in the store; reload the page")
+        return found
+
+    def stages(self, trial: Trial) -> Mapping[str, str]:
+        folder = code_folder(self._store)
+        return {} if folder is None else kept_stages(folder, trial.facts.get(FACT))
+
+    def recorded(self) -> Recorded:
+        """Of its latest trials; made anew when there are more."""
+        if self.known.trials > MOST_SIMULATED:
+            raise AbsentError(
+                f"{self.known.trials:,} trials are too many to simulate a search on; the limit "
+                f"is {MOST_SIMULATED:,}"
+            )
+        with self._lock:
+            count = self._scan.count()
+            if self._recorded is None or self._recorded[0] != count:
+                try:
+                    made = table_from_stores([self._store], workloads=[self.workload])
+                except WhetError as error:
+                    raise AbsentError(str(error)) from error
+                self._recorded = count, Recorded(made, made.workloads[0])
+            return self._recorded[1]
+
+    def _read(self, wanted: int | None) -> ColumnReading:
+        columns = self._current()
+        until = time.monotonic() + (PATIENCE_S if wanted else FIRST_PATIENCE_S)
+        complete = False
+        while not complete:
+            complete = self._read_on(columns)
+            now = time.monotonic()
+            if wanted is not None and now > (until if columns.rows > wanted else until + 1.0):
+                break
+        total = columns.rows if complete else max(columns.rows, self.known.trials)
+        return ColumnReading(columns, total, complete, self._epoch, self._pointed())
+
+    def _read_on(self, columns: TrialColumns) -> bool:
+        """One batch more; whether there is nothing left. While another process reads the second
+        half, only the first is read here."""
+        if self._undivided and columns.rows:
+            # Not sooner: the first drawing wants the cores for itself.
+            self._undivided = False
+            self._begin_second()
+        other = self._second
+        batch = BATCH if columns.rows else FIRST_BATCH
+        rows = self._scan.rows(columns.last_mark, batch, None if other is None else other.start)
+        columns.extend(rows)
+        if len(rows) == batch:
+            return False
+        if other is None:
+            self._undivided = False
+            return True
+        if other.finished(PATIENCE_S):
+            later = other.columns()
+            self._second = None
+            if later is not None and later.rows:
+                columns.absorb(later)
+        return False
+
+    def _current(self) -> TrialColumns:
+        """Begun anew where rows that were read are no longer in the store."""
+        columns = self._columns
+        now = time.monotonic()
+        if columns is not None and now > self._checked + CHECKED_S:
+            self._checked = now
+            if self._scan.count(columns.last_mark) != columns.rows:
+                columns = None
+        if columns is None:
+            self._epoch = new_id()
+            columns = self._from_file() or TrialColumns()
+            self._columns = columns
+            self._end_second()
+            self._undivided = not columns.rows
+        columns.started = {run.id: run.started for run in self.runs()}
+        return columns
+
+    def _begin_second(self) -> None:
+        if self._file is not None:
+            location, trials = self._store.location, self.known.trials
+            self._second = SecondHalf.of(location, self.id, self._scan, trials)
+
+    def _end_second(self) -> None:
+        if self._second is not None:
+            self._second.end()
+            self._second = None
+
+    def _from_file(self) -> TrialColumns | None:
+        if self._file is None or self.known.trials < column_file.FEWEST_ROWS:
+            return None
+        found = column_file.load(self._file, self._scan)
+        self._kept_rows = 0 if found is None else found.rows
+        return found
+
+    def _keep(self) -> None:
+        """Beside the store, in a thread of its own: nobody waits for it."""
+        with self._lock:
+            columns = self._columns
+            if columns is None or self._file is None:
+                return
+            if column_file.due(columns, self._kept_rows):
+                column_file.save(columns, self._file, self._scan)
+                self._kept_rows = columns.rows
+
+    def _pointed(self) -> Remarkable:
+        best, runs = self._store.best(self.id), self.runs()
+        first = self._first_config(runs)
+        newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
+        return Remarkable(
+            None if best is None else best.config.id,
+            None if first is None else first.id,
+            () if newest is None else tuple(config.id for config in newest.equals),
+        )
+
+    def _first_config(self, runs: Sequence[Run]) -> Config | None:
+        return next((run.first for run in runs if run.first is not None), None)
+
+    def _first(self, runs: Sequence[Run]) -> Trial | None:
+        config = self._first_config(runs)
+        return None if config is None else self._store.latest(self.id, config.id)
+
+    def _typical(self) -> float | None:
+        if self._columns is None or not self._columns.rows:
+            return None
+        columns = self._columns
+        counted = columns.standing() & np.isin(columns.column("status"), MEASURED)
+        medians = columns.column("median_ns")[counted]
+        medians = medians[~np.isnan(medians)]
+        return float(np.median(medians)) if len(medians) else None
+
+    def _product(self, size: int | None) -> str | None:
+        if self._columns is None:
+            return None
+        sizes = [len(codes.values) for codes in self._columns.parameters.values()]
+        return product_text(sizes, size)
+
+
+def _median(trial: Trial | None) -> float | None:
+    return None if trial is None else trial.median_ns
+
+
+def _ratio(first: Trial | None, best: Trial | None) -> float | None:
+    before, after = _median(first), _median(best)
+    return before / after if before and after else None
+
+
+def _summed(ledgers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for ledger in ledgers:
+        for phase, seconds in ledger.items():
+            sums[phase] = sums.get(phase, 0.0) + seconds
+    return sums
