@@ -120,7 +120,7 @@ def gated(x: Any, gate: Any, up: Any, activation: str) -> Any:
     if not depth:
         return y.zero_()
     x, gate, up = (one if one.stride(1) == 1 else one.contiguous() for one in (x, gate, up))
-    sums, locks = workspace(rows, columns, 2, x.device)
+    sums, locks = workspace(x, columns, 2)
     if x.is_cuda:
         let_triton_allocate()
     programs = multiprocessors(x.device.index if x.is_cuda else None)

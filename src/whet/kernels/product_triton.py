@@ -130,7 +130,7 @@ def product(x: Any, w: Any) -> Any:
     stored = w.t() if w_rows else w
     if not w_rows and w.stride(1) != 1:
         w = stored = w.contiguous()
-    sums, locks = workspace(rows, columns, 1, x.device)
+    sums, locks = workspace(x, columns, 1)
     if x.is_cuda:
         let_triton_allocate()
     programs = multiprocessors(x.device.index if x.is_cuda else None)

@@ -1,6 +1,6 @@
 """What the kernels of matrix products share: the order of tiles, sums over parts of K, activations,
 and which configs suit a shape."""
-# ruff: noqa: N803, N806, RET505, SIM300 - parameters of kernels are written in capitals by custom
+# ruff: noqa: N803, N806, RET505 - parameters of kernels are written in capitals by custom
 
 from __future__ import annotations
 
@@ -112,26 +112,41 @@ def has_descriptors(device: int | None) -> bool:
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 
-def workspace(rows: int, columns: int, slots: int, device: Any) -> tuple[Any, Any]:
-    """Room for parts of sums, for the largest tiles there are, and locks that are zero."""
-    if rows > MOST_ROWS_TO_SPLIT or not columns:
-        return _locks(device, 1), _locks(device, 1)
+def workspace(x: Any, columns: int, slots: int) -> tuple[Any, Any]:
+    """Room for parts of sums, for the largest tiles there are, and locks that are zero; anything
+    where nothing will be split."""
+    if x.shape[0] > MOST_ROWS_TO_SPLIT:
+        return x, x
     # Tiles are at most 256 wide, and the last one may hang over; the shortest have 16 rows of 32.
     size = MOST_SPLIT * slots * MOST_ROWS_TO_SPLIT * (columns + 256)
-    sums = torch.empty(size, dtype=torch.float32, device=device)
-    return sums, _locks(device, 4 * triton.cdiv(columns, 32))
+    sums = torch.empty(size, dtype=torch.float32, device=x.device)
+    return sums, _locks(x.device, 4 * triton.cdiv(columns, 32))
 
 
-_known_locks: dict[Any, Any] = {}
+# Kernels leave locks as they found them: zero. So they are zeroed once, and outside of captures: a
+# graph may be replayed before the one that would have zeroed them.
+_by_stream: dict[tuple[Any, int], Any] = {}
+_for_graphs: dict[Any, list[Any]] = {}
+_LOCKS_FOR_GRAPHS = 1 << 20
 
 
 def _locks(device: Any, count: int) -> Any:
-    """One set for each stream: launches on one stream follow each other."""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    known = _known_locks.get((device, stream))
+    """One set for each stream, whose launches follow each other. What is captured has its own:
+    nobody knows beside what it will be replayed."""
+    if device.type != "cuda":
+        return torch.zeros(count, dtype=torch.int32, device=device)
+    if torch.cuda.is_current_stream_capturing():
+        left = _for_graphs.get(device, [None])
+        if left[0] is None or left[0].numel() < count:
+            return torch.zeros(count, dtype=torch.int32, device=device)
+        taken, left[0] = left[0][:count], left[0][count:]
+        return taken
+    if device not in _for_graphs:
+        _for_graphs[device] = [torch.zeros(_LOCKS_FOR_GRAPHS, dtype=torch.int32, device=device)]
+    at = device, torch.cuda.current_stream(device).cuda_stream
+    known = _by_stream.get(at)
     if known is None or known.numel() < count:
-        known = torch.zeros(max(4096, count), dtype=torch.int32, device=device)
-        _known_locks[device, stream] = known
+        known = _by_stream[at] = torch.zeros(max(4096, count), dtype=torch.int32, device=device)
     return known
 
 
