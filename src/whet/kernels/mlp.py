@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.nn import functional
 
-from whet.kernels import mlp_triton
+from whet.kernels import mlp_triton, ops
 from whet.kernels.checks import as_rows, check, check_tensors, shape
 from whet.kernels.product import gemm
 from whet.targets.choice import adapters
@@ -111,12 +111,22 @@ def product_then_kernel(x: Any, gate: Any, up: Any, activation: str) -> Any:
     return multiplied(g, u, activation)
 
 
+def _run_multiplied(gate: Any, up: Any, activation: str) -> Any:
+    run = ops.multiplied if torch.compiler.is_compiling() else mlp_triton.multiplied
+    return run(gate, up, activation)
+
+
+def _run_gated(x: Any, gate: Any, up: Any, activation: str) -> Any:
+    run = ops.gated if torch.compiler.is_compiling() else mlp_triton.gated
+    return run(x, gate, up, activation)
+
+
 class _Multiplied(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, gate: Any, up: Any, activation: str) -> Any:
         ctx.save_for_backward(gate, up)
         ctx.activation = activation
-        return mlp_triton.multiplied(gate, up, activation)
+        return _run_multiplied(gate, up, activation)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, Any, None]:
@@ -126,17 +136,19 @@ class _Multiplied(torch.autograd.Function):  # type: ignore[misc]
 
 def _gate_and_up(gate: Any, up: Any, activation: str, grad: Any) -> tuple[Any, Any]:
     """What act(gate) * up passes on to both."""
-    with torch.enable_grad():
-        leaf = gate.detach().requires_grad_()
-        act = activate(leaf, activation)
-        [to_gate] = torch.autograd.grad(act, leaf, grad * up)
-    return to_gate, grad * act.detach()
+    aten, to_act = torch.ops.aten, grad * up
+    if activation == "silu":
+        to_gate = aten.silu_backward(to_act, gate)
+    else:
+        form = "tanh" if activation == "gelu_tanh" else "none"
+        to_gate = aten.gelu_backward(to_act, gate, approximate=form)
+    return to_gate, grad * activate(gate, activation)
 
 
 def multiplied(gate: Any, up: Any, activation: str) -> Any:
     if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
         return _Multiplied.apply(gate, up, activation)
-    return mlp_triton.multiplied(gate, up, activation)
+    return _run_multiplied(gate, up, activation)
 
 
 class _Gated(torch.autograd.Function):  # type: ignore[misc]
@@ -146,7 +158,7 @@ class _Gated(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, x: Any, gate: Any, up: Any, activation: str) -> Any:
         ctx.save_for_backward(x, gate, up)
         ctx.activation = activation
-        return mlp_triton.gated(x, gate, up, activation)
+        return _run_gated(x, gate, up, activation)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, Any, Any, None]:
@@ -163,7 +175,7 @@ def by_triton(x: Any, gate: Any, up: Any, activation: str) -> Any:
     """Gate, up, activation and their product in one kernel."""
     if torch.is_grad_enabled() and any(one.requires_grad for one in (x, gate, up)):
         return _Gated.apply(x, gate, up, activation)
-    return mlp_triton.gated(x, gate, up, activation)
+    return _run_gated(x, gate, up, activation)
 
 
 def _with(activated: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from whet.kernels import norm_rope_triton as kernels
+from whet.kernels import norm_rope_triton, ops
 from whet.kernels.checks import check, check_tensors, shape
 from whet.targets.choice.choice import choice
 
@@ -177,7 +177,7 @@ def reference(
     other = None
     if second is not None:
         other = _plain(second, second_weight, cos, sin, eps, half, interleaved, whole_row)
-    return y, summed, other
+    return y, None if residual is None else summed, other
 
 
 def _plain(
@@ -206,20 +206,35 @@ def _plain(
     return torch.cat([turned, rest], -1).to(x.dtype)
 
 
+def _run(*arguments: Any) -> tuple[Any, Any, Any]:
+    """What there is of y, the sum and the second tensor's y."""
+    given = (*arguments, *[None] * (11 - len(arguments)))
+    run = ops.normed if torch.compiler.is_compiling() else norm_rope_triton.forward
+    y, summed, other = run(*given)
+    return y, None if given[8] is None else summed, None if given[9] is None else other
+
+
+def _run_backward(*arguments: Any) -> tuple[Any, Any]:
+    given = (*arguments, *[None] * (10 - len(arguments)))
+    run = ops.normed_backward if torch.compiler.is_compiling() else norm_rope_triton.backward
+    found: tuple[Any, Any] = run(*given)
+    return found
+
+
 class _Fused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Any, Any, Any]:
         x, weight, cos, sin, eps, half, interleaved, whole, residual, second, second_weight = (
             arguments
         )
-        y, summed, other = kernels.forward(
+        y, summed, other = _run(
             x, weight, cos, sin, eps, half, interleaved, whole, residual, second, second_weight
         )
         normed = x if residual is None else summed
         ctx.save_for_backward(normed, weight, cos, sin, second, second_weight)
         ctx.rest = (eps, half, interleaved, whole)
         ctx.added = residual is not None
-        return y, None if residual is None else summed, None if second is None else other
+        return y, summed, other
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
@@ -227,10 +242,10 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
         x, weight, cos, sin, second, second_weight = ctx.saved_tensors
         added = dsum if ctx.added else None
         eps, half, interleaved, whole = ctx.rest
-        dx, dw = kernels.backward(x, weight, cos, sin, eps, half, interleaved, whole, dy, added)
+        dx, dw = _run_backward(x, weight, cos, sin, eps, half, interleaved, whole, dy, added)
         dsecond = dsecond_weight = None
         if second is not None:
-            dsecond, dsecond_weight = kernels.backward(
+            dsecond, dsecond_weight = _run_backward(
                 second, second_weight, cos, sin, eps, half, interleaved, whole, dother
             )
         dresidual = dx.flatten(2) if ctx.added else None
@@ -245,7 +260,7 @@ def fused(*arguments: Any) -> tuple[Any, Any, Any]:
     if needed:
         found: tuple[Any, Any, Any] = _Fused.apply(*arguments)
         return found
-    return kernels.forward(*arguments)
+    return _run(*arguments)
 
 
 def _key(x: Any, weight: Any, cos: Any, *others: Any) -> dict[str, Any]:
@@ -263,22 +278,10 @@ def _key(x: Any, weight: Any, cos: Any, *others: Any) -> dict[str, Any]:
     }
 
 
-def _of_use(fn: Any) -> Any:
-    """Without the parts that nobody asked for, so that implementations can be compared."""
-
-    def used(*arguments: Any) -> tuple[Any, ...]:
-        y, summed, other = fn(*arguments)
-        residual, second = arguments[8], arguments[9]
-        return (y, None if residual is None else summed, None if second is None else other)
-
-    used.__wrapped__ = fn  # type: ignore[attr-defined]
-    return used
-
-
 chosen = choice(
-    {"triton": _of_use(fused), "torch": _of_use(reference)},
+    {"triton": fused, "torch": reference},
     name=_NAME,
     key=_key,
-    reference=_of_use(reference),
+    reference=reference,
     buckets={"tokens": "pow2"},
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from whet.kernels import product_triton
+from whet.kernels import ops, product_triton
 from whet.kernels.checks import as_rows, check, check_tensors, shape
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -34,11 +34,16 @@ def reference(a: Any, b: Any) -> Any:
     return torch.matmul(a, b)
 
 
+def _run(a: Any, b: Any) -> Any:
+    run = ops.gemm if torch.compiler.is_compiling() else product_triton.product
+    return run(a, b)
+
+
 class _Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, a: Any, b: Any) -> Any:
         ctx.save_for_backward(a, b)
-        return product_triton.product(a, b)
+        return _run(a, b)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, Any]:
@@ -52,7 +57,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
 def by_triton(a: Any, b: Any) -> Any:
     rows = as_rows(a)
     needed = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    made = _Product.apply(rows, b) if needed else product_triton.product(rows, b)
+    made = _Product.apply(rows, b) if needed else _run(rows, b)
     return made.view(*a.shape[:-1], b.shape[1])
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from whet.kernels import sdpa_triton
+from whet.kernels import ops, sdpa_triton
 from whet.kernels.checks import check, check_tensors, shape
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -69,6 +69,11 @@ def _by(backend: Any) -> Any:
     return by_backend
 
 
+def _run(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
+    run = ops.attended if torch.compiler.is_compiling() else sdpa_triton.attended
+    return run(q, k, v, causal, scale)
+
+
 class _Attended(torch.autograd.Function):  # type: ignore[misc]
     """The Triton kernel is a forward one; backward is SDPA's, from the same inputs."""
 
@@ -76,7 +81,7 @@ class _Attended(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
         ctx.save_for_backward(q, k, v)
         ctx.rest = (causal, scale)
-        return sdpa_triton.attended(q, k, v, causal, scale)
+        return _run(q, k, v, causal, scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
@@ -88,8 +93,10 @@ class _Attended(torch.autograd.Function):  # type: ignore[misc]
 
 def by_triton(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
     if torch.is_grad_enabled() and any(one.requires_grad for one in (q, k, v)):
+        if torch.compiler.is_compiling():  # which cannot differentiate inside a backward
+            return reference(q, k, v, causal, scale)
         return _Attended.apply(q, k, v, causal, scale)
-    return sdpa_triton.attended(q, k, v, causal, scale)
+    return _run(q, k, v, causal, scale)
 
 
 def _key(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> dict[str, Any]:

@@ -314,3 +314,49 @@ def test_attention(
             dtype,
             scale=10,
         )
+
+
+def compiled(fn: Any) -> Any:
+    """In one graph or not at all."""
+    return torch.compile(fn, backend="aot_eager", fullgraph=True)
+
+
+def test_compiled_kernels_and_their_gradients_are_the_same():
+    torch.manual_seed(0)
+    x, gate, up = (made(*size) for size in ((5, 32), (8, 32), (8, 32)))
+    q, k, v = made(1, 2, 5, 8), made(1, 1, 6, 8), made(1, 1, 6, 8)
+    row, weight, cos, sin = made(1, 4, 2, 8), made(16), made(4, 4), made(4, 4)
+    cases: list[tuple[Any, Any, list[Any]]] = [
+        (product.by_triton, product.reference, [x, made(32, 16)]),
+        (
+            lambda *tensors: mlp.by_triton(*tensors, "silu"),
+            lambda *tensors: mlp.reference(*tensors, "silu"),
+            [x, gate, up],
+        ),
+        (
+            lambda *tensors: mlp.products_then_kernel(*tensors, "gelu"),
+            lambda *tensors: mlp.reference(*tensors, "gelu"),
+            [x, gate, up],
+        ),
+        (
+            lambda *tensors: sdpa.by_triton(*tensors, True, None),
+            lambda *tensors: sdpa.written_out(*tensors, True, None),
+            [q, k, v],
+        ),
+        (
+            lambda a, b: norm_rope.fused(a, b, cos, sin, 1e-6, 4, False, True, None, None, None)[0],
+            lambda a, b: plain_norm(a, b, cos, sin, 1e-6, 4, False, True)[0],
+            [row, weight],
+        ),
+    ]
+    for fused, plain, tensors in cases:
+        run = compiled(fused)
+        agree(run(*tensors), plain(*tensors), torch.float32, scale=20)
+        again = [one.detach().clone() for one in tensors]
+        same_gradients(
+            lambda run=run, again=again: run(*again),
+            lambda plain=plain, again=again: plain(*again),
+            again,
+            torch.float32,
+            scale=20,
+        )

@@ -16,7 +16,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    "name", ["rmsnorm_rope_of_rows", "rmsnorm_rope_of_heads", "gemm", "gated_mlp", "attention"]
+    "name",
+    [
+        "rmsnorm_rope_of_rows",
+        "rmsnorm_rope_of_heads",
+        "gemm",
+        "gated_mlp",
+        "attention",
+        "compiled_kernels_and_their_gradients_are_the_same",
+    ],
 )
 def test_agrees_with_plain_torch(name, tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "WHET_STORE": str(tmp_path / "store.db")}

@@ -19,6 +19,8 @@ _RELATIVE = {
     "bfloat16": 5e-2,
 }
 
+_PIECE = 1 << 24
+
 
 def kept(values: Any) -> Any:
     """A copy that later calls do not change."""
@@ -72,23 +74,45 @@ def _difference(actual: Any, expected: Any, rtol: float | None, atol: float | No
         return f"{actual.dtype}, expected {expected.dtype}"
     if not actual.numel():
         return ""
-    torch = sys.modules["torch"]
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    one, two = actual.to(wide), expected.to(device=actual.device, dtype=wide)
-    if rtol is None and atol is None:
-        dtype = str(actual.dtype).removeprefix("torch.")
-        relative = _RELATIVE.get(dtype, 0.25 if dtype.startswith("float8") else 0.0)
-        finite = two.abs()[two.isfinite()] if not two.is_complex() else two.abs()
-        allowed = relative * (two.abs() + (finite.mean() if finite.numel() else 0.0))
-    else:
-        allowed = (atol or 0.0) + (rtol or 0.0) * two.abs()
-    wrong = ~((one - two).abs() <= allowed) & ~(one.isnan() & two.isnan()) & (one != two)
-    count = int(wrong.sum())
+    actual, expected = actual.flatten(), expected.to(actual.device).flatten()
+    allowed = _allowed(expected, rtol, atol)
+    count, first = 0, -1
+    # In pieces: a large output in twice or four times its width might not fit.
+    for start in range(0, actual.numel(), _PIECE):
+        part = slice(start, start + _PIECE)
+        wrong = _wrong(actual[part], expected[part], *allowed)
+        found = int(wrong.sum())
+        if found and first < 0:
+            first = start + int(wrong.nonzero()[0])
+        count += found
     if count == 0:
         return ""
-    first = int(wrong.flatten().nonzero()[0])
     return (
-        f"{count} of {one.numel()} elements differ, the first at {first}: got "
-        f"{one.flatten()[first].item():.6g}, expected {two.flatten()[first].item():.6g}; if this "
-        "is good enough, give rtol= and atol="
+        f"{count} of {actual.numel()} elements differ, the first at {first}: got "
+        f"{actual[first].item():.6g}, expected {expected[first].item():.6g}; if this is good "
+        "enough, give rtol= and atol="
     )
+
+
+def _allowed(expected: Any, rtol: float | None, atol: float | None) -> tuple[float, float]:
+    """Relative to an element, and absolute. By default the latter follows from the mean."""
+    if rtol is not None or atol is not None:
+        return rtol or 0.0, atol or 0.0
+    dtype = str(expected.dtype).removeprefix("torch.")
+    relative = _RELATIVE.get(dtype, 0.25 if dtype.startswith("float8") else 0.0)
+    if not relative:
+        return 0.0, 0.0
+    sizes = expected[:_PIECE].to(_wide(expected)).abs()
+    finite = sizes[sizes.isfinite()]
+    return relative, relative * (float(finite.mean()) if finite.numel() else 0.0)
+
+
+def _wide(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    return torch.complex128 if tensor.is_complex() else torch.float64
+
+
+def _wrong(actual: Any, expected: Any, relative: float, absolute: float) -> Any:
+    one, two = actual.to(_wide(actual)), expected.to(_wide(expected))
+    near = (one - two).abs() <= absolute + relative * two.abs()
+    return ~near & ~(one.isnan() & two.isnan()) & (one != two)
