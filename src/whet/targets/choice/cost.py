@@ -66,7 +66,6 @@ class EagerTimer(CpuTimer):
     counts. What it times waits for the device at the end of each sample."""
 
     name = "eager"
-    l2 = "warm"
 
     def __init__(self) -> None:
         super().__init__(min_sample_ns=_EAGER_SAMPLE_NS)

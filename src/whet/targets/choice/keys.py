@@ -108,8 +108,9 @@ class ChoicePlan:
             needs = " or ".join(f"{place}.requires_grad" for place in tensors)
             modules = any(map(is_module, places.values()))
             parts.append("grad()" if modules else f"grad() and ({needs})")
-            if torch.cuda.is_available():
-                scope["capturing"] = torch.cuda.is_current_stream_capturing
+            if has_gpu():
+                if torch.cuda.is_available():
+                    scope["capturing"] = torch.cuda.is_current_stream_capturing
                 parts.append(f"{tensors[0]}.device")
                 parts += [] if own_cost else ["asked() or capturing()"]
         key = f"({', '.join(parts)}{',' * bool(parts)})"
@@ -120,6 +121,12 @@ class ChoicePlan:
         self.key, self.known = eval(
             f"(lambda args, kwargs: {key}), (lambda args, kwargs: table[{key}])", scope
         )
+
+
+def has_gpu() -> bool:
+    """Whether tensors may be on one, and calls of theirs in graphs."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
 
 
 def _parts(place: str, value: Any) -> list[str]:

@@ -77,7 +77,7 @@ class ChoiceTarget:
         if self.gpu is None:
             return Method(CpuTimer.name)
         if self.cost == "eager":
-            return Method(EagerTimer.name, "warm")
+            return Method(EagerTimer.name)
         return device.method(self.gpu, self._settings.l2, self._settings.l2_bytes, True)
 
     def _timer(self) -> Timer:
