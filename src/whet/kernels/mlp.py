@@ -10,6 +10,7 @@ from torch.nn import functional
 from whet.kernels import mlp_triton, ops
 from whet.kernels.checks import as_rows, check, check_tensors, shape
 from whet.kernels.product import gemm
+from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
 
@@ -220,7 +221,9 @@ stacked = choice(
         "triton": by_triton,
         **_libraries,
     },
-    name=f"{_NAME}stacked",
+    name=f"{_NAME}_stacked",
     key=_key,
     buckets={"m": "pow2"},
 )
+
+use_shipped_results()

@@ -1,14 +1,20 @@
-"""The source of a choice: the names and the code of its implementations and what these call."""
+"""The source of a choice: the names and the code of its implementations and what these call.
+
+The same in every process and every version of Python, so that results can be shipped.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 from whet.targets import fingerprint
 from whet.targets.fingerprint import Parts, Source, digest
+from whet.targets.triton.compiler.source import fingerprint as code_fingerprint
 
 
 def source_of_choice(name: str, implementations: Mapping[str, Any]) -> Source:
@@ -20,41 +26,49 @@ def source_of_choice(name: str, implementations: Mapping[str, Any]) -> Source:
 
 
 def _source(fn: Any, seen: set[int]) -> str:
-    """Beside the function itself, the kernels and choices that it uses by name."""
+    """Beside the function itself and the kernels it uses, the choices that it uses by name."""
     if id(fn) in seen:
         return ""
     seen.add(id(fn))
-    nested = getattr(fn, "implementations", None)
-    if isinstance(nested, Mapping):
+    nested = _implementations(fn)
+    if nested is not None:
         return digest(*(f"{label}: {_source(one, seen)}" for label, one in nested.items()))
-    kernel = _kernel_source(fn)
-    if kernel:
-        return kernel
-    forward = getattr(type(fn), "forward", None)
-    fn = forward if isinstance(forward, FunctionType) else fn
-    inner = getattr(fn, "__wrapped__", fn)
-    inner = getattr(inner, "__func__", inner)
-    found = [fingerprint.of_callable(inner)]
-    if isinstance(inner, FunctionType):
-        used = fingerprint._used_values(inner)
-        for _, value in sorted(used.items()):
-            tunable = isinstance(getattr(value, "implementations", None), Mapping)
-            if tunable or _is_kernel(value):
-                found.append(_source(value, seen))
+    if isinstance(fn, partial):
+        values = [repr(one) for one in (*fn.args, *fn.keywords.items()) if _is_plain(one)]
+        return digest(_source(fn.func, seen), *values)
+    inner = _function(fn)
+    if inner is None:
+        return fingerprint.of_callable(fn)
+    found = [_code(inner)]
+    used = fingerprint._used_values(inner) if isinstance(inner, FunctionType) else {}
+    for _, value in sorted(used.items()):
+        if _implementations(value) is not None:
+            found.append(_source(value, seen))
     return digest(*found)
 
 
-def _is_kernel(value: Any) -> bool:
+def _function(fn: Any) -> Any:
+    """A Python function or a Triton kernel, whatever is around it; None where there is none."""
     jit = sys.modules.get("triton.runtime.jit")
-    return jit is not None and isinstance(value, jit.KernelInterface)
+    if jit is not None and isinstance(fn, jit.KernelInterface):
+        return fn
+    forward = getattr(type(fn), "forward", None)
+    inner = inspect.unwrap(forward if isinstance(forward, FunctionType) else fn)
+    inner = getattr(inner, "__func__", inner)
+    return inner if isinstance(inner, FunctionType) else None
 
 
-def _kernel_source(value: Any) -> str:
-    if not _is_kernel(value):
-        return ""
-    from whet.targets.triton.compiler.source import fingerprint as kernel_fingerprint
-
+def _code(function: Any) -> str:
     try:
-        return kernel_fingerprint(value)
-    except TypeError:
-        return str(getattr(value, "__name__", ""))
+        return code_fingerprint(function)
+    except (TypeError, ValueError):  # something in it that has no source
+        return fingerprint.of_callable(function)
+
+
+def _implementations(value: Any) -> Mapping[str, Any] | None:
+    found = getattr(type(value), "register", None) and getattr(value, "implementations", None)
+    return found if isinstance(found, Mapping) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str | tuple)
