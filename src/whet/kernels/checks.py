@@ -41,9 +41,9 @@ def check_tensors(what: str, **tensors: Any) -> None:
             )
 
 
-def check(right: bool, what: str, problem: str) -> None:
-    if not right:
-        raise ShapeError(f"{what}: {problem}")
+def wrong(what: str, problem: str) -> ShapeError:
+    """To be raised; the text is made only where it is needed."""
+    return ShapeError(f"{what}: {problem}")
 
 
 def as_rows(x: Any) -> Any:

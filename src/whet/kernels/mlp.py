@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from whet.kernels import mlp_triton, ops
-from whet.kernels.checks import as_rows, check, check_tensors, shape
+from whet.kernels.checks import as_rows, check_tensors, shape, wrong
 from whet.kernels.product import gemm
 from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice import adapters
@@ -46,35 +46,29 @@ fused_gated_mlp = gated_mlp
 
 def _checked(x: Any, gate: Any, up: Any, down: Any, activation: str) -> tuple[Any, Any]:
     check_tensors(_NAME, x=x, gate_weight=gate, up_weight=up, down_weight=down)
-    check(
-        activation in get_args(Activation),
-        _NAME,
-        f"activation is {activation!r}; give one of {', '.join(get_args(Activation))}",
-    )
-    check(x.ndim >= 1, _NAME, "x is a number; give … × hidden")
-    check(
-        gate.ndim == 2 and gate.shape[1] == x.shape[-1],
-        _NAME,
-        f"gate_weight is {shape(gate)}; give inner×{x.shape[-1]}, as x is {shape(x)}",
-    )
+    if activation not in get_args(Activation):
+        raise wrong(
+            _NAME, f"activation is {activation!r}; give one of {', '.join(get_args(Activation))}"
+        )
+    if x.ndim < 1:
+        raise wrong(_NAME, "x is a number; give … × hidden")
+    if not (gate.ndim == 2 and gate.shape[1] == x.shape[-1]):
+        raise wrong(
+            _NAME, f"gate_weight is {shape(gate)}; give inner×{x.shape[-1]}, as x is {shape(x)}"
+        )
     if up is None:
-        check(
-            gate.shape[0] % 2 == 0,
-            _NAME,
-            f"gate_weight has {gate.shape[0]} rows, which are not two halves; give up_weight",
-        )
+        if gate.shape[0] % 2:
+            raise wrong(
+                _NAME,
+                f"gate_weight has {gate.shape[0]} rows, which are not two halves; give up_weight",
+            )
         gate, up = gate.chunk(2) if gate.shape[0] else (gate, gate)
-    check(
-        up.shape == gate.shape,
-        _NAME,
-        f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike",
-    )
-    if down is not None:
-        check(
-            down.ndim == 2 and down.shape[1] == gate.shape[0],
-            _NAME,
-            f"down_weight is {shape(down)}; give out×{gate.shape[0]}",
+    if up.shape != gate.shape:
+        raise wrong(
+            _NAME, f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike"
         )
+    if down is not None and (down.ndim != 2 or down.shape[1] != gate.shape[0]):
+        raise wrong(_NAME, f"down_weight is {shape(down)}; give out×{gate.shape[0]}")
     return gate, up
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from whet.kernels import ops, product_triton
-from whet.kernels.checks import as_rows, check, check_tensors, shape
+from whet.kernels.checks import as_rows, check_tensors, shape, wrong
 from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -21,13 +21,14 @@ def gemm(a: Any, b: Any) -> Any:
     The layout of b may be any: `gemm(x, weight.t())` is `torch.nn.functional.linear(x, weight)`.
     """
     check_tensors(_NAME, a=a, b=b)
-    check(a.ndim >= 1, _NAME, "a is a number; give … × K")
-    check(b.ndim == 2, _NAME, f"b is {shape(b)}; give K×N")
-    check(
-        a.shape[-1] == b.shape[0],
-        _NAME,
-        f"a is {shape(a)} and b {shape(b)}; a's last dimension must be b's first",
-    )
+    if a.ndim < 1:
+        raise wrong(_NAME, "a is a number; give … × K")
+    if b.ndim != 2:
+        raise wrong(_NAME, f"b is {shape(b)}; give K×N")
+    if a.shape[-1] != b.shape[0]:
+        raise wrong(
+            _NAME, f"a is {shape(a)} and b {shape(b)}; a's last dimension must be b's first"
+        )
     return chosen(a, b) if a.is_cuda else reference(a, b)
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from whet.kernels import ops, sdpa_triton
-from whet.kernels.checks import check, check_tensors, shape
+from whet.kernels.checks import check_tensors, shape, wrong
 from whet.kernels.shipped import use_shipped_results
 from whet.targets.choice import adapters
 from whet.targets.choice.choice import choice
@@ -28,19 +28,18 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | No
     """
     check_tensors(_NAME, q=q, k=k, v=v)
     for name, one in (("q", q), ("k", k), ("v", v)):
-        check(one.ndim == 4, _NAME, f"{name} is {shape(one)}; give batch×heads×tokens×dim")
-    check(k.shape == v.shape, _NAME, f"k is {shape(k)} and v {shape(v)}; they must be alike")
-    check(
-        q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3],
-        _NAME,
-        f"q is {shape(q)} and k {shape(k)}; batch and dim must be the same",
-    )
-    check(0 < q.shape[3] <= WIDEST, _NAME, f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
-    check(
-        k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0,
-        _NAME,
-        f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them",
-    )
+        if one.ndim != 4:
+            raise wrong(_NAME, f"{name} is {shape(one)}; give batch×heads×tokens×dim")
+    if k.shape != v.shape:
+        raise wrong(_NAME, f"k is {shape(k)} and v {shape(v)}; they must be alike")
+    if not (q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]):
+        raise wrong(_NAME, f"q is {shape(q)} and k {shape(k)}; batch and dim must be the same")
+    if not (0 < q.shape[3] <= WIDEST):
+        raise wrong(_NAME, f"dim is {q.shape[3]}; it may be 1 to {WIDEST}")
+    if not (k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0):
+        raise wrong(
+            _NAME, f"q has {q.shape[1]} heads and k {k.shape[1]}, which does not divide them"
+        )
     run = chosen if q.is_cuda else reference
     return run(q, k, v, causal, scale)
 

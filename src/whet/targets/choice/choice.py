@@ -73,9 +73,10 @@ def choice(
     it is tuned before it is timed.
 
     `key` says which calls are of one kind: names of arguments, or a function of the arguments that
-    returns a dictionary; by default the sizes, strides and dtypes of all tensors and the values of
-    all numbers and strings. `buckets` map values of the key to one workload. `cost` is what counts:
-    "eager" calls, or the time in a CUDA "graph"; by default what goes on when it is called.
+    returns a dictionary and looks at nothing else; by default the sizes, strides and dtypes of all
+    tensors and the values of all numbers and strings. `buckets` map values of the key to one
+    workload. `cost` is what counts: "eager" calls, or the time in a CUDA "graph"; by default what
+    goes on when it is called.
 
     Every implementation must agree with `reference`, or with the first, within `rtol` and `atol`,
     or else within what the dtype can hold; `check=False` compares nothing. It must not change an

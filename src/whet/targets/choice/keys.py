@@ -21,7 +21,7 @@ Described = tuple[tuple[str, tuple[Any, ...] | None], ...]
 
 class CallKeys:
     """`key` is None for all arguments, some names of theirs, or a function of the arguments that
-    returns a dictionary."""
+    returns a dictionary and goes by their sizes, dtypes, strides and plain values alone."""
 
     def __init__(self, key: Key, buckets: Mapping[str, Any] | None, first: Any) -> None:
         self.parameters = _parameters(first)
@@ -93,14 +93,11 @@ class ChoicePlan:
         places |= {f"kwargs[{name!r}]": value for name, value in kwargs.items()}
         scope: dict[str, Any] = {"described": described, "asked": asked_cost.get}
         parts: list[str] = []
-        if keys.function is not None:
-            scope["said"] = keys.described
-            parts.append("said(args, kwargs)")
-        else:
-            names = [*keys.named(args, kwargs)]
-            for name, (place, value) in zip(names, places.items(), strict=True):
-                if keys.names is None or name in keys.names:
-                    parts += _parts(place, value)
+        # A key function is asked once for each set of these: it says no more than they do.
+        names = [*keys.named(args, kwargs)]
+        for name, (place, value) in zip(names, places.items(), strict=True):
+            if keys.names is None or name in keys.names:
+                parts += _parts(place, value)
         tensors = [place for place, value in places.items() if is_tensor(value)]
         if tensors:
             torch = sys.modules["torch"]
