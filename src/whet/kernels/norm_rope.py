@@ -46,19 +46,16 @@ def rmsnorm_rope(
     half = _checked(
         x, weight, cos, sin, head_dim, rotary_dim, residual=residual, key=key, key_weight=key_weight
     )
-    whole_row = head_dim is not None
     view = _four(x, head_dim)
-    # A table of one batch serves all of them, one row for each token.
-    table = (_table(cos, half, interleaved), _table(sin, half, interleaved))
-    run = chosen if x.is_cuda else reference
-    out = run(
+    out = (chosen if x.is_cuda else reference)(
         view,
         weight,
-        *table,
+        _table(cos, half),
+        _table(sin, half),
         eps,
         half,
         interleaved,
-        whole_row,
+        head_dim is not None,
         None if residual is None else residual.reshape(*view.shape[:2], x.shape[-1]),
         None if key is None else _four(key, None),
         key_weight,
@@ -156,7 +153,8 @@ def _four(x: Any, head_dim: int | None) -> Any:
     return rows if rows.ndim == 4 else rows.flatten(0, -4)
 
 
-def _table(table: Any, half: int, interleaved: bool) -> Any:
+def _table(table: Any, half: int) -> Any:
+    """Rows of angles; those of one batch serve all batches."""
     rows = table if table.ndim == 2 else table.flatten(0, -2)
     return rows if rows.stride(-1) == 1 or not half else rows.contiguous()
 

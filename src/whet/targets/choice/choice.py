@@ -83,40 +83,48 @@ def choice(
     argument that the reference leaves alone. Where an argument requires a gradient, forward and
     backward are timed and compared together. `mode` and `budget` are as in `whet.autotune`.
     """
-    options: dict[str, Any] = {
+    options = {
         "file": sys._getframe(1).f_code.co_filename,
-        "key": key,
-        "buckets": buckets,
-        "reference": reference,
-        "rtol": rtol,
-        "atol": atol,
-        "checks": check,
-        "cost": None if cost is None else checked_cost(cost),
-        "mode": None if mode is None else checked_mode(mode),
-        "budget": None if budget is None else Budget.parse(budget),
+        **{"key": key, "buckets": buckets, "reference": reference, "rtol": rtol, "atol": atol},
+        **{"checks": check, "cost": cost, "mode": mode, "budget": budget},
     }
-    if reference is not None and not callable(reference):
-        raise UsageError(
-            f"reference= is a {type(reference).__name__}; give a function of the same arguments"
-        )
+    _check_options(options)
     if implementations is None:
-        others = _checked({} if against is None else against, "against")
-
-        def decorated(fn: Callable[..., Any]) -> Chooser:
-            own = str(getattr(fn, "__name__", type(fn).__name__))
-            if own in others:
-                raise UsageError(f"against= has an implementation '{own}' like the function's own")
-            return Chooser({own: fn, **others}, name=name or own, **options)
-
-        return decorated
+        return _decorator(_checked({} if against is None else against, "against"), name, options)
     if against is not None:
         raise UsageError("against= is for the decorator; put all implementations in one dict")
     every = _checked(implementations, "whet.choice")
     if not every:
         raise UsageError("whet.choice needs at least one implementation")
-    first = next(iter(every.values()))
-    label = name or str(getattr(first, "__name__", type(first).__name__))
-    return Chooser(every, name=label, **options)
+    return Chooser(every, name=name or _label(next(iter(every.values()))), **options)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """As they are written down, and not at the first call."""
+    reference = options["reference"]
+    if reference is not None and not callable(reference):
+        raise UsageError(
+            f"reference= is a {type(reference).__name__}; give a function of the same arguments"
+        )
+    for name, checked in (("cost", checked_cost), ("mode", checked_mode), ("budget", Budget.parse)):
+        if options[name] is not None:
+            options[name] = checked(options[name])
+
+
+def _decorator(
+    others: dict[str, Callable[..., Any]], name: str | None, options: dict[str, Any]
+) -> Callable[[Callable[..., Any]], Chooser]:
+    def decorated(fn: Callable[..., Any]) -> Chooser:
+        own = _label(fn)
+        if own in others:
+            raise UsageError(f"against= has an implementation '{own}' like the function's own")
+        return Chooser({own: fn, **others}, name=name or own, **options)
+
+    return decorated
+
+
+def _label(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _checked(implementations: Any, what: str) -> dict[str, Callable[..., Any]]:
