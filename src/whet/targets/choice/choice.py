@@ -83,11 +83,9 @@ def choice(
     argument that the reference leaves alone. Where an argument requires a gradient, forward and
     backward are timed and compared together. `mode` and `budget` are as in `whet.autotune`.
     """
-    options = {
-        "file": sys._getframe(1).f_code.co_filename,
-        **{"key": key, "buckets": buckets, "reference": reference, "rtol": rtol, "atol": atol},
-        **{"checks": check, "cost": cost, "mode": mode, "budget": budget},
-    }
+    options: dict[str, Any] = {"file": sys._getframe(1).f_code.co_filename, "checks": check}
+    options |= {"key": key, "buckets": buckets, "reference": reference, "rtol": rtol, "atol": atol}
+    options |= {"cost": cost, "mode": mode, "budget": budget}
     _check_options(options)
     if implementations is None:
         return _decorator(_checked({} if against is None else against, "against"), name, options)
