@@ -24,7 +24,7 @@ def _normal(torch: Any, *shape: int, **keywords: Any) -> Any:
 
 
 def _gla(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    from fla.ops.gla import chunk_gla  # type: ignore[import-not-found]
+    from fla.ops.gla import chunk_gla
 
     shape = (4, 2048, 8, 128)
     made = {name: _normal(torch, *shape) for name in ("q", "k", "v")}
@@ -33,7 +33,7 @@ def _gla(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
 
 
 def _kda(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    from fla.ops.kda import chunk_kda  # type: ignore[import-not-found]
+    from fla.ops.kda import chunk_kda
 
     shape = (4, 2048, 8, 128)
     made = {name: _normal(torch, *shape) for name in ("q", "v")}
@@ -44,7 +44,7 @@ def _kda(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
 
 
 def _mamba2(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    from mamba_ssm.ops.triton import ssd_combined  # type: ignore[import-not-found]
+    from mamba_ssm.ops.triton import ssd_combined
 
     scan = ssd_combined.mamba_chunk_scan_combined
     made = {
@@ -59,14 +59,14 @@ def _mamba2(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
 
 
 def _mamba_rms_norm(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    from mamba_ssm.ops.triton.layer_norm import rms_norm_fn  # type: ignore[import-not-found]
+    from mamba_ssm.ops.triton.layer_norm import rms_norm_fn
 
     made = {"x": _normal(torch, 8192, 4096), "w": _normal(torch, 4096)}
     return made, lambda t: rms_norm_fn(t["x"], t["w"], None)
 
 
 def _flash_layer_norm(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    from flash_attn.ops.triton.layer_norm import layer_norm_fn  # type: ignore[import-not-found]
+    from flash_attn.ops.triton.layer_norm import layer_norm_fn
 
     made = {name: _normal(torch, 8192, 4096) for name in ("x", "residual")}
     made |= {name: _normal(torch, 4096) for name in ("w", "b")}
@@ -74,7 +74,7 @@ def _flash_layer_norm(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
 
 
 def _attorch_mlp(torch: Any) -> tuple[Tensors, Callable[[Tensors], Any]]:
-    import attorch  # type: ignore[import-not-found]
+    import attorch
 
     parts = [attorch.LayerNorm(1024), attorch.Linear(1024, 4096, act_func="gelu")]
     parts += [attorch.Linear(4096, 1024), attorch.Softmax(-1)]

@@ -6,6 +6,8 @@
     whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others,
                            which whet.installed() lists
     whet.warmup(step)      tunes every kernel of a program at once
+    whet.choice({…})       one function with several implementations; whet.cost(…) says whether
+                           eager calls or CUDA graphs count
     whet.tune(target)      finds the fastest config and remembers it
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     )
     from whet.engine.tuning import tune
     from whet.store import open_store
+    from whet.targets.choice.choice import choice
+    from whet.targets.choice.cost import cost
     from whet.targets.function import function
     from whet.targets.native.target import native
     from whet.targets.triton.decorator import autotune
@@ -102,9 +106,11 @@ _HOMES = {
     "Warmup": "whet.targets.triton.warming.warmup",
     "WhetError": "whet.core.errors",
     "autotune": "whet.targets.triton.decorator",
+    "choice": "whet.targets.choice.choice",
     "choose": "whet.engine.fallback.policy",
     "compute_elementwise_metrics": "whet.autotuner.metrics",
     "compute_gemm_metrics": "whet.autotuner.metrics",
+    "cost": "whet.targets.choice.cost",
     "filter_valid_configs": "whet.autotuner.configs",
     "function": "whet.targets.function",
     "generate_configs": "whet.autotuner.configs",
@@ -153,9 +159,11 @@ __all__ = [
     "WhetError",
     "__version__",
     "autotune",
+    "choice",
     "choose",
     "compute_elementwise_metrics",
     "compute_gemm_metrics",
+    "cost",
     "filter_valid_configs",
     "function",
     "generate_configs",

@@ -36,6 +36,14 @@ class TestFunctionInThisProcess(TargetContract):
         return whet.function(lambda a: sum(range(a)), {"a": [500, 100]}, isolate=False, name="sum")
 
 
+class TestChoice(TargetContract):
+    def make_target(self):
+        def loop(n):
+            return sum(i for i in range(n))
+
+        return whet.choice({"loop": loop, "sum": lambda n: n * (n - 1) // 2}).target(5000)
+
+
 class TestFake(TargetContract):
     def make_target(self):
         return FakeTarget({"t": [2, 1]}, lambda config: 1000.0 * config["t"], building=True)

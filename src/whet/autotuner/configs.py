@@ -1,7 +1,8 @@
 """Config spaces of three well-known fused kernels, and what one does with such a space.
 
 A space is a plain dictionary from a parameter's name to the values it may take. `BLOCK_SIZE` is
-how many elements of a row a program handles at a time, `BLOCK_M/N/K` the tile of a matrix product,
+how many elements of a row a program handles at a time, `ROWS` how many rows one after another and
+`STAGES` how many of them are loaded ahead, `BLOCK_M/N/K` the tile of a matrix product,
 `GROUP_SIZE_M` how many rows of tiles share the L2 cache; `num_warps` and `num_stages` are Triton's.
 """
 
@@ -14,22 +15,14 @@ from typing import Any
 
 from whet.autotuner.errors import ArgumentError, EmptySpaceError
 from whet.core.errors import did_you_mean
+from whet.kernels.spaces import GATED_MLP_SPACE, RMSNORM_ROPE_SPACE, default_of, values_of
 
-# One row at a time, bound by memory: long blocks, few stages.
-RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {
-    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048],
-    "num_warps": [2, 4, 8],
-    "num_stages": [1, 2, 3],
-}
+# The parameters of the kernels in `whet.kernels`, without the constraints of their spaces.
+RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = values_of(RMSNORM_ROPE_SPACE)
 
-# Two products share the input tile and keep two accumulators: the tiles stop at 128.
-GATED_MLP_CONFIGS: dict[str, list[Any]] = {
-    "BLOCK_M": [16, 32, 64, 128],
-    "BLOCK_N": [32, 64, 128],
-    "BLOCK_K": [32, 64],
-    "num_warps": [4, 8],
-    "num_stages": [2, 3, 4],
-}
+GATED_MLP_CONFIGS: dict[str, list[Any]] = values_of(
+    GATED_MLP_SPACE, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"
+)
 
 # Elements of one byte leave room for deep tiles and many stages.
 FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
@@ -42,8 +35,8 @@ FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
 }
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "rmsnorm_rope": {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 2},
-    "gated_mlp": {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
+    "rmsnorm_rope": default_of(RMSNORM_ROPE_SPACE, *RMSNORM_ROPE_CONFIGS),
+    "gated_mlp": default_of(GATED_MLP_SPACE, *GATED_MLP_CONFIGS),
     "fp8_gemm": {
         "BLOCK_M": 128,
         "BLOCK_N": 128,

@@ -70,15 +70,24 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
                 kept.store.close()
 
 
+# Bundles that packages bring along.
+_shipped: dict[str, None] = {}
+
+
+def ship(bundle: str | Path) -> None:
+    """From now on, results of this bundle lie under the user's store and the user's own bundle."""
+    _shipped[str(bundle)] = None
+
+
 def _over_bundle(store: Store, settings: Settings) -> Store:
     """Nor must a bundle that cannot be used."""
-    if settings.bundle is None:
-        return store
-    try:
-        return over_bundle(store, settings.bundle)
-    except WhetError as error:
-        say_once(f"the bundle will not be used: {error}")
-        return store
+    own = () if settings.bundle is None else (settings.bundle,)
+    for bundle in (*own, *_shipped):
+        try:
+            store = over_bundle(store, bundle)
+        except WhetError as error:
+            say_once(f"the bundle will not be used: {error}")
+    return store
 
 
 def _taken(place: str, writing: bool) -> _Kept:

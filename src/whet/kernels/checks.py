@@ -1,0 +1,53 @@
+"""Arguments of the kernels: one clear error each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from whet.core.errors import UsageError
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class ShapeError(UsageError, ValueError):
+    """Tensors that do not fit together."""
+
+
+def shape(tensor: Any) -> str:
+    return "×".join(map(str, tensor.shape)) or "a number"
+
+
+def check_tensors(what: str, **tensors: Any) -> None:
+    """All of one floating dtype, on one device; None is a tensor that is not there."""
+    given = {name: one for name, one in tensors.items() if one is not None}
+    for name, one in given.items():
+        if not isinstance(one, torch.Tensor):
+            raise ShapeError(f"{what}: {name} is a {type(one).__name__}; give a tensor")
+    first_name, first = next(iter(given.items()))
+    if first.dtype not in FLOATS:
+        raise ShapeError(
+            f"{what}: {first_name} is {first.dtype}; give float16, bfloat16 or float32"
+        )
+    for name, one in given.items():
+        if one.device != first.device:
+            raise ShapeError(
+                f"{what}: {name} is on {one.device} and {first_name} on {first.device}; move one"
+            )
+        if one.dtype != first.dtype:
+            raise ShapeError(
+                f"{what}: {name} is {one.dtype} and {first_name} is {first.dtype}; convert one"
+            )
+
+
+def wrong(what: str, problem: str) -> ShapeError:
+    """To be raised; the text is made only where it is needed."""
+    return ShapeError(f"{what}: {problem}")
+
+
+def as_rows(x: Any) -> Any:
+    """As a matrix, whatever leads; also where there is nothing in it."""
+    if x.ndim == 2:
+        return x
+    return x[None] if x.ndim == 1 else x.flatten(0, -2)

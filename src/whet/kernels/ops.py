@@ -1,0 +1,130 @@
+"""The Triton kernels as operators of torch, for torch.compile: it takes them as they are, and the
+tuner runs when the compiled code does. Eager calls do without: an operator costs the host more than
+many a kernel."""
+
+import torch
+from torch import Tensor
+
+from whet.kernels import mlp_triton, norm_rope_triton, product_triton, sdpa_triton
+
+_op = torch.library.custom_op
+
+
+@_op("whet::gemm", mutates_args=())
+def gemm(x: Tensor, w: Tensor) -> Tensor:
+    return product_triton.product(x, w)
+
+
+@gemm.register_fake
+def _(x: Tensor, w: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[1])
+
+
+@_op("whet::gated", mutates_args=())
+def gated(x: Tensor, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    return mlp_triton.gated(x, gate, up, activation)
+
+
+@gated.register_fake
+def _(x: Tensor, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    return x.new_empty(x.shape[0], gate.shape[0])
+
+
+@_op("whet::multiplied", mutates_args=())
+def multiplied(gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    return mlp_triton.multiplied(gate, up, activation)
+
+
+@multiplied.register_fake
+def _(gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    return gate.new_empty(gate.shape)
+
+
+@_op("whet::attended", mutates_args=())
+def attended(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> Tensor:
+    return sdpa_triton.attended(q, k, v, causal, scale)
+
+
+@attended.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+@_op("whet::rmsnorm_rope", mutates_args=())
+def normed(
+    x: Tensor,
+    weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    half: int,
+    interleaved: bool,
+    whole_row: bool,
+    residual: Tensor | None,
+    second: Tensor | None,
+    second_weight: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    y, summed, other = norm_rope_triton.forward(
+        x, weight, cos, sin, eps, half, interleaved, whole_row, residual, second, second_weight
+    )
+    nothing = y.new_empty(0)
+    return (
+        y,
+        nothing if residual is None else summed,
+        nothing.clone() if second is None else other,
+    )
+
+
+@normed.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    half: int,
+    interleaved: bool,
+    whole_row: bool,
+    residual: Tensor | None,
+    second: Tensor | None,
+    second_weight: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        x.new_empty(x.shape),
+        x.new_empty(x.shape if residual is not None else 0),
+        x.new_empty(second.shape if second is not None else 0),
+    )
+
+
+@_op("whet::rmsnorm_rope_backward", mutates_args=())
+def normed_backward(
+    x: Tensor,
+    weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    half: int,
+    interleaved: bool,
+    whole_row: bool,
+    dy: Tensor,
+    added: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    return norm_rope_triton.backward(
+        x, weight, cos, sin, eps, half, interleaved, whole_row, dy, added
+    )
+
+
+@normed_backward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    half: int,
+    interleaved: bool,
+    whole_row: bool,
+    dy: Tensor,
+    added: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), torch.empty_like(weight)

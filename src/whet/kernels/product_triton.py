@@ -1,0 +1,142 @@
+"""A matrix product: split along K, persistent, or through tensor descriptors, as its config says."""
+# ruff: noqa: N803, E501 - parameters of kernels are written in capitals by custom
+# fmt: off
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from whet.kernels.spaces import GEMM_SPACE
+from whet.kernels.tiles import (
+    is_last,
+    keep_part,
+    let_triton_allocate,
+    multiprocessors,
+    part_of_k,
+    suited,
+    sum_of_parts,
+    tile_at,
+    workspace,
+)
+from whet.targets.triton.decorator import autotune
+
+# Where K is a multiple of it, no block of any config hangs over.
+LONGEST_BLOCK_K = 128
+
+
+@triton.jit
+def _accumulated(x, w, m, n, begin, end, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr):
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    # Rows and columns beyond the end read others again, whose results are not stored.
+    rows = ((m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
+    columns = ((n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
+    for k in range(begin, end, BLOCK_K):
+        if DESCRIPTORS:
+            a = x.load([m, k])
+            b = w.load([n, k]).T if W_ROWS else w.load([k, n])
+        else:
+            ks = k + tl.arange(0, BLOCK_K)
+            left = x + rows[:, None] * x_m + ks[None, :] * x_k
+            right = w + columns[None, :] * w_n + ks[:, None] * w_k
+            if EVEN_K:
+                a, b = tl.load(left), tl.load(right)
+            else:
+                a = tl.load(left, ks[None, :] < end, 0.0)
+                b = tl.load(right, ks[:, None] < end, 0.0)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    return acc
+
+
+@triton.jit
+def _one_tile(x, w, y, sums, locks, tile, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr):
+    m, n = tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    begin, end = part_of_k(K, BLOCK_K, SPLIT_K)
+    acc = _accumulated(x, w, m, n, begin, end, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
+    whole = True
+    if SPLIT_K > 1:
+        tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+        keep_part(sums, acc, tile, tiles, 0, BLOCK_M, BLOCK_N, 1)
+        whole = is_last(locks, tile, SPLIT_K)
+        if whole:
+            acc = sum_of_parts(sums, tile, tiles, 0, BLOCK_M, BLOCK_N, 1, SPLIT_K)
+    if whole:
+        rows, columns = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
+        inside = (rows < M)[:, None] & (columns < N)[None, :]
+        at = rows.to(tl.int64)[:, None] * N + columns[None, :]
+        tl.store(y + at, acc.to(y.dtype.element_ty), inside)
+
+
+@autotune(
+    space=GEMM_SPACE,
+    key=["M", "N", "K", "W_ROWS", "ALIGNED"],
+    buckets={"M": "pow2"},
+    prune_configs_by={"early_config_prune": suited},
+)
+@triton.jit
+def gemm_kernel(
+    x, w, y, sums, locks, M, N, K, x_m, x_k, w_n, w_k,
+    W_ROWS: tl.constexpr, ALIGNED: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    SPLIT_K: tl.constexpr, PERSISTENT: tl.constexpr, DESCRIPTORS: tl.constexpr,
+):
+    """y = x @ w, where w is K × N and may be stored as rows of K."""
+    if DESCRIPTORS:
+        x = tl.make_tensor_descriptor(x, [M, K], [x_m, 1], [BLOCK_M, BLOCK_K])
+        if W_ROWS:
+            w = tl.make_tensor_descriptor(w, [N, K], [w_n, 1], [BLOCK_N, BLOCK_K])
+        else:
+            w = tl.make_tensor_descriptor(w, [K, N], [w_k, 1], [BLOCK_K, BLOCK_N])
+    if PERSISTENT:
+        tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+            _one_tile(x, w, y, sums, locks, tile, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
+    else:
+        _one_tile(x, w, y, sums, locks, tl.program_id(0), M, N, K, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
+
+
+def aligned(*tensors: Any) -> bool:
+    """Whether descriptors can read them: rows of contiguous elements, each at 16 bytes."""
+    return all(
+        one.stride(-1) == 1
+        and one.stride(0) * one.element_size() % 16 == 0
+        and one.data_ptr() % 16 == 0
+        for one in tensors
+    )
+
+
+def grid_of(rows: int, columns: int, programs: int) -> Any:
+    """Tiles and parts of K, or as many programs as the GPU holds at once."""
+    def grid(meta: Any) -> tuple[int, int]:
+        tiles = triton.cdiv(rows, meta["BLOCK_M"]) * triton.cdiv(columns, meta["BLOCK_N"])
+        return (min(programs, tiles) if meta["PERSISTENT"] else tiles), meta["SPLIT_K"]
+
+    return grid
+
+
+def product(x: Any, w: Any) -> Any:
+    """x @ w of two matrices."""
+    rows, depth = x.shape
+    columns = w.shape[1]
+    y = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    if not rows or not columns:
+        return y
+    if not depth:
+        return y.zero_()
+    w_rows = w.stride(0) == 1 and w.stride(1) >= depth
+    stored = w.t() if w_rows else w
+    if not w_rows and w.stride(1) != 1:
+        w = stored = w.contiguous()
+    sums, locks = workspace(x, columns, 1)
+    if x.is_cuda:
+        let_triton_allocate()
+    programs = multiprocessors(x.device.index if x.is_cuda else None)
+    gemm_kernel[grid_of(rows, columns, programs)](
+        x, w, y, sums, locks, rows, columns, depth, x.stride(0), x.stride(1),
+        w.stride(1), w.stride(0), W_ROWS=w_rows, ALIGNED=aligned(x, stored),
+        EVEN_K=depth % LONGEST_BLOCK_K == 0, PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
+    )
+    return y

@@ -1,0 +1,1 @@
+"""A choice between implementations of one function: the parameter is the implementation."""

@@ -1,0 +1,307 @@
+"""`Chooser`: a function with several implementations, which calls the fastest known."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from types import MethodType
+from typing import Any
+from weakref import WeakValueDictionary
+
+from whet.core.budget import Budget
+from whet.core.errors import UsageError
+from whet.core.mode import Mode
+from whet.core.space import Space
+from whet.engine.fallback.mode import asked, current_mode
+from whet.targets.choice.arguments import device_index, differentiated, flattened
+from whet.targets.choice.cost import CallCost, asked_cost, capturing, current_cost
+from whet.targets.choice.keys import CallKeys, ChoicePlan, ChoiceTable, Described, Key
+from whet.targets.choice.picking import BusyPick, tuned_pick, untuned_pick
+from whet.targets.choice.source import source_of_choice
+from whet.targets.choice.target import PARAMETER, ChoiceTarget
+from whet.targets.fingerprint import Source
+from whet.targets.triton.dispatch import shape_of
+from whet.targets.triton.warn import say_once
+
+# So many calls are told apart before the table starts anew.
+MOST_KNOWN = 65_536
+
+# How often a choice that another process is tuning looks whether that has ended.
+LOOK_AGAIN_S = 1.0
+
+# By a text, which is all of a choice that Dynamo always takes for a constant: an object is none in
+# torch 2.11, and a number may be symbolic.
+numbered: WeakValueDictionary[str, Chooser] = WeakValueDictionary()
+_numbers = itertools.count()
+
+
+def _never() -> bool:
+    return False
+
+
+class Chooser:
+    """What `whet.choice` makes. Calling it calls one of `implementations`, a dictionary by name.
+
+    A call that is known costs a look at its arguments and two look-ups; any other is tuned, or
+    answered without tuning as the mode says. `picks` tells what was chosen in this process, by key.
+    """
+
+    def __init__(
+        self,
+        implementations: Mapping[str, Callable[..., Any]],
+        *,
+        name: str,
+        file: str,
+        key: Key,
+        buckets: Mapping[str, Any] | None,
+        reference: Callable[..., Any] | None,
+        rtol: float | None,
+        atol: float | None,
+        checks: bool,
+        cost: CallCost | None,
+        mode: Mode | None,
+        budget: Budget | None,
+    ) -> None:
+        self.implementations = dict(implementations)
+        self._callables = tuple(self.implementations.values())
+        self.name, self.file = name, file
+        self.reference, self.rtol, self.atol, self.checks = reference, rtol, atol, checks
+        self.cost, self.mode, self.budget = cost, mode, budget
+        first = next(iter(self.implementations.values()))
+        self.keys = CallKeys(key, buckets, first)
+        self.picks: dict[str, str] = {}
+        self.__name__ = name
+        self.__doc__ = getattr(first, "__doc__", None)
+        with suppress(AttributeError):
+            self.__wrapped__ = first
+        self._tables: dict[Mode | None, ChoiceTable] = {}
+        self._stopgaps: dict[tuple[Mode, str], str] = {}
+        self._busy: dict[str, tuple[str, float]] = {}
+        self._without_context: Mode | None = None
+        self._lock = threading.RLock()
+        self.number = str(next(_numbers))
+        numbered[self.number] = self
+        self._compiling: Callable[[], bool] = _never
+        self._notice_torch()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiling():
+            return self._traced(args, kwargs)
+        try:
+            table = self._tables[asked.get()]
+            plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
+            chosen = plan.known(args, kwargs)
+        except (KeyError, AttributeError, TypeError):
+            chosen = self._found(args, kwargs)
+        return chosen(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """So that a method can be a choice."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<choice '{self.name}' of {', '.join(self.implementations)}>"
+
+    def register(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A decorator that adds an implementation: `@product.register("triton")`."""
+        if name in self.implementations:
+            raise UsageError(f"'{self.name}' already has an implementation '{name}'")
+
+        def added(fn: Callable[..., Any]) -> Callable[..., Any]:
+            with self._lock:
+                self.implementations[name] = fn
+                self._callables = tuple(self.implementations.values())
+                for derived in ("space", "source"):
+                    self.__dict__.pop(derived, None)
+                self.forget()
+            return fn
+
+        return added
+
+    def target(self, *args: Any, **kwargs: Any) -> ChoiceTarget:
+        """This call as a target: for `whet.tune`, `whet.choose`, or the command line."""
+        description = self.keys.described(args, kwargs)
+        return self._target(args, kwargs, description, current_cost(self.cost))
+
+    def forget(self) -> None:
+        """What was chosen in this process; the store keeps what it has."""
+        with self._lock:
+            self._tables.clear()
+            self._stopgaps.clear()
+            self._busy.clear()
+            self.picks.clear()
+
+    @cached_property
+    def space(self) -> Space:
+        return Space({PARAMETER: list(self.implementations)})
+
+    @cached_property
+    def source(self) -> Source:
+        return source_of_choice(self.name, self.implementations)
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.implementations))
+
+    def _notice_torch(self) -> None:
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)
+        self._compiling = getattr(compiler, "is_dynamo_compiling", _never)
+
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Dynamo follows this: the look-up is done while it traces, the pick is traced inline."""
+        from whet.targets.choice.dynamo import traced_place
+
+        return self._callables[traced_place(self, args, kwargs)](*args, **kwargs)
+
+    def _found(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Not known yet, or of a rarer shape."""
+        self._notice_torch()
+        table = self._tables.get(asked.get())
+        plan = None if table is None else table.plans.get(shape_of(args, kwargs))
+        if plan is not None:
+            with suppress(TypeError, KeyError):
+                return plan.known(args, kwargs)
+        with self._lock:
+            description = self.keys.described(args, kwargs)
+            cost = current_cost(self.cost)
+            name, lasting = self._chosen(args, kwargs, description, cost)
+            chosen = self.implementations[name]
+            if lasting:
+                self._remember(chosen, args, kwargs)
+        return chosen
+
+    def _remember(
+        self, chosen: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        with suppress(TypeError):  # a key that cannot be hashed
+            table = self._tables.setdefault(asked.get(), ChoiceTable())
+            shape = shape_of(args, kwargs)
+            plan = table.plans.get(shape)
+            if plan is None:
+                plan = ChoicePlan(self.keys, args, kwargs, self.cost is not None)
+                table.plans[shape] = plan
+            if len(plan.table) >= MOST_KNOWN:
+                plan.table.clear()
+            plan.table[plan.key(args, kwargs)] = chosen
+            if not kwargs:
+                table.quick.setdefault(len(args), plan)
+
+    def _target(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        description: Described,
+        cost: CallCost,
+    ) -> ChoiceTarget:
+        values = list(flattened([args, kwargs]))
+        gpu = device_index(values)
+        entries = self.keys.entries(description)
+        # Without a GPU there is no graph to be captured.
+        cost = "eager" if gpu is None else cost
+        return ChoiceTarget(self, args, kwargs, entries, cost, bool(differentiated(values)), gpu)
+
+    def _chosen(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        description: Described,
+        cost: CallCost,
+    ) -> tuple[str, bool]:
+        """The name of an implementation; and whether that will hold, or is only a stopgap."""
+        mode = self._mode_now()
+        if mode == "off" or len(self.implementations) < 2:
+            return self.first, True
+        target = self._target(args, kwargs, description, cost)
+        known = _as_text(target.key, target.cost, target.grad, target.gpu)
+        if known in self.picks:
+            return self.picks[known], True
+        if mode != "tune":
+            return self._untuned(target, mode, known), True
+        if capturing():
+            return self._while_capturing(target), False
+        name, until = self._busy.get(known, ("", 0.0))
+        if time.monotonic() < until:
+            return name, False
+        try:
+            self.picks[known] = tuned_pick(target)
+        except BusyPick as busy:
+            self._busy[known] = (busy.name, time.monotonic() + LOOK_AGAIN_S)
+            return busy.name, False
+        if self._stopgaps:
+            self._stopgaps.clear()
+            self._tables.clear()
+        return self.picks[known], True
+
+    def _mode_now(self) -> Mode:
+        """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""
+        mode = current_mode(self.mode)
+        if asked.get() is None and mode != self._without_context:
+            self._without_context = mode
+            self._tables.pop(None, None)
+        return mode
+
+    def _untuned(self, target: ChoiceTarget, mode: Mode, known: str) -> str:
+        """A stored result is as good as a tuned one; any other is kept apart from `picks`, where a
+        later mode would take it for one."""
+        if (mode, known) not in self._stopgaps:
+            name, exact = untuned_pick(target, mode)
+            if exact:
+                self.picks[known] = name
+                return name
+            self._stopgaps[mode, known] = name
+        return self._stopgaps[mode, known]
+
+    def _while_capturing(self, target: ChoiceTarget) -> str:
+        name, exact = untuned_pick(target, "cached", quiet=True)
+        if not exact:
+            say_once(
+                f"{self.name} cannot be tuned during CUDA graph capture; using '{name}'. Before "
+                "the capture, call it once inside 'with whet.cost(\"graph\")'"
+            )
+        return name
+
+    def compiled_place(self, description: Described, grad: bool, gpu: int | None) -> int:
+        """Which implementation torch.compile traces: what is known, inherited, or the first."""
+        names = list(self.implementations)
+        with self._lock:
+            mode = current_mode(self.mode)
+            if mode == "off" or len(names) < 2:
+                return 0
+            costs: list[CallCost] = ["graph", "eager"] if gpu is not None else ["eager"]
+            given = self.cost or asked_cost.get()
+            costs = [given] if given is not None and gpu is not None else costs
+            name, exact = self._compiled_pick(description, grad, gpu, mode, costs)
+        if not exact and mode == "tune":
+            say_once(
+                f"torch.compile uses '{name}' for {self.name}, which is not tuned for this call; "
+                "call it once with such arguments outside torch.compile to tune it"
+            )
+        return names.index(name)
+
+    def _compiled_pick(
+        self, description: Described, grad: bool, gpu: int | None, mode: Mode, costs: list[CallCost]
+    ) -> tuple[str, bool]:
+        entries, answers = self.keys.entries(description), []
+        for cost in costs:
+            known = _as_text(entries, cost, grad, gpu)
+            if known in self.picks:
+                return self.picks[known], True
+            target = ChoiceTarget(self, (), {}, entries, cost, grad, gpu)
+            last = cost == costs[-1]
+            allowed: Mode = "cached" if mode == "tune" or not last else mode
+            name, exact = untuned_pick(target, allowed, quiet=True)
+            if exact:
+                return name, True
+            answers.append(name)
+        return answers[0], False
+
+
+def _as_text(key: Mapping[str, Any], cost: CallCost, grad: bool, gpu: int | None) -> str:
+    """What `picks` names a call: unlike values, the texts of 1 and True are different."""
+    parts = {**key, "cost": cost, "grad": grad, **({} if gpu is None else {"device": gpu})}
+    return ", ".join(f"{name}={value}" for name, value in parts.items())

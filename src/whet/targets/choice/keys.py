@@ -1,0 +1,148 @@
+"""What tells the calls of a choice apart: as a workload's key, and quickly as a dictionary's."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from whet.core.buckets import Buckets
+from whet.core.config import freeze_value
+from whet.core.errors import SpaceError, UsageError, did_you_mean
+from whet.targets.choice.arguments import described, is_module, is_tensor, key_entries
+from whet.targets.choice.cost import asked_cost, capturing
+
+Key = Sequence[str] | Callable[..., Any] | None
+
+# A name and what stands for its value; under torch.compile they are found while it traces.
+Described = tuple[tuple[str, tuple[Any, ...] | None], ...]
+
+
+class CallKeys:
+    """`key` is None for all arguments, some names of theirs, or a function of the arguments that
+    returns a dictionary and goes by their sizes, dtypes, strides and plain values alone."""
+
+    def __init__(self, key: Key, buckets: Mapping[str, Any] | None, first: Any) -> None:
+        self.parameters = _parameters(first)
+        self.function: Callable[..., Any] | None = key if callable(key) else None
+        self.names: tuple[str, ...] | None = None
+        if key is not None and not callable(key):
+            self.names = (key,) if isinstance(key, str) else tuple(key)
+            for name in self.names:
+                if self.parameters and name not in self.parameters:
+                    raise UsageError(
+                        f"key names '{name}', which is no parameter of the first implementation"
+                        f"{did_you_mean(name, self.parameters)}"
+                    )
+        self._buckets = Buckets.of(buckets, buckets or ())
+
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = [*self.parameters, *map(str, range(len(self.parameters), len(args)))]
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def described(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Described:
+        """Traced by Dynamo, so it is plain."""
+        if self.function is not None:
+            said = self.function(*args, **kwargs)
+            if not isinstance(said, dict):
+                said = {"key": said}
+            return tuple([(name, described(value)) for name, value in said.items()])
+        named = self.named(args, kwargs)
+        wanted = named if self.names is None else self.names
+        return tuple([(name, described(named.get(name))) for name in wanted])
+
+    def entries(self, description: Described) -> dict[str, Any]:
+        """The key of a workload, values in their buckets."""
+        key: dict[str, Any] = {}
+        for name, one in description:
+            if self.function is not None and one is None:
+                raise UsageError(
+                    f"the key function returned a '{name}' that is neither a number, a string, "
+                    "a tensor nor a list of these; return what tells calls apart"
+                )
+            key |= key_entries(name, one)
+        for name in self._buckets.by_name:
+            if name not in key:
+                raise UsageError(
+                    f"buckets names '{name}', which is not in the key{did_you_mean(name, key)}"
+                )
+        return {name: self._buckets.value(name, value) for name, value in key.items()}
+
+
+def _parameters(first: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(first).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(one.name for one in parameters if one.kind in kinds)
+
+
+class ChoicePlan:
+    """How calls of one shape, with the same types in the same places, are told apart quickly.
+
+    `key(args, kwargs)` is one expression made for this shape: several times as quick as a loop over
+    the arguments. `known(args, kwargs)` is the implementation that `table` has under that key.
+    """
+
+    def __init__(
+        self, keys: CallKeys, args: tuple[Any, ...], kwargs: Mapping[str, Any], own_cost: bool
+    ) -> None:
+        places = {f"args[{place}]": value for place, value in enumerate(args)}
+        places |= {f"kwargs[{name!r}]": value for name, value in kwargs.items()}
+        scope: dict[str, Any] = {"described": described, "asked": asked_cost.get}
+        parts: list[str] = []
+        # A key function is asked once for each set of these: it says no more than they do.
+        names = [*keys.named(args, kwargs)]
+        for name, (place, value) in zip(names, places.items(), strict=True):
+            if keys.names is None or name in keys.names:
+                parts += _parts(place, value)
+        tensors = [place for place, value in places.items() if is_tensor(value)]
+        if tensors:
+            torch = sys.modules["torch"]
+            scope |= {"grad": torch.is_grad_enabled, "capturing": capturing}
+            needs = " or ".join(f"{place}.requires_grad" for place in tensors)
+            modules = any(map(is_module, places.values()))
+            parts.append("grad()" if modules else f"grad() and ({needs})")
+            if has_gpu():
+                if torch.cuda.is_available():
+                    scope["capturing"] = torch.cuda.is_current_stream_capturing
+                parts.append(f"{tensors[0]}.device")
+                parts += [] if own_cost else ["asked() or capturing()"]
+        key = f"({', '.join(parts)}{',' * bool(parts)})"
+        self.table: dict[Any, Callable[..., Any]] = {}
+        scope["table"] = self.table
+        self.key: Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+        self.known: Callable[[tuple[Any, ...], Mapping[str, Any]], Callable[..., Any]]
+        self.key, self.known = eval(
+            f"(lambda args, kwargs: {key}), (lambda args, kwargs: table[{key}])", scope
+        )
+
+
+def has_gpu() -> bool:
+    """Whether tensors may be on one, and calls of theirs in graphs."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
+
+
+def _parts(place: str, value: Any) -> list[str]:
+    if is_tensor(value):
+        return [f"{place}.shape", f"{place}.dtype", f"{place}.is_contiguous() or {place}.stride()"]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return [f"{place}.shape", f"{place}.dtype"]
+    if isinstance(value, tuple | list):
+        return [f"described({place})"]
+    try:
+        freeze_value(value)
+    except SpaceError:
+        return []
+    return [f"type({place})", place]  # True is not 1
+
+
+class ChoiceTable:
+    """`plans` by shape of call; `quick` has the first seen with so many positional arguments."""
+
+    def __init__(self) -> None:
+        self.plans: dict[Any, ChoicePlan] = {}
+        self.quick: dict[int, ChoicePlan] = {}

@@ -1,0 +1,197 @@
+"""A call of a choice, as a target of the engine."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from whet.builds import Job
+from whet.core.config import Config, Value
+from whet.core.errors import ConfigFailure
+from whet.core.frozen import FrozenMap
+from whet.core.mode import Mode
+from whet.core.space import Space
+from whet.core.status import Status
+from whet.core.timing import Method
+from whet.core.workload import Device, Workload
+from whet.engine.settings import Settings, resolve_settings
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, LocalBench, Timer
+from whet.targets.choice.cost import CallCost, EagerTimer, _within
+from whet.targets.choice.loaded import CallState, LoadedImplementation
+from whet.targets.fingerprint import place_of
+from whet.targets.host import host_device
+from whet.targets.triton import device
+from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
+from whet.targets.triton.stores import timing_locks
+
+if TYPE_CHECKING:
+    from whet.targets.choice.chooser import Chooser
+
+PARAMETER = "implementation"
+
+
+class ChoiceTarget:
+    """Timed in this process, where the arguments, the weights and the autograd graph are."""
+
+    build_mode = "fork"
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        key: Mapping[str, Any],
+        cost: CallCost,
+        grad: bool,
+        gpu: int | None,
+    ) -> None:
+        self.chooser = chooser
+        self.name: str = chooser.name
+        self.file: str = chooser.file
+        self.space: Space = chooser.space
+        self.mode: Mode | None = chooser.mode
+        self.args, self.kwargs, self.key = args, dict(kwargs), key
+        self.cost, self.grad, self.gpu = cost, grad, gpu
+        self.shares_host = gpu is None
+        self._place = ""
+
+    def with_cost(self, cost: CallCost) -> ChoiceTarget:
+        """The same call where the other cost counts."""
+        return ChoiceTarget(
+            self.chooser, self.args, self.kwargs, self.key, cost, self.grad, self.gpu
+        )
+
+    def implementation(self, config: Config) -> Callable[..., Any]:
+        return self.chooser.implementations[str(config[PARAMETER])]
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return resolve_settings().settings
+
+    @property
+    def method(self) -> Method:
+        if self.gpu is None:
+            return Method(CpuTimer.name)
+        if self.cost == "eager":
+            return Method(EagerTimer.name)
+        return device.method(self.gpu, self._settings.l2, self._settings.l2_bytes, True)
+
+    def _timer(self) -> Timer:
+        if self.gpu is None:
+            return CpuTimer()
+        if self.cost == "eager":
+            return EagerTimer()
+        return device.timer(self.gpu, self._settings.l2, self._settings.l2_bytes, True)
+
+    def _device(self) -> Device:
+        return host_device() if self.gpu is None else device.describe(self.gpu)
+
+    def workload(self) -> Workload:
+        return self._workload
+
+    @cached_property
+    def _workload(self) -> Workload:
+        source = self.chooser.source
+        torch = sys.modules.get("torch")
+        toolchain = {"python": platform.python_version()}
+        if torch is not None:
+            toolchain = {"torch": str(torch.__version__).partition("+")[0]}
+        return Workload(
+            kernel=self.name,
+            fingerprint=source.fingerprint,
+            device=self._device(),
+            key=FrozenMap({**self.key, "cost": self.cost, "grad": self.grad}),
+            toolchain=FrozenMap(toolchain),
+            origin=source.origin,
+        )
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        return None
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        self.state.room.limit(limits.device_bytes)
+        if self.gpu is None:
+            return _RestoringBench(self, self._timer(), room=self.state.room)
+        settings = self._settings
+        path = device.timing_lock_path(self.gpu, timing_locks(settings))
+        alone = OneAtATime(path, min(LONGEST_VISIT_S, settings.agree_wait_s))
+        return _RestoringBench(self, self._timer(), room=self.state.room, alone=alone)
+
+    @cached_property
+    def state(self) -> CallState:
+        named = self.chooser.keys.named(self.args, self.kwargs)
+        on_gpu = self.gpu is not None
+        return CallState(self.args, self.kwargs, named, self.cost, self.grad, on_gpu)
+
+    def load(self, config: Config, artifact: Any) -> LoadedImplementation:
+        chooser = self.chooser
+        expect = self._expect if chooser.checks else None
+        fn = self.implementation(config)
+        return LoadedImplementation(self.state, fn, expect, chooser.rtol, chooser.atol)
+
+    def _expect(self) -> None:
+        """Asks the reference, or the first implementation that works, once."""
+        state, chooser = self.state, self.chooser
+        if state.settled:
+            return
+        own = [] if chooser.reference is None else [chooser.reference]
+        problem: Exception | None = None
+        for fn in own or chooser.implementations.values():
+            try:
+                with _within(self.cost):
+                    state.expected, state.may_change = state.observed(fn)
+            except Exception as error:
+                problem = error
+                state.saved.restore()
+                continue
+            state.settled = True
+            return
+        what = "the reference" if own else "every implementation"
+        text = f"{what} failed: {type(problem).__name__}: {problem}"
+        raise ConfigFailure(Status.RUN_ERROR, text) from problem
+
+    def let_go(self) -> None:
+        """Puts the arguments back and drops the copies."""
+        if "state" in self.__dict__:
+            self.state.let_go()
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return None
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def placed(self, place: str) -> ChoiceTarget:
+        self._place = place
+        return self
+
+    def defined_at(self) -> str:
+        return self._place or place_of(self.file, self.chooser)
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return self.chooser.keys.named(self.args, self.kwargs)
+
+    def tune_key(self) -> None:
+        return None
+
+    def tune_needs(self) -> str:
+        return "which needs a target there, from its target(…); or call it once in mode 'tune'"
+
+
+class _RestoringBench(LocalBench):
+    """Leaves the caller's arguments as they were, however a tuning ends."""
+
+    def __init__(self, target: ChoiceTarget, timer: Timer, **keywords: Any) -> None:
+        super().__init__(target, timer, **keywords)
+        self._target = target
+
+    def close(self) -> None:
+        super().close()
+        self._target.let_go()

@@ -1,0 +1,374 @@
+"""Each kernel against plain torch on small shapes, under Triton's interpreter.
+
+`test_kernels_interpreted.py` runs this file in a process with TRITON_INTERPRET=1, which has to be
+set before Triton is imported; `tests/gpu/test_gpu_kernels.py` runs the same properties on a GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import torch
+import triton
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from whet.kernels import mlp, mlp_triton, norm_rope, product, product_triton, sdpa
+
+DEVICE = "cuda" if os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
+EXAMPLES = int(os.environ.get("KERNEL_EXAMPLES", "50"))
+
+# A program takes the interpreter a twentieth of a second.
+LARGER, MOST_TOKENS = (16, 60) if DEVICE == "cuda" else (1, 3)
+
+# bfloat16 keeps 8 bits; sums of a few hundred products lose some more.
+TOLERANCE = {torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+
+bounded = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],  # under the interpreter shrinking would take minutes
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def small(test: Any) -> Any:
+    """The same shapes every time; with another KERNEL_SEED others."""
+    return seed(int(os.environ.get("KERNEL_SEED", "0")))(bounded(test))
+
+
+dtypes = st.sampled_from([torch.float32, torch.float32, torch.float16, torch.bfloat16])
+on_gpu = DEVICE == "cuda"
+halves = st.sampled_from([0, 1, 4, 9, 16, 32, 48, 64]) if on_gpu else st.integers(0, 9)
+rests = st.sampled_from([0, 0, 5, 32]) if on_gpu else st.integers(0, 5)
+widths = st.sampled_from([1, 5, 16, 40, 64, 80, 128]) if on_gpu else st.integers(1, 8)
+
+# The interpreter has no bfloat16: it multiplies the bits as whole numbers.
+exact_products = [torch.float32, torch.float16] + [torch.bfloat16] * (DEVICE == "cuda")
+multiplied = st.sampled_from(exact_products)
+seldom = st.sampled_from([True] + [False] * 4)
+seeds = st.integers(0, 1 << 20)
+
+
+def made(*shape: int, dtype: Any = torch.float32, strided: bool = False) -> Any:
+    """Random numbers; `strided`, every other row and column of more of them."""
+    if not strided:
+        return torch.randn(*shape, device=DEVICE).to(dtype)
+    wide = torch.randn(*[2 * n for n in shape], device=DEVICE).to(dtype)
+    return wide[tuple(slice(None, None, 2) for _ in shape)]
+
+
+def agree(actual: Any, expected: Any, dtype: Any, scale: float = 1.0) -> None:
+    pairs = zip(
+        actual if isinstance(actual, tuple) else (actual,),
+        expected if isinstance(expected, tuple) else (expected,),
+        strict=True,
+    )
+    for one, two in pairs:
+        assert one.shape == two.shape
+        assert one.dtype == two.dtype
+        allowed = TOLERANCE[dtype] * scale
+        torch.testing.assert_close(one.float(), two.float(), rtol=allowed, atol=allowed)
+
+
+def same_gradients(fn: Any, plain: Any, inputs: list[Any], dtype: Any, scale: float = 1.0) -> None:
+    for one in inputs:
+        one.requires_grad_()
+    found = []
+    for run in (fn, plain):
+        out = run()
+        outputs = out if isinstance(out, tuple) else (out,)
+        upstream = [
+            torch.linspace(0.5, 1.5, one.numel(), device=DEVICE).view(one.shape) for one in outputs
+        ]
+        upstream = [up.to(one.dtype) for up, one in zip(upstream, outputs, strict=True)]
+        found.append(torch.autograd.grad(outputs, inputs, upstream))
+    agree(*found, dtype, scale)
+
+
+def through(implementation: Any, *args: Any, **options: Any) -> Any:
+    """The public function, with its checks and views, on one implementation."""
+    before = norm_rope.reference, norm_rope.chosen
+    norm_rope.reference = norm_rope.chosen = implementation
+    try:
+        return norm_rope.rmsnorm_rope(*args, **options)
+    finally:
+        norm_rope.reference, norm_rope.chosen = before
+
+
+plain_norm = norm_rope.reference
+
+
+@small
+@given(
+    batch=st.sampled_from([None, 1, 2]),
+    tokens=st.integers(0, MOST_TOKENS),
+    heads=st.integers(1, 5),
+    half=halves,
+    rest=rests,
+    twice=st.booleans(),
+    interleaved=st.booleans(),
+    residual=st.booleans(),
+    strided=st.booleans(),
+    backward=seldom,
+    dtype=dtypes,
+    state=seeds,
+)
+def test_rmsnorm_rope_of_rows(
+    batch, tokens, heads, half, rest, twice, interleaved, residual, strided, backward, dtype, state
+):
+    torch.manual_seed(state)
+    width = 2 * half + rest
+    if not width:
+        return
+    leading = (tokens * LARGER,) if batch is None else (batch, tokens)
+    x = made(*leading, heads * width, dtype=dtype, strided=strided)
+    weight = made(heads * width, dtype=dtype)
+    angles = made(leading[-1], half)
+    if twice:
+        angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat([angles] * 2, -1)
+    tables = torch.cos(angles), torch.sin(angles)
+    other = made(*leading, heads * width, dtype=dtype) if residual else None
+    options: dict[str, Any] = {
+        "head_dim": width,
+        "rotary_dim": 2 * half,
+        "interleaved": interleaved,
+        "residual": other,
+    }
+
+    def run(implementation: Any) -> Any:
+        return through(implementation, x, weight, *tables, **options)
+
+    agree(run(norm_rope.fused), run(plain_norm), dtype)
+    if backward and tokens and dtype is torch.float32:
+        inputs = [x, weight, *([other] if residual else [])]
+        same_gradients(
+            lambda: run(norm_rope.fused), lambda: run(plain_norm), inputs, dtype, scale=10
+        )
+
+
+@small
+@given(
+    batch=st.integers(1, 2),
+    tokens=st.integers(0, MOST_TOKENS),
+    groups=st.integers(1, 2),
+    shared_by=st.integers(1, 3),
+    half=halves.filter(bool),
+    rest=rests,
+    interleaved=st.booleans(),
+    by_head=st.booleans(),
+    alone=st.booleans(),
+    backward=seldom,
+    own_tables=st.booleans(),
+    dtype=dtypes,
+    state=seeds,
+)
+def test_rmsnorm_rope_of_heads(
+    batch, tokens, groups, shared_by, half, rest, interleaved, by_head, alone, backward,
+    own_tables, dtype, state,
+):  # fmt: skip
+    torch.manual_seed(state)
+    width = 2 * half + rest
+
+    def of_heads(count: int) -> Any:
+        """As it is, or as a view of batch × heads × tokens × width."""
+        if by_head:
+            return made(batch, count, tokens, width, dtype=dtype).transpose(1, 2)
+        return made(batch, tokens, count, width, dtype=dtype)
+
+    x, key = of_heads(groups * shared_by), None if alone else of_heads(groups)
+    weight, key_weight = made(width, dtype=dtype), None if alone else made(width, dtype=dtype)
+    angles = made(batch, tokens, half) if own_tables else made(tokens, half)
+    options: dict[str, Any] = {
+        "rotary_dim": 2 * half,
+        "interleaved": interleaved,
+        "key": key,
+        "key_weight": key_weight,
+    }
+
+    def run(implementation: Any) -> Any:
+        return through(implementation, x, weight, angles.cos(), angles.sin(), **options)
+
+    agree(run(norm_rope.fused), run(plain_norm), dtype)
+    if backward and tokens and dtype is torch.float32:
+        x, key = x.detach(), None if alone else key.detach()
+        options["key"] = key
+        inputs = [one for one in (x, weight, key, key_weight) if one is not None]
+        same_gradients(
+            lambda: run(norm_rope.fused), lambda: run(plain_norm), inputs, dtype, scale=10
+        )
+
+
+WAYS = [
+    {"SPLIT_K": split, "PERSISTENT": persistent, "DESCRIPTORS": descriptors}
+    for split, persistent, descriptors in itertools.product((1, 2), (False, True), (False, True))
+    if split == 1 or not persistent
+]
+
+
+def with_config(kernel: Any, tile: dict[str, Any], run: Any) -> Any:
+    """Only this config: on a GPU nothing is tuned, and no path is left to chance."""
+    before = kernel.configs
+    blocks = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, **tile}
+    kernel.configs = [triton.Config(blocks, num_warps=4, num_stages=3)]
+    try:
+        return run()
+    finally:
+        kernel.configs = before
+
+
+@small
+@given(
+    m=st.integers(0, 20 * LARGER),
+    n=st.integers(0, 50 * LARGER),
+    k=st.integers(0, 70 * LARGER),
+    rows=st.booleans(),
+    strided=st.booleans(),
+    way=st.sampled_from(WAYS),
+    backward=seldom,
+    dtype=multiplied,
+    state=seeds,
+)
+def test_gemm(m, n, k, rows, strided, way, backward, dtype, state):
+    torch.manual_seed(state)
+    if way["DESCRIPTORS"]:  # whose rows begin at 16 bytes
+        n, k, strided = -(-n // 8) * 8, -(-k // 8) * 8, False
+    a = made(m, k, dtype=dtype, strided=strided)
+    b = made(n, k, dtype=dtype, strided=strided).t() if rows else made(k, n, dtype=dtype)
+
+    def fused() -> Any:
+        return with_config(product_triton.gemm_kernel, way, lambda: product.by_triton(a, b))
+
+    scale = max(1.0, k**0.5)
+    agree(fused(), product.reference(a, b), dtype, scale)
+    if backward and min(m, n, k) and dtype is torch.float32:
+        a, b = a.detach(), b.detach()
+        same_gradients(fused, lambda: product.reference(a, b), [a, b], dtype, scale)
+
+
+@small
+@given(
+    m=st.integers(0, 20 * LARGER),
+    n=st.integers(0, 40 * LARGER),
+    k=st.integers(0, 70 * LARGER),
+    stacked=st.booleans(),
+    strided=st.booleans(),
+    way=st.sampled_from(WAYS),
+    activation=st.sampled_from(["silu", "gelu", "gelu_tanh"]),
+    backward=seldom,
+    dtype=multiplied,
+    state=seeds,
+)
+def test_gated_mlp(m, n, k, stacked, strided, way, activation, backward, dtype, state):
+    torch.manual_seed(state)
+    if way["DESCRIPTORS"]:
+        k, strided = -(-k // 8) * 8, False
+    x = made(m, k, dtype=dtype, strided=strided)
+    both = made(2 * n, k, dtype=dtype)
+    gate, up = (both[:n], both[n:]) if stacked else (both[:n].clone(), both[n:].clone())
+
+    def fused() -> Any:
+        way_in = mlp_triton.gated_kernel
+        return with_config(way_in, way, lambda: mlp.by_triton(x, gate, up, activation))
+
+    scale = max(1.0, k)
+    expected = mlp.reference(x, gate, up, activation)
+    agree(fused(), expected, dtype, scale)
+    agree(mlp.products_then_kernel(x, gate, up, activation), expected, dtype, scale)
+    if stacked and n:
+        agree(mlp.product_then_kernel(x, gate, up, activation), expected, dtype, scale)
+        agree(mlp.one_product(x, gate, up, activation), expected, dtype, scale)
+    if backward and min(m, n, k) and dtype is torch.float32:
+        inputs = [one.detach().clone() for one in (x, gate, up)]
+        x, gate, up = inputs
+        same_gradients(fused, lambda: mlp.reference(x, gate, up, activation), inputs, dtype, scale)
+
+
+@small
+@given(
+    batch=st.integers(0, 2),
+    groups=st.integers(1, 2),
+    shared_by=st.integers(1, 3),
+    queries=st.integers(0, 20 * LARGER),
+    keys=st.integers(0, 80 * LARGER),
+    width=widths,
+    causal=st.booleans(),
+    scale=st.sampled_from([None, 0.3]),
+    by_token=st.booleans(),
+    backward=seldom,
+    dtype=multiplied,
+    state=seeds,
+)
+def test_attention(
+    batch, groups, shared_by, queries, keys, width, causal, scale, by_token, backward, dtype, state
+):
+    torch.manual_seed(state)
+
+    def of_tokens(heads: int, tokens: int) -> Any:
+        if by_token:
+            return made(batch, tokens, heads, width, dtype=dtype).transpose(1, 2)
+        return made(batch, heads, tokens, width, dtype=dtype)
+
+    q, k, v = of_tokens(groups * shared_by, queries), *(of_tokens(groups, keys) for _ in range(2))
+    if not keys:
+        assert not sdpa.by_triton(q, k, v, causal, scale).any()
+        return
+    agree(sdpa.by_triton(q, k, v, causal, scale), sdpa.written_out(q, k, v, causal, scale), dtype)
+    if backward and q.numel() and dtype is torch.float32:
+        inputs = [one.detach().clone() for one in (q, k, v)]
+        same_gradients(
+            lambda: sdpa.by_triton(*inputs, causal, scale),
+            lambda: sdpa.written_out(*inputs, causal, scale),
+            inputs,
+            dtype,
+            scale=10,
+        )
+
+
+def compiled(fn: Any) -> Any:
+    """In one graph or not at all."""
+    return torch.compile(fn, backend="aot_eager", fullgraph=True)
+
+
+def test_compiled_kernels_and_their_gradients_are_the_same():
+    torch.manual_seed(0)
+    x, gate, up = (made(*size) for size in ((5, 32), (8, 32), (8, 32)))
+    q, k, v = made(1, 2, 5, 8), made(1, 1, 6, 8), made(1, 1, 6, 8)
+    row, weight, cos, sin = made(1, 4, 2, 8), made(16), made(4, 4), made(4, 4)
+    cases: list[tuple[Any, Any, list[Any]]] = [
+        (product.by_triton, product.reference, [x, made(32, 16)]),
+        (
+            lambda *tensors: mlp.by_triton(*tensors, "silu"),
+            lambda *tensors: mlp.reference(*tensors, "silu"),
+            [x, gate, up],
+        ),
+        (
+            lambda *tensors: mlp.products_then_kernel(*tensors, "gelu"),
+            lambda *tensors: mlp.reference(*tensors, "gelu"),
+            [x, gate, up],
+        ),
+        (
+            lambda *tensors: sdpa.by_triton(*tensors, True, None),
+            lambda *tensors: sdpa.written_out(*tensors, True, None),
+            [q, k, v],
+        ),
+        (
+            lambda a, b: norm_rope.fused(a, b, cos, sin, 1e-6, 4, False, True, None, None, None)[0],
+            lambda a, b: plain_norm(a, b, cos, sin, 1e-6, 4, False, True)[0],
+            [row, weight],
+        ),
+    ]
+    for fused, plain, tensors in cases:
+        run = compiled(fused)
+        agree(run(*tensors), plain(*tensors), torch.float32, scale=20)
+        again = [one.detach().clone() for one in tensors]
+        same_gradients(
+            lambda run=run, again=again: run(*again),
+            lambda plain=plain, again=again: plain(*again),
+            again,
+            torch.float32,
+            scale=20,
+        )
