@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -24,7 +25,7 @@ from whet.targets.choice.keys import CallKeys, ChoicePlan, ChoiceTable, Describe
 from whet.targets.choice.picking import BusyPick, tuned_pick, untuned_pick
 from whet.targets.choice.source import source_of_choice
 from whet.targets.choice.target import PARAMETER, ChoiceTarget
-from whet.targets.fingerprint import Source
+from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton.dispatch import shape_of
 from whet.targets.triton.warn import say_once
 
@@ -103,6 +104,28 @@ class Chooser:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """So that a method can be a choice."""
         return self if instance is None else MethodType(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Chooser:
+        """A copy of a model calls the same function, as it does with plain ones."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """By its name, as functions are pickled."""
+        place = place_of(self.file, self)
+        module = next(
+            (
+                name
+                for name, one in list(sys.modules.items())
+                if getattr(one, "__dict__", {}).get("__file__") == self.file
+            ),
+            None,
+        )
+        if not place or module is None:
+            raise TypeError(
+                f"cannot pickle the choice '{self.name}', which is no name of a module; "
+                "define it at the top of a file"
+            )
+        return _named, (module, place.rpartition(":")[2])
 
     def __repr__(self) -> str:
         return f"<choice '{self.name}' of {', '.join(self.implementations)}>"
@@ -299,6 +322,10 @@ class Chooser:
                 return name, True
             answers.append(name)
         return answers[0], False
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 def _as_text(key: Mapping[str, Any], cost: CallCost, grad: bool, gpu: int | None) -> str:

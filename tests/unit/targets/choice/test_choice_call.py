@@ -361,3 +361,33 @@ def test_what_cannot_be_stored_is_chosen_all_the_same(monkeypatch, tmp_path):
         warnings.simplefilter("ignore")
         double(torch.ones(2))
     assert picks(double) == ["fast"]
+
+
+module_level = whet.choice({"slow": slow, "fast": fast}, name="module_level")
+
+
+def test_copies_and_pickles_of_a_model_call_the_same_choice():
+    import copy
+    import pickle
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.double = module_level
+
+    assert copy.deepcopy(Model()).double is module_level
+    assert pickle.loads(pickle.dumps(module_level)) is module_level
+    with pytest.raises(TypeError, match="define it at the top of a file"):
+        pickle.dumps(whet.choice({"slow": slow}, name="local"))
+
+
+def test_threads_that_come_at_once_tune_once(store):
+    from concurrent.futures import ThreadPoolExecutor
+
+    double, x = whet.choice({"slow": slow, "fast": fast}, name="double"), torch.ones(4)
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda _: double(x), range(8)))
+    assert all(torch.equal(one, x * 2) for one in results)
+    with whet.open_store(store, read_only=True) as opened:
+        [known] = opened.workloads("double")
+        assert len(opened.runs(known.workload.id)) == 1
