@@ -179,8 +179,8 @@ def mlp(samples: int) -> list[Row]:
             rest = (x, gate, up, "silu")
             calls: dict[str, Call] = {
                 "two": partial(module.reference, *rest),
-                "one": partial(module.one_product, *rest),
-                "cublas+kernel": partial(module.product_then_kernel, *rest),
+                "one": partial(module.one_product, x, both, "silu"),
+                "cublas+kernel": partial(module.product_then_kernel, x, both, "silu"),
                 "triton": partial(module.by_triton, *rest),
                 "choice": partial(gated_mlp, x, both),
             }

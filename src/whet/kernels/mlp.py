@@ -33,9 +33,12 @@ def gated_mlp(
     out × inner, as `torch.nn.Linear` has them. Without `up_weight`, `gate_weight` has the rows of
     both, those of the gate first. `silu` makes it SwiGLU, `gelu` and `gelu_tanh` GeGLU.
     """
-    gate, up = _checked(x, gate_weight, up_weight, down_weight, activation)
-    run = (stacked if up_weight is None else apart) if x.is_cuda else reference
-    inner = run(as_rows(x), gate, up, activation)
+    _check(x, gate_weight, up_weight, down_weight, activation)
+    rows = as_rows(x)
+    if up_weight is None:
+        inner = (stacked if x.is_cuda else one_product)(rows, gate_weight, activation)
+    else:
+        inner = (apart if x.is_cuda else reference)(rows, gate_weight, up_weight, activation)
     if down_weight is not None:
         inner = gemm(inner, down_weight.t())
     return inner.view(*x.shape[:-1], inner.shape[-1])
@@ -44,7 +47,7 @@ def gated_mlp(
 fused_gated_mlp = gated_mlp
 
 
-def _checked(x: Any, gate: Any, up: Any, down: Any, activation: str) -> tuple[Any, Any]:
+def _check(x: Any, gate: Any, up: Any, down: Any, activation: str) -> None:
     check_tensors(_NAME, x=x, gate_weight=gate, up_weight=up, down_weight=down)
     if activation not in get_args(Activation):
         raise wrong(
@@ -52,24 +55,23 @@ def _checked(x: Any, gate: Any, up: Any, down: Any, activation: str) -> tuple[An
         )
     if x.ndim < 1:
         raise wrong(_NAME, "x is a number; give … × hidden")
-    if not (gate.ndim == 2 and gate.shape[1] == x.shape[-1]):
+    if gate.ndim != 2 or gate.shape[1] != x.shape[-1]:
         raise wrong(
             _NAME, f"gate_weight is {shape(gate)}; give inner×{x.shape[-1]}, as x is {shape(x)}"
         )
+    inner = gate.shape[0]
     if up is None:
-        if gate.shape[0] % 2:
+        if inner % 2:
             raise wrong(
-                _NAME,
-                f"gate_weight has {gate.shape[0]} rows, which are not two halves; give up_weight",
+                _NAME, f"gate_weight has {inner} rows, which are not two halves; give up_weight"
             )
-        gate, up = gate.chunk(2) if gate.shape[0] else (gate, gate)
-    if up.shape != gate.shape:
+        inner //= 2
+    elif up.shape != gate.shape:
         raise wrong(
             _NAME, f"up_weight is {shape(up)} and gate_weight {shape(gate)}; they must be alike"
         )
-    if down is not None and (down.ndim != 2 or down.shape[1] != gate.shape[0]):
-        raise wrong(_NAME, f"down_weight is {shape(down)}; give out×{gate.shape[0]}")
-    return gate, up
+    if down is not None and (down.ndim != 2 or down.shape[1] != inner):
+        raise wrong(_NAME, f"down_weight is {shape(down)}; give out×{inner}")
 
 
 def activate(gate: Any, activation: str) -> Any:
@@ -83,16 +85,9 @@ def reference(x: Any, gate: Any, up: Any, activation: str) -> Any:
     return activate(functional.linear(x, gate), activation) * functional.linear(x, up)
 
 
-def _both(x: Any, gate: Any, up: Any) -> tuple[Any, Any]:
-    """Two halves of one weight, in one product."""
-    inner, hidden = gate.shape
-    weight = torch.as_strided(gate, (2 * inner, hidden), gate.stride(), gate.storage_offset())
-    g, u = functional.linear(x, weight).chunk(2, -1)
-    return g, u
-
-
-def one_product(x: Any, gate: Any, up: Any, activation: str) -> Any:
-    g, u = _both(x, gate, up)
+def one_product(x: Any, both: Any, activation: str) -> Any:
+    """Of the weights in one tensor, those of the gate first."""
+    g, u = functional.linear(x, both).chunk(2, -1)
     return activate(g, activation) * u
 
 
@@ -101,8 +96,8 @@ def products_then_kernel(x: Any, gate: Any, up: Any, activation: str) -> Any:
     return multiplied(functional.linear(x, gate), functional.linear(x, up), activation)
 
 
-def product_then_kernel(x: Any, gate: Any, up: Any, activation: str) -> Any:
-    g, u = _both(x, gate, up)
+def product_then_kernel(x: Any, both: Any, activation: str) -> Any:
+    g, u = functional.linear(x, both).chunk(2, -1)
     return multiplied(g, u, activation)
 
 
@@ -173,35 +168,44 @@ def by_triton(x: Any, gate: Any, up: Any, activation: str) -> Any:
     return _run_gated(x, gate, up, activation)
 
 
-def _with(activated: Any) -> Any:
-    """cuBLAS twice, and another library for the rest of SwiGLU."""
+def stacked_by_triton(x: Any, both: Any, activation: str) -> Any:
+    gate, up = both.chunk(2)
+    return by_triton(x, gate, up, activation)
 
-    def by_library(x: Any, gate: Any, up: Any, activation: str) -> Any:
+
+def _with(activated: Any, stacked: bool) -> Any:
+    """cuBLAS, and another library for the rest of SwiGLU."""
+
+    def by_library(x: Any, *weights: Any) -> Any:
+        *weights, activation = weights  # type: ignore[assignment]
         if activation != "silu":
             raise ValueError(f"this one is for silu, not {activation}")
-        return activated(functional.linear(x, gate), functional.linear(x, up))
+        products = [functional.linear(x, weight) for weight in weights]
+        return activated(*(products[0].chunk(2, -1) if stacked else products))
 
     return by_library
 
 
-def _key(x: Any, gate: Any, up: Any, activation: str) -> dict[str, Any]:
+def _key(x: Any, *weights: Any) -> dict[str, Any]:
     return {
         "m": x.shape[0],
         "k": x.shape[1],
-        "n": gate.shape[0],
+        "n": weights[0].shape[0] // (1 if len(weights) == 3 else 2),
         "dtype": str(x.dtype).removeprefix("torch."),
-        "activation": activation,
+        "activation": weights[-1],
     }
 
 
-_libraries = {f"cublas+{name}": _with(made) for name, made in adapters.swiglu().items()}
+def _libraries(stacked: bool) -> dict[str, Any]:
+    return {f"cublas+{name}": _with(made, stacked) for name, made in adapters.swiglu().items()}
+
 
 apart = choice(
     {
         "torch": reference,
         "cublas+kernel": products_then_kernel,
         "triton": by_triton,
-        **_libraries,
+        **_libraries(stacked=False),
     },
     name=_NAME,
     key=_key,
@@ -212,8 +216,8 @@ stacked = choice(
     {
         "torch": one_product,
         "cublas+kernel": product_then_kernel,
-        "triton": by_triton,
-        **_libraries,
+        "triton": stacked_by_triton,
+        **_libraries(stacked=True),
     },
     name=f"{_NAME}_stacked",
     key=_key,

@@ -278,10 +278,18 @@ def test_gated_mlp(m, n, k, stacked, strided, way, activation, backward, dtype, 
     expected = mlp.reference(x, gate, up, activation)
     agree(fused(), expected, dtype, scale)
     agree(mlp.products_then_kernel(x, gate, up, activation), expected, dtype, scale)
-    if stacked and n:
-        agree(mlp.product_then_kernel(x, gate, up, activation), expected, dtype, scale)
-        agree(mlp.one_product(x, gate, up, activation), expected, dtype, scale)
+    for run in (mlp.one_product, mlp.product_then_kernel, mlp.stacked_by_triton) if n else ():
+        agree(run(x, both, activation), expected, dtype, scale)
     if backward and min(m, n, k) and dtype is torch.float32:
+        whole = both.detach().clone()
+        for run in (mlp.product_then_kernel, mlp.stacked_by_triton):
+            same_gradients(
+                lambda run=run: run(x, whole, activation),
+                lambda: mlp.reference(x, *whole.chunk(2), activation),
+                [whole],
+                dtype,
+                scale,
+            )
         inputs = [one.detach().clone() for one in (x, gate, up)]
         x, gate, up = inputs
         same_gradients(fused, lambda: mlp.reference(x, gate, up, activation), inputs, dtype, scale)
