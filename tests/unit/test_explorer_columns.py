@@ -183,6 +183,7 @@ def _for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("whet.explorer.stored.FIRST_BATCH", 3)
     monkeypatch.setattr("whet.explorer.stored.BATCH", 8)
+    monkeypatch.setattr("whet.explorer.stored.FIRST_PATIENCE_S", 0.0)
 
 
 @pytest.mark.slow
