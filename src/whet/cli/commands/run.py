@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from whet.cli.arguments.options import JobsOption, L2BytesOption, L2Option, StoreOption, resolved
+from whet.cli.arguments.environment import pass_on
+from whet.cli.arguments.options import JobsOption, L2BytesOption, L2Option, StoreOption
 from whet.core.errors import UsageError, no_triton
 
 EXAMPLES = """\b
@@ -81,15 +82,7 @@ def run(
     l2_bytes: L2BytesOption = None,
 ) -> Script:
     """Run a script and tune every Triton autotuner in it with whet."""
-    from whet.store import store_place
-
-    settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
-    if store is not None:
-        # The script may well change its folder before it tunes.
-        os.environ["WHET_STORE"] = store_place(settings.store)
-    for name, given in {"JOBS": jobs, "L2": l2, "L2_BYTES": l2_bytes}.items():
-        if given is not None:
-            os.environ[f"WHET_{name}"] = given
+    pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes)
     if not module:
         _check_file(Path(script))
     _install()

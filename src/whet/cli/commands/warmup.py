@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from whet.cli.arguments.environment import pass_on
 from whet.cli.arguments.options import (
     EffortOption,
     JobsOption,
@@ -19,7 +19,6 @@ from whet.cli.arguments.options import (
     L2Option,
     QuietOption,
     StoreOption,
-    resolved,
 )
 from whet.core.effort import checked_effort
 from whet.core.errors import UsageError, did_you_mean, no_triton
@@ -69,7 +68,7 @@ def warmup(
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.warmup import as_data, report
 
-    _set_environment(store, jobs, l2, l2_bytes)
+    pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes)
     with redirect_stdout(sys.stderr):  # what the file prints is no result of ours
         call = _step(step)
         from whet.targets.triton.warming.warmup import warmup as warm_up
@@ -86,20 +85,6 @@ def warmup(
 
 def _progress(text: str) -> None:
     print(f"whet: {text}", file=sys.stderr, flush=True)
-
-
-def _set_environment(
-    store: str | None, jobs: str | None, l2: str | None, l2_bytes: str | None
-) -> None:
-    """The file's own tunings have the same settings, and it may change its folder."""
-    from whet.store import store_place
-
-    settings = resolved(store=store, jobs=jobs, l2=l2, l2_bytes=l2_bytes).settings
-    if store is not None:
-        os.environ["WHET_STORE"] = store_place(settings.store)
-    for name, given in {"JOBS": jobs, "L2": l2, "L2_BYTES": l2_bytes}.items():
-        if given is not None:
-            os.environ[f"WHET_{name}"] = given
 
 
 def _step(text: str) -> Callable[[], Any]:
