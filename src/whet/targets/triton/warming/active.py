@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.core.effort import Effort
     from whet.core.run import Result
-    from whet.targets.triton.target import TritonTarget
 
 # In place of a config: the call is not launched, and its outputs stay as they are.
 SKIPPED = object()
@@ -48,8 +47,9 @@ class ActiveWarmup(Protocol):
     def budget(self, own: Budget | str | None) -> Budget | str | None:
         """What a tuning may take; `own` is the kernel's."""
 
-    def tuned(self, target: TritonTarget, result: Result) -> None:
-        """What came of the tuning that this thread was last told to do."""
+    def tuned(self, target: Any, result: Result) -> None:
+        """What came of the tuning that this thread was last told to do; `target` is what it
+        tuned."""
 
 
 # For the whole process, not a context: backward passes run in threads of torch's own.
