@@ -36,7 +36,7 @@ from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
-from whet.targets.triton.warming.active import SKIPPED, active
+from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 from whet.targets.triton.warn import say_once
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
@@ -234,7 +234,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return config, False
         program = active()
         if program is not None:
-            config = program.met(self, full_key, args, kwargs, passed, pruned)
+            config = program.met(UntunedCall(self, full_key, args, kwargs, passed, pruned))
             if config is not None:
                 return config, False
         meanwhile = self._meanwhile(full_key, args, kwargs, passed, pruned)

@@ -315,7 +315,7 @@ def test_a_budget_ends_it_and_says_what_is_left(driver: FakeDriver) -> None:
     kernel = tuned(scale)
     done = whet.warmup(lambda: launched(kernel, torch.ones(N)), budget="1ms")
     assert not done.complete
-    assert [one.note for one in done.kernels] == ["the budget ended"]
+    assert [one.note for one in done.kernels] == ["the budget ran out"]
     assert str(done).endswith("1 not tuned")
     launched(kernel, torch.ones(N))  # and now it is tuned as ever
     assert kernel.best_config.kwargs == {"BLOCK": 32}
@@ -432,7 +432,7 @@ def test_a_key_that_does_not_come_again_is_named(driver: FakeDriver) -> None:
 
     done = whet.warmup(step, restore=False)
     assert {one.key.partition(",")[0]: one.note for one in done.kernels} == {
-        "n=17": "its call did not come again",
+        "n=17": "the step did not launch it with this key again",
         "n=48": "",
     }
     assert not done.complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 # In place of a config: the call is not launched, and its outputs stay as they are.
 SKIPPED = object()
+
+
+@dataclass(frozen=True)
+class UntunedCall:
+    """A call of a kernel whose `key`, that of its cache, has no config yet; `passed` are the
+    kernel's arguments by name, `configs` what is left of its list for this call."""
+
+    tuner: Any
+    key: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    passed: Mapping[str, Any]
+    configs: Sequence[Any]
 
 
 class ActiveWarmup(Protocol):
@@ -32,15 +46,7 @@ class ActiveWarmup(Protocol):
     def built_ahead(self) -> Sequence[Config]:
         """For the kernel that this thread was last told to tune."""
 
-    def met(
-        self,
-        tuner: Any,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: Mapping[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
+    def met(self, call: UntunedCall) -> Any:
         """The config to launch a call with that is not tuned, or `SKIPPED`; None where it is to be
         tuned now."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.warming.active import SKIPPED
+from whet.targets.triton.warming.active import SKIPPED, UntunedCall
 from whet.targets.triton.warming.skipping import SkipWatch
 
 # With little effort, one in so many of a list is built in addition at a time.
@@ -125,19 +125,12 @@ class Program:
             return own
         return Budget(seconds=max(0.5, left))
 
-    def met(
-        self,
-        tuner: Any,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: Mapping[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
+    def met(self, call: UntunedCall) -> Any:
+        tuner = call.tuner
         with self._lock:
-            one = self.kernels.get((id(tuner), key))
+            one = self.kernels.get((id(tuner), call.key))
             if one is None:
-                one = self._prepared(tuner, key, args, kwargs, passed, configs)
+                one = self._prepared(call)
             one.call = self.calls
         if one.settled or (self.skips is None and self._is_due(one)):
             return self._tune(one)
@@ -145,8 +138,8 @@ class Program:
             return self._tune(one)  # the store has it
         if one.again and one.result is not None:
             return one.configs[one.result.config.id]
-        tuner.best_config = configs[0]
-        if self.skips is not None and self.skips.may_skip([*args, *kwargs.values()]):
+        tuner.best_config = call.configs[0]
+        if self.skips is not None and self.skips.may_skip([*call.args, *call.kwargs.values()]):
             return SKIPPED
         ready = self.ahead.ready(one.prospect)
         if ready is None:  # nothing could be built, and the tuning says why
@@ -237,17 +230,12 @@ class Program:
             return self.sharing.is_agreed(one.prospect.workload_id, one.space_id)
         return not self.out_of_time and self.ahead.due(one.prospect)
 
-    def _prepared(
-        self,
-        tuner: Any,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: Mapping[str, Any],
-        configs: Sequence[Any],
-    ) -> MetKernel:
-        named = workload_key(tuner.keys, passed, tuner.whet_buckets)
-        target = TritonTarget(Call(tuner, args, kwargs), configs, named, self.settings)
+    def _prepared(self, call: UntunedCall) -> MetKernel:
+        tuner = call.tuner
+        named = workload_key(tuner.keys, call.passed, tuner.whet_buckets)
+        target = TritonTarget(
+            Call(tuner, call.args, call.kwargs), call.configs, named, self.settings
+        )
         workload = target.workload()
         choices: tuple[Any, ...] = ()
         if tuner.whet_own_benchmark:
@@ -258,11 +246,11 @@ class Program:
         shown = ", ".join(f"{name}={value}" for name, value in named.items())
         by_id = {config.id: target.menu.by_id[config.id] for config in choices}
         one = MetKernel(
-            tuner, key, target.name, shown, target.space.id, prospect, by_id, {}, self.calls
+            tuner, call.key, target.name, shown, target.space.id, prospect, by_id, {}, self.calls
         )
         if self._quick and choices:
             one.strategy = _sparing(target, self.settings)
-        self.kernels[id(tuner), key] = one
+        self.kernels[id(tuner), call.key] = one
         shared = self.sharing is not None and not self._shared_out
         if not shared:
             self.ahead.begin(prospect, _jobs(target, one))

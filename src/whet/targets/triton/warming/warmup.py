@@ -102,7 +102,7 @@ def warmup(
     say, start = _printer(progress), time.monotonic()
     kept = KeptState(step, args, kwargs) if restore else None
     for note in () if kept is None else kept.cannot:
-        say(f"cannot be put back after a call: {note}")
+        say(f"not restored after each call: {note}")
     calls = _Calls(lambda: step(*args, **kwargs), kept, say)
     if current_mode() != "tune":
         return _untuned(calls, start)
@@ -223,9 +223,9 @@ def _warmed(one: MetKernel, program: Program) -> WarmedKernel:
     result, note = one.result, ""
     if result is None:
         if one.call < program.calls:
-            note = "its call did not come again"
+            note = "the step did not launch it with this key again"
         else:
-            note = "the budget ended" if program.out_of_time else "tuning it failed"
+            note = "the budget ran out" if program.out_of_time else "tuning it failed"
     return WarmedKernel(
         kernel=one.name,
         key=one.key,
