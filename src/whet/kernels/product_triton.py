@@ -12,6 +12,7 @@ import triton.language as tl
 
 from whet.kernels.spaces import GEMM_SPACE
 from whet.kernels.tiles import (
+    MOST_ROWS_TO_SPLIT,
     is_last,
     keep_part,
     let_triton_allocate,
@@ -111,6 +112,8 @@ def aligned(*tensors: Any) -> bool:
 def grid_of(rows: int, columns: int, programs: int) -> Any:
     """Tiles and parts of K, or as many programs as the GPU holds at once."""
     def grid(meta: Any) -> tuple[int, int]:
+        if meta["SPLIT_K"] > 1 and rows > MOST_ROWS_TO_SPLIT:
+            raise ValueError(f"SPLIT_K={meta['SPLIT_K']} is for at most {MOST_ROWS_TO_SPLIT} rows, not {rows}")
         tiles = triton.cdiv(rows, meta["BLOCK_M"]) * triton.cdiv(columns, meta["BLOCK_N"])
         return (min(programs, tiles) if meta["PERSISTENT"] else tiles), meta["SPLIT_K"]
 

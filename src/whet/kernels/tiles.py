@@ -176,7 +176,13 @@ def suited(configs: Sequence[Any], named: dict[str, Any], **given: Any) -> list[
         for one in configs
         if _fits(one.kwargs, M, N, K, units) and (described or not one.kwargs["DESCRIPTORS"])
     ]
-    return left or list(configs[-1:])
+    # Any shape can be computed through pointers, without a part of K for itself.
+    plain = [one for one in configs if _is_plain(one.kwargs)]
+    return left or plain[-1:] or list(configs[-1:])
+
+
+def _is_plain(tile: dict[str, Any]) -> bool:
+    return tile["SPLIT_K"] == 1 and not tile["DESCRIPTORS"] and not tile["PERSISTENT"]
 
 
 def _fits(tile: dict[str, Any], M: int, N: int, K: int, units: int) -> bool:
@@ -185,7 +191,7 @@ def _fits(tile: dict[str, Any], M: int, N: int, K: int, units: int) -> bool:
         return False
     tiles = triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, width)
     few = M <= MOST_ROWS_TO_SPLIT
-    return _streams(tile, M, K, tiles, units) if few else _computes(tile, M, tiles, units)
+    return _streams(tile, M, K, tiles, units) if few else _computes(tile, M, N, tiles, units)
 
 
 def _streams(tile: dict[str, Any], M: int, K: int, tiles: int, units: int) -> bool:
@@ -199,14 +205,15 @@ def _streams(tile: dict[str, Any], M: int, K: int, tiles: int, units: int) -> bo
     return split == 1 or (tiles * (split // 2) < 2 * units and 2 * split * depth <= K)
 
 
-def _computes(tile: dict[str, Any], M: int, tiles: int, units: int) -> bool:
-    """For many rows, where tensor cores must be fed: large tiles, in groups; persistent programs
-    read through descriptors, others through pointers."""
+def _computes(tile: dict[str, Any], M: int, N: int, tiles: int, units: int) -> bool:
+    """For many rows, where tensor cores must be fed: large tiles, as far as there are columns, in
+    groups; persistent programs read through descriptors, others through pointers."""
     height = tile["BLOCK_M"]
     if height < 64 or height > triton.next_power_of_2(M) or tile["GROUP_M"] == 1:
         return False
     if tile["SPLIT_K"] > 1 or tile["BLOCK_K"] != 64:
         return False
-    if height * tile["BLOCK_N"] < 64 * 128 and tiles > units:
+    narrow = tile["BLOCK_N"] < triton.next_power_of_2(N)
+    if narrow and height * tile["BLOCK_N"] < 64 * 128 and tiles > units:
         return False
     return tile["PERSISTENT"] == (tile["DESCRIPTORS"] and tiles > units)

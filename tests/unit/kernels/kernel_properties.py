@@ -15,7 +15,7 @@ import triton
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from whet.kernels import mlp, mlp_triton, norm_rope, product, product_triton, sdpa
+from whet.kernels import mlp, mlp_triton, norm_rope, product, product_triton, sdpa, tiles
 
 DEVICE = "cuda" if os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 EXAMPLES = int(os.environ.get("KERNEL_EXAMPLES", "50"))
@@ -236,6 +236,8 @@ def test_gemm(m, n, k, rows, strided, way, backward, dtype, state):
     torch.manual_seed(state)
     if way["DESCRIPTORS"]:  # whose rows begin at 16 bytes
         n, k, strided = -(-n // 8) * 8, -(-k // 8) * 8, False
+    if way["SPLIT_K"] > 1:
+        m = min(m, tiles.MOST_ROWS_TO_SPLIT)
     a = made(m, k, dtype=dtype, strided=strided)
     b = made(n, k, dtype=dtype, strided=strided).t() if rows else made(k, n, dtype=dtype)
 
@@ -266,6 +268,8 @@ def test_gated_mlp(m, n, k, stacked, strided, way, activation, backward, dtype, 
     torch.manual_seed(state)
     if way["DESCRIPTORS"]:
         k, strided = -(-k // 8) * 8, False
+    if way["SPLIT_K"] > 1:
+        m = min(m, tiles.MOST_ROWS_TO_SPLIT)
     x = made(m, k, dtype=dtype, strided=strided)
     both = made(2 * n, k, dtype=dtype)
     gate, up = (both[:n], both[n:]) if stacked else (both[:n].clone(), both[n:].clone())

@@ -159,6 +159,19 @@ def test_a_few_dozen_configs_are_left_for_any_shape(monkeypatch):
     for space in (GATED_MLP_SPACE, GEMM_SPACE):
         configs = configs_of(space)
         for m in (1, 16, 64, 65, 512, 4096, 100_000):
-            for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (1, 1), (100, 30)):
-                left = suited(configs, {"M": m, "N": n, "K": k, "x": x}, ALIGNED=True)
-                assert 1 <= len(left) <= 100
+            for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (1, 1), (100, 30), (24, 4096)):
+                for aligned in (True, False):
+                    left = suited(configs, {"M": m, "N": n, "K": k, "x": x}, ALIGNED=aligned)
+                    assert 1 <= len(left) <= 100
+                    # There is room for parts of few rows only.
+                    assert m <= 64 or all(one.kwargs["SPLIT_K"] == 1 for one in left)
+                    assert aligned or not any(one.kwargs["DESCRIPTORS"] for one in left)
+
+
+def test_parts_of_many_rows_are_refused_before_they_are_launched():
+    from whet.kernels.product_triton import grid_of
+
+    tile = {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT_K": 2, "PERSISTENT": False}
+    assert grid_of(64, 64, 132)(tile) == (8, 2)
+    with pytest.raises(ValueError, match="at most 64 rows, not 65"):
+        grid_of(65, 64, 132)(tile)

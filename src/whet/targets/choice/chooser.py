@@ -95,11 +95,13 @@ class Chooser:
             return self._traced(args, kwargs)
         try:
             table = self._tables[asked.get()]
-            plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
-            chosen = plan.known(args, kwargs)
+            if kwargs:
+                chosen = table.plans[shape_of(args, kwargs)].known(*args, **kwargs)
+            else:
+                chosen = table.quick[len(args)](*args)
         except (KeyError, AttributeError, TypeError):
             chosen = self._found(args, kwargs)
-        return chosen(*args, **kwargs)
+        return chosen(*args, **kwargs) if kwargs else chosen(*args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """So that a method can be a choice."""
@@ -188,7 +190,7 @@ class Chooser:
         plan = None if table is None else table.plans.get(shape_of(args, kwargs))
         if plan is not None:
             with suppress(TypeError, KeyError):
-                return plan.known(args, kwargs)
+                return plan.known(*args, **kwargs)
         with self._lock:
             description = self.keys.described(args, kwargs)
             cost = current_cost(self.cost)
@@ -201,7 +203,7 @@ class Chooser:
     def _remember(
         self, chosen: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
-        with suppress(TypeError):  # a key that cannot be hashed
+        with suppress(TypeError, SyntaxError):  # cannot be hashed, or has odd names
             table = self._tables.setdefault(asked.get(), ChoiceTable())
             shape = shape_of(args, kwargs)
             plan = table.plans.get(shape)
@@ -210,9 +212,9 @@ class Chooser:
                 table.plans[shape] = plan
             if len(plan.table) >= MOST_KNOWN:
                 plan.table.clear()
-            plan.table[plan.key(args, kwargs)] = chosen
+            plan.table[plan.key(*args, **kwargs)] = chosen
             if not kwargs:
-                table.quick.setdefault(len(args), plan)
+                table.quick.setdefault(len(args), plan.known)
 
     def _target(
         self,

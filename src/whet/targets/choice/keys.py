@@ -82,16 +82,16 @@ def _parameters(first: Any) -> tuple[str, ...]:
 class ChoicePlan:
     """How calls of one shape, with the same types in the same places, are told apart quickly.
 
-    `key(args, kwargs)` is one expression made for this shape: several times as quick as a loop over
-    the arguments. `known(args, kwargs)` is the implementation that `table` has under that key.
+    `key(*args, **kwargs)` is one expression made for this shape: several times as quick as a loop
+    over the arguments. `known(…)` is the implementation that `table` has under that key.
     """
 
     def __init__(
         self, keys: CallKeys, args: tuple[Any, ...], kwargs: Mapping[str, Any], own_cost: bool
     ) -> None:
-        places = {f"args[{place}]": value for place, value in enumerate(args)}
-        places |= {f"kwargs[{name!r}]": value for name, value in kwargs.items()}
-        scope: dict[str, Any] = {"described": described, "asked": asked_cost.get}
+        # Positional ones as parameters too: an index into a tuple costs more than a local name.
+        places = {f"_whet{place}": value for place, value in enumerate(args)} | dict(kwargs)
+        scope: dict[str, Any] = {"_whet_described": described, "_whet_asked": asked_cost.get}
         parts: list[str] = []
         # A key function is asked once for each set of these: it says no more than they do.
         names = [*keys.named(args, kwargs)]
@@ -101,23 +101,32 @@ class ChoicePlan:
         tensors = [place for place, value in places.items() if is_tensor(value)]
         if tensors:
             torch = sys.modules["torch"]
-            scope |= {"grad": torch.is_grad_enabled, "capturing": capturing}
+            scope |= {"_whet_grad": torch.is_grad_enabled, "_whet_capturing": _capturing(torch)}
             needs = " or ".join(f"{place}.requires_grad" for place in tensors)
             modules = any(map(is_module, places.values()))
-            parts.append("grad()" if modules else f"grad() and ({needs})")
+            parts.append("_whet_grad()" if modules else f"_whet_grad() and ({needs})")
             if has_gpu():
-                if torch.cuda.is_available():
-                    scope["capturing"] = torch.cuda.is_current_stream_capturing
-                parts.append(f"{tensors[0]}.device")
-                parts += [] if own_cost else ["asked() or capturing()"]
+                parts.append(f"{tensors[0]}.get_device()")
+                parts += [] if own_cost else ["_whet_asked() or _whet_capturing()"]
         key = f"({', '.join(parts)}{',' * bool(parts)})"
         self.table: dict[Any, Callable[..., Any]] = {}
-        scope["table"] = self.table
-        self.key: Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
-        self.known: Callable[[tuple[Any, ...], Mapping[str, Any]], Callable[..., Any]]
+        scope["_whet_table"] = self.table
+        given = ", ".join([*places][: len(args)] + ["*"] * bool(kwargs) + [*kwargs])
+        self.key: Callable[..., Any]
+        self.known: Callable[..., Callable[..., Any]]
         self.key, self.known = eval(
-            f"(lambda args, kwargs: {key}), (lambda args, kwargs: table[{key}])", scope
+            f"(lambda {given}: {key}), (lambda {given}: _whet_table[{key}])", scope
         )
+
+
+def _capturing(torch: Any) -> Callable[[], bool]:
+    """In a build for GPUs, what torch's own function calls: this is asked on every call."""
+    if not torch.cuda.is_available():
+        return capturing
+    own: Callable[[], bool] = getattr(
+        torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
+    )
+    return own
 
 
 def has_gpu() -> bool:
@@ -132,7 +141,7 @@ def _parts(place: str, value: Any) -> list[str]:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return [f"{place}.shape", f"{place}.dtype"]
     if isinstance(value, tuple | list):
-        return [f"described({place})"]
+        return [f"_whet_described({place})"]
     try:
         freeze_value(value)
     except SpaceError:
@@ -141,8 +150,9 @@ def _parts(place: str, value: Any) -> list[str]:
 
 
 class ChoiceTable:
-    """`plans` by shape of call; `quick` has the first seen with so many positional arguments."""
+    """`plans` by shape of call; `quick` has what `known` is for so many positional arguments, by
+    the first shape seen."""
 
     def __init__(self) -> None:
         self.plans: dict[Any, ChoicePlan] = {}
-        self.quick: dict[int, ChoicePlan] = {}
+        self.quick: dict[int, Callable[..., Callable[..., Any]]] = {}

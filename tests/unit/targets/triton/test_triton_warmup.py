@@ -287,6 +287,35 @@ def test_tensors_of_the_arguments_are_put_back() -> None:
     assert x.grad is None
 
 
+def test_tensors_that_an_autograd_function_reaches_are_put_back() -> None:
+    total, weight = torch.zeros(3), torch.ones(3, requires_grad=True)
+
+    class Counted(torch.autograd.Function):
+        calls = torch.zeros(1)
+
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            Counted.calls.add_(1)
+            return x * 2
+
+        @staticmethod
+        def backward(context: Any, grad: Any) -> Any:
+            total.add_(grad)
+            return grad * 2
+
+    def step() -> None:
+        Counted.apply(weight).sum().backward()
+
+    kept = KeptState(step, (), {})
+    step()
+    assert torch.equal(total, torch.ones(3))
+    kept.restore()
+    assert torch.equal(total, torch.zeros(3))
+    assert Counted.calls == 0
+    assert weight.grad is None
+    assert not kept.cannot
+
+
 def test_little_effort_leaves_some_out_and_full_effort_goes_on(
     driver: FakeDriver, cold: Any
 ) -> None:

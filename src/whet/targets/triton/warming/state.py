@@ -19,6 +19,8 @@ SHARE = 0.25
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), range, type, types.ModuleType)
 
+_METHODS = (types.FunctionType, classmethod, staticmethod)
+
 
 class KeptState:
     """Found through the step's closure, the names it uses, its object and its arguments.
@@ -64,6 +66,8 @@ class KeptState:
             self._undo.append(lambda: torch.cuda.set_rng_state_all(gpus))
 
     def _keep(self, name: str, value: Any, depth: int) -> None:
+        if isinstance(value, type):
+            self._keep_class(value, depth)
         if isinstance(value, _PLAIN) or id(value) in self._seen or depth == 0:
             return
         self._seen.add(id(value))
@@ -88,6 +92,20 @@ class KeptState:
             value
         ):
             self._keep_object(name, value, depth)
+
+    def _keep_class(self, kind: type, depth: int) -> None:
+        """What the methods of a class beside the step reach: an autograd function's, a model's."""
+        if self._globals is None or depth == 0:
+            return
+        for one in kind.__mro__:
+            if one.__module__ != self._globals.get("__name__") or id(one) in self._seen:
+                continue
+            self._seen.add(id(one))
+            for name, value in list(vars(one).items()):
+                if isinstance(value, _METHODS):
+                    self._keep(name, getattr(value, "__func__", value), depth)
+                elif not name.startswith("__"):
+                    self._keep(f"{one.__name__}.{name}", value, depth - 1)
 
     def _keep_torchs(self, name: str, value: Any, depth: int) -> bool:
         torch = self._torch
@@ -149,6 +167,7 @@ class KeptState:
         self._undo.append(undo)
         for one in module.modules():
             self._seen.add(id(one))
+            self._keep_class(type(one), DEPTH)
             plain = {n: v for n, v in vars(one).items() if not n.startswith("_")}
             self._keep_attributes(one, plain)
 
@@ -181,6 +200,7 @@ class KeptState:
                 return
             self._undo.append(lambda: load(deepcopy(state)) and None)
             return
+        self._keep_class(type(value), depth)
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             self._keep_attributes(value, dict(attributes))
