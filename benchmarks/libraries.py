@@ -21,6 +21,7 @@ of `picks`, and these with themselves.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
 import json
 import os
@@ -41,6 +42,7 @@ from library_programs import PROGRAMS, made_step
 
 WAYS = ("install", "warmup", "quick", "picks", "again", "chosen", "stock")
 STEPS = 5
+SOURCE = Path(__file__).parents[1] / "src" / "whet"
 
 
 def main() -> int:
@@ -56,6 +58,8 @@ def main() -> int:
     sys.path.insert(0, str(asked.folder.resolve()))
     import torch  # noqa: F401 - imported once, for all processes that are forked from this one
 
+    # As an installed package has it: some machines keep Python from writing byte code.
+    compileall.compile_dir(SOURCE, quiet=2)
     results: dict[str, Any] = {}
     for name in asked.programs or PROGRAMS:
         with tempfile.TemporaryDirectory() as folder:

@@ -15,10 +15,12 @@ AHEAD = 1_000_000
 
 @dataclass(eq=False)
 class _SharedTask:
-    """`owners` wait for its outcome; without any, it is kept until somebody asks."""
+    """`owners` wait for its outcome; without any, it is kept until somebody asks. `started` is by
+    `time.monotonic`."""
 
     ticket: int
     task: Task
+    started: float | None = None
     owners: list[PoolView] = field(default_factory=list)
     outcome: TaskOutcome | None = None
 
@@ -71,6 +73,25 @@ class SharedPool:
                 lambda: condition() or self._closed or self._problem is not None, timeout
             )
 
+    def running_s(self, identities: Iterable[str]) -> dict[str, float]:
+        """How long those that run now have done so."""
+        now = time.monotonic()
+        with self._news:
+            known = ((identity, self._known.get(identity)) for identity in identities)
+            return {
+                identity: now - one.started
+                for identity, one in known
+                if one is not None and one.started is not None and one.outcome is None
+            }
+
+    def give_up(self, identity: str) -> None:
+        """Unless somebody waits for it."""
+        with self._news:
+            one = self._known.get(identity)
+            if one is not None and one.outcome is None and not one.owners:
+                self._forget(one)
+                self._pool.cancel(one.ticket)
+
     def reorder(self, priorities: Mapping[str, int]) -> None:
         """Of what was begun ahead and waits, by identity."""
         with self._news:
@@ -103,6 +124,8 @@ class SharedPool:
         with self._news:  # it may start before it is written down
             one = self._under_way.get(ticket)
             owners = [] if one is None else list(one.owners)
+            if one is not None:
+                one.started = time.monotonic()
         for owner in owners:  # not under our lock, since they have locks of their own
             owner.started(ticket)
 

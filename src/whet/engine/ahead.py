@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from whet.builds import MEMORY, Built, Job, SharedPool
 from whet.builds.cutting import ENOUGH
@@ -24,10 +25,18 @@ from whet.workers import Kind, Task
 # nobody but the run knows when. Until then its workload would hold up the device.
 LEFT = 0.25
 
+# How often builds under way are looked at, besides whenever one ends.
+LOOK_S = 0.25
+
 # What is built with little effort before anything is known of a space: all of a list of so many
 # configs, of which there is little to leave out, and this share of a longer one. More are built
 # where they promise something.
-FEWEST, SHARE = 10, 0.35
+FEWEST, SHARE = 8, 0.25
+
+# With little effort, nobody waits for a build that takes so many times what half of the others of
+# its kernel took, when at least so many of them are there: of three libraries' kernels none within
+# 2 % of its best took more than 1.6 times that, and those that do have spilled their registers.
+LONG, LONG_S, TIMED = 1.6, 0.75, 3
 
 
 @dataclass(eq=False)
@@ -126,16 +135,33 @@ class Ahead:
         end = None if timeout is None else time.monotonic() + timeout
         due = False
         while not due and (end is None or time.monotonic() < end):
-            left = 0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))
+            left = LOOK_S if end is None else min(LOOK_S, max(0.0, end - time.monotonic()))
             due = self.any_due(prospects, left)
         self.pool.wait_for(lambda: all(map(self.due, prospects)), longer_s)
 
     def any_due(self, prospects: Sequence[Prospect], timeout: float) -> bool:
         self.put_in_order()
+        if self._settings.effort == "quick" and self.pool.idle:
+            for one in prospects:
+                self._leave_out_long(one)
         return self.pool.wait_for(lambda: any(map(self.due, prospects)), timeout)
 
     def close(self) -> None:
         self.pool.close()
+
+    def _leave_out_long(self, prospect: Prospect) -> None:
+        """Where cores have nothing else to do, what takes too long is all that is waited for. The
+        author's first config is built in any case."""
+        running = self.pool.running_s(list(prospect.identities.values())[1:])
+        ended = [self.pool.outcome(identity) for identity in prospect.identities.values()]
+        seconds = [one.seconds for one in ended if one is not None]
+        if not running or len(seconds) < max(TIMED, len(running)):
+            return
+        usual = median([*seconds, *running.values()])
+        too_long = {id for id, spent in running.items() if spent > max(LONG_S, LONG * usual)}
+        for config in [c for c, id in prospect.identities.items() if id in too_long]:
+            self.pool.give_up(prospect.identities.pop(config))
+            prospect.configs = tuple(one for one in prospect.configs if one != config)
 
     def _built(self, prospect: Prospect) -> list[Config]:
         return [config for config in prospect.configs if self._is_built(prospect, config)]

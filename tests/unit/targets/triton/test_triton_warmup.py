@@ -340,6 +340,29 @@ def test_little_effort_leaves_some_out_and_full_effort_goes_on(
     assert (kernel.best_config.kwargs, kernel.best_config.num_warps) == ({"BLOCK": 16}, 4)
 
 
+def test_little_effort_is_less_for_a_kernel_that_hardly_counts(
+    driver: FakeDriver, cold: Any
+) -> None:
+    configs = [
+        triton.Config({"BLOCK": 1 << n}, num_warps=w) for n in range(4, 14) for w in (1, 2, 4)
+    ]
+    heavy = whet.autotune(configs=configs, key=["n"])(shift)
+    light = whet.autotune(configs=configs, key=["n"])(scale)
+    for kernel, unit_ns in ((heavy, 1e6), (light, 10.0)):
+        kernel.whet_timer = told(
+            lambda config, unit=unit_ns: unit * (20 + abs(config.kwargs["BLOCK"] - 600))
+        )
+
+    def step() -> None:
+        launched(heavy, torch.ones(N))
+        launched(light, torch.ones(N))
+
+    done = whet.warmup(step, effort="quick")
+    assert done.complete
+    tried = {one.kernel: one.configs for one in done.kernels}
+    assert tried["scale"] < tried["shift"] < len(configs)
+
+
 def test_a_budget_ends_it_and_says_what_is_left(driver: FakeDriver) -> None:
     kernel = tuned(scale)
     done = whet.warmup(lambda: launched(kernel, torch.ones(N)), budget="1ms")

@@ -27,8 +27,8 @@ from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall
 from whet.targets.triton.warming.skipping import SkipWatch
 
-# With little effort, one in so many of a list is built in addition at a time.
-A_PART = 8
+# With little effort, one in so many of a list is built in addition at a time, and so often.
+A_PART, MOST_PARTS = 8, 2
 
 
 @dataclass(eq=False)
@@ -36,7 +36,8 @@ class MetKernel:
     """A kernel with a key that was not tuned when it was first called. `call` is the number of the
     program's call in which it was last met; `result` is there once it is tuned. One that is not
     `mine` is tuned by another rank. With little effort there is a `strategy`, which may want more
-    once a part of the configs is known: then it is to be tuned `again`."""
+    once a part of the configs is known: then it is to be tuned `again`, and has so many `parts`.
+    `launches` is how often it was met in one call, as far as is known."""
 
     tuner: Any
     cache_key: tuple[Any, ...]
@@ -52,7 +53,15 @@ class MetKernel:
     mine: bool = True
     again: bool = False
     strategy: Strategy | None = None
+    parts: int = 0
+    launches: int = 1
     seconds: float = 0.0
+
+    @property
+    def program_ns(self) -> float:
+        """What it takes of each call of the program, once it is tuned."""
+        median_ns = None if self.result is None else self.result.best.median_ns
+        return (median_ns or 0.0) * self.launches
 
     @property
     def settled(self) -> bool:
@@ -131,6 +140,8 @@ class Program:
             one = self.kernels.get((id(tuner), call.key))
             if one is None:
                 one = self._prepared(call)
+            elif one.call == self.calls:
+                one.launches += one.result is None and self.calls == 1
             one.call = self.calls
         if one.settled or (self.skips is None and self._is_due(one)):
             return self._tune(one)
@@ -165,16 +176,25 @@ class Program:
         """Builds of what is worth it are begun, and the kernel is tuned again with these."""
         if one.strategy is None or self.sharing is not None or self.out_of_time:
             return False
+        if one.parts == MOST_PARTS or not self._weighs(one):
+            return False
         one.strategy.tell(result.trials)
         if isinstance(one.strategy, Sparing) and one.strategy.enough:
             return False
         more = one.strategy.ask(max(2, len(target.menu.by_id) // A_PART))
         if not more:
             return False
+        one.parts += 1
         one.prospect = replace(one.prospect, configs=tuple(more), identities={})
         one.configs.update((config.id, target.menu.by_id[config.id]) for config in more)
         self.ahead.begin(one.prospect, _jobs(target, one))
         return True
+
+    def _weighs(self, one: MetKernel) -> bool:
+        """Whether it takes at least as much of the program as the kernels that are tuned do on
+        average: of the others even a poor config is felt little."""
+        known = [other.program_ns for other in self.kernels.values() if other.result is not None]
+        return one.program_ns * len(known) >= sum(known)
 
     def reopen(self) -> None:
         """After a call: what is to be tuned again must be met again."""
