@@ -43,7 +43,8 @@ LONG, LONG_S, TIMED = 1.6, 0.75, 3
 class Prospect:
     """A workload to be tuned: what its run will want built. `identities` has those that have to be
     built, by config; the rest of `configs` has been, or needs no build. `size` says how much there
-    is to compile, in any unit, until it is known how long the first config took."""
+    is to compile, in any unit, until it is known how long the first config took. One that is
+    `partial` need not be built whole; `took_s` is what builds of its other configs took."""
 
     name: str
     workload_id: str
@@ -51,6 +52,8 @@ class Prospect:
     size: float = 0.0
     identities: dict[Config, str] = field(default_factory=dict)
     first_s: float = 0.0
+    partial: bool = False
+    took_s: tuple[float, ...] = ()
 
 
 class Ahead:
@@ -109,6 +112,8 @@ class Ahead:
         left = self.pool.outstanding(prospect.identities.values())
         if left == 0:
             return True
+        if prospect.partial:  # those that take too long will be left out
+            return False
         built = len(prospect.configs) - left
         return built >= ENOUGH and left <= LEFT * len(prospect.configs)
 
@@ -141,9 +146,10 @@ class Ahead:
 
     def any_due(self, prospects: Sequence[Prospect], timeout: float) -> bool:
         self.put_in_order()
-        if self._settings.effort == "quick" and self.pool.idle:
+        if self.pool.idle:
             for one in prospects:
-                self._leave_out_long(one)
+                if one.partial:
+                    self._leave_out_long(one)
         return self.pool.wait_for(lambda: any(map(self.due, prospects)), timeout)
 
     def close(self) -> None:
@@ -154,7 +160,7 @@ class Ahead:
         author's first config is built in any case."""
         running = self.pool.running_s(list(prospect.identities.values())[1:])
         ended = [self.pool.outcome(identity) for identity in prospect.identities.values()]
-        seconds = [one.seconds for one in ended if one is not None]
+        seconds = [*prospect.took_s, *(one.seconds for one in ended if one is not None)]
         if not running or len(seconds) < max(TIMED, len(running)):
             return
         usual = median([*seconds, *running.values()])

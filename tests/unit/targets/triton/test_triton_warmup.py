@@ -12,6 +12,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ from triton.runtime import autotuner as stock
 
 import whet
 from whet.builds import MEMORY
+from whet.engine.ahead import Prospect
 from whet.targets.triton.warming.active import active
+from whet.targets.triton.warming.program import MetKernel, Program
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.targets.triton.warming.state import KeptState
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
@@ -340,27 +343,21 @@ def test_little_effort_leaves_some_out_and_full_effort_goes_on(
     assert (kernel.best_config.kwargs, kernel.best_config.num_warps) == ({"BLOCK": 16}, 4)
 
 
-def test_little_effort_is_less_for_a_kernel_that_hardly_counts(
-    driver: FakeDriver, cold: Any
-) -> None:
-    configs = [
-        triton.Config({"BLOCK": 1 << n}, num_warps=w) for n in range(4, 14) for w in (1, 2, 4)
-    ]
-    heavy = whet.autotune(configs=configs, key=["n"])(shift)
-    light = whet.autotune(configs=configs, key=["n"])(scale)
-    for kernel, unit_ns in ((heavy, 1e6), (light, 10.0)):
-        kernel.whet_timer = told(
-            lambda config, unit=unit_ns: unit * (20 + abs(config.kwargs["BLOCK"] - 600))
+def test_little_effort_goes_on_only_for_kernels_that_count() -> None:
+    def met(median_ns: float | None, launches: int = 1) -> Any:
+        result: Any = (
+            None
+            if median_ns is None
+            else SimpleNamespace(best=SimpleNamespace(median_ns=median_ns))
         )
+        return MetKernel(
+            None, (), "kernel", "", "", Prospect("kernel", "", ()), {}, {}, 1, result=result,
+            launches=launches,
+        )  # fmt: skip
 
-    def step() -> None:
-        launched(heavy, torch.ones(N))
-        launched(light, torch.ones(N))
-
-    done = whet.warmup(step, effort="quick")
-    assert done.complete
-    tried = {one.kernel: one.configs for one in done.kernels}
-    assert tried["scale"] < tried["shift"] < len(configs)
+    kernels = [met(60.0), met(500.0), met(50.0, launches=6), met(None)]
+    program: Any = SimpleNamespace(kernels=dict(enumerate(kernels)))
+    assert [Program._weighs(program, one) for one in kernels[:3]] == [False, True, True]
 
 
 def test_a_budget_ends_it_and_says_what_is_left(driver: FakeDriver) -> None:

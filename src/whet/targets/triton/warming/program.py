@@ -27,8 +27,10 @@ from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall
 from whet.targets.triton.warming.skipping import SkipWatch
 
-# With little effort, one in so many of a list is built in addition at a time, and so often.
-A_PART, MOST_PARTS = 8, 2
+# With little effort, one in so many of a list is built in addition at a time, and so often. That is
+# another round of builds, which is worth it in lists of so many: with the kernels of libraries it
+# found nothing in shorter ones.
+A_PART, MOST_PARTS, LONG_LIST = 8, 2, 64
 
 
 @dataclass(eq=False)
@@ -176,7 +178,7 @@ class Program:
         """Builds of what is worth it are begun, and the kernel is tuned again with these."""
         if one.strategy is None or self.sharing is not None or self.out_of_time:
             return False
-        if one.parts == MOST_PARTS or not self._weighs(one):
+        if len(target.menu.by_id) < LONG_LIST or one.parts == MOST_PARTS or not self._weighs(one):
             return False
         one.strategy.tell(result.trials)
         if isinstance(one.strategy, Sparing) and one.strategy.enough:
@@ -185,7 +187,13 @@ class Program:
         if not more:
             return False
         one.parts += 1
-        one.prospect = replace(one.prospect, configs=tuple(more), identities={})
+        took = (trial.cost.work.get("build", 0.0) for trial in result.trials)
+        one.prospect = replace(
+            one.prospect,
+            configs=tuple(more),
+            identities={},
+            took_s=(*one.prospect.took_s, *filter(None, took)),
+        )
         one.configs.update((config.id, target.menu.by_id[config.id]) for config in more)
         self.ahead.begin(one.prospect, _jobs(target, one))
         return True
@@ -262,7 +270,9 @@ class Program:
             with opened(self.settings) as store:
                 choices = wanted(target, store, self.settings)
         # A kernel of many lines takes long to compile.
-        prospect = Prospect(target.name, workload.id, choices, float(len(jit_function(tuner).src)))
+        size = float(len(jit_function(tuner).src))
+        some = self._quick and len(choices) < len(target.menu.by_id)
+        prospect = Prospect(target.name, workload.id, choices, size, partial=some)
         shown = ", ".join(f"{name}={value}" for name, value in named.items())
         by_id = {config.id: target.menu.by_id[config.id] for config in choices}
         one = MetKernel(
