@@ -23,7 +23,7 @@ triton: Any = pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 PROPERTIES = Path(__file__).parents[1] / "unit" / "kernels" / "kernel_properties.py"
-SHARDS, EACH = 4, 50
+SHARDS, EACH = 8, 25
 PARTS = ("rmsnorm_rope_of_rows", "rmsnorm_rope_of_heads", "gemm", "gated_mlp", "attention")
 
 

@@ -274,21 +274,23 @@ def test_gated_mlp(m, n, k, stacked, strided, way, activation, backward, dtype, 
     both = made(2 * n, k, dtype=dtype)
     gate, up = (both[:n], both[n:]) if stacked else (both[:n].clone(), both[n:].clone())
 
+    def with_way(run: Any, *args: Any) -> Any:
+        return with_config(mlp_triton.gated_kernel, way, lambda: run(*args, activation))
+
     def fused() -> Any:
-        way_in = mlp_triton.gated_kernel
-        return with_config(way_in, way, lambda: mlp.by_triton(x, gate, up, activation))
+        return with_way(mlp.by_triton, x, gate, up)
 
     scale = max(1.0, k)
     expected = mlp.reference(x, gate, up, activation)
     agree(fused(), expected, dtype, scale)
     agree(mlp.products_then_kernel(x, gate, up, activation), expected, dtype, scale)
     for run in (mlp.one_product, mlp.product_then_kernel, mlp.stacked_by_triton) if n else ():
-        agree(run(x, both, activation), expected, dtype, scale)
+        agree(with_way(run, x, both), expected, dtype, scale)
     if backward and min(m, n, k) and dtype is torch.float32:
         whole = both.detach().clone()
         for run in (mlp.product_then_kernel, mlp.stacked_by_triton):
             same_gradients(
-                lambda run=run: run(x, whole, activation),
+                lambda run=run: with_way(run, x, whole),
                 lambda: mlp.reference(x, *whole.chunk(2), activation),
                 [whole],
                 dtype,
