@@ -1,0 +1,155 @@
+"""Tunes `whet.kernels` for the sizes of well-known models and packs what was found.
+
+    python benchmarks/kernel_results.py OUT.whet [--limit 400] [--store FILE] [--dry-run]
+
+What comes of it ships with the package, in `src/whet/kernels/results/`: then nothing needs tuning on
+such a GPU, with the same versions of torch and Triton. Each size is tuned for CUDA graphs and for
+eager calls; the sizes that most models have come first, and when `--limit` seconds have passed the
+rest is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    hidden: int
+    inner: int
+    heads: int
+    key_heads: int
+    head: int = 128
+
+
+MODELS = (
+    Model("Llama-3.1-8B", 4096, 14336, 32, 8),
+    Model("Qwen3-8B", 4096, 12288, 32, 8),
+    Model("Qwen3-32B", 5120, 25600, 64, 8),
+    Model("Llama-3.1-70B", 8192, 28672, 64, 8),
+    Model("Qwen3-4B", 2560, 9728, 32, 8),
+)
+ROWS = (16, 4096, 1, 64, 512)
+
+Case = tuple[str, Callable[[], Any]]
+
+
+def cases(model: Model, rows: int) -> Iterator[Case]:
+    """What a layer of the model calls with so many tokens. Tensors are made when a case runs."""
+    queries, keys = model.heads * model.head, model.key_heads * model.head
+    products = {
+        (queries + 2 * keys, model.hidden),
+        (model.hidden, queries),
+        (model.hidden, model.inner),
+    }
+    for n, k in sorted(products):
+        yield f"gemm {rows}×{n}×{k}", partial(_product, rows, n, k)
+    shape = f"{rows}×{model.inner}×{model.hidden}"
+    yield f"gated_mlp {shape}", partial(_mlp, rows, model.hidden, model.inner, False)
+    yield f"gated_mlp, stacked {shape}", partial(_mlp, rows, model.hidden, model.inner, True)
+    heads = (model.heads, model.key_heads, model.head)
+    yield f"rmsnorm_rope {rows}×{heads}", partial(_norm, rows, *heads)
+    if rows >= 512:
+        yield f"attention {rows}×{heads}", partial(_attention, rows, *heads)
+
+
+def _tensor(*shape: int) -> Any:
+    import torch
+
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16) / shape[-1] ** 0.5
+
+
+def _product(rows: int, n: int, k: int) -> Callable[[], Any]:
+    from whet.kernels import gemm
+
+    return partial(gemm, _tensor(rows, k), _tensor(n, k).t())
+
+
+def _mlp(rows: int, hidden: int, inner: int, stacked: bool) -> Callable[[], Any]:
+    from whet.kernels import gated_mlp
+
+    both = _tensor(2 * inner, hidden)
+    weights = (both,) if stacked else both.chunk(2)
+    return partial(gated_mlp, _tensor(rows, hidden), *weights)
+
+
+def _norm(rows: int, heads: int, key_heads: int, head: int) -> Callable[[], Any]:
+    from whet.kernels import rmsnorm_rope
+
+    x, key = _tensor(1, rows, heads, head), _tensor(1, rows, key_heads, head)
+    tables = _tensor(rows, head // 2), _tensor(rows, head // 2)
+    return partial(rmsnorm_rope, x, _tensor(head), *tables, key=key, key_weight=_tensor(head))
+
+
+def _attention(rows: int, heads: int, key_heads: int, head: int) -> Callable[[], Any]:
+    from whet.kernels import attention
+
+    q = _tensor(1, heads, rows, head)
+    k, v = (_tensor(1, key_heads, rows, head) for _ in range(2))
+    return partial(attention, q, k, v, causal=True)
+
+
+def wanted() -> list[Case]:
+    """Once each, those of the first models and most common numbers of rows first."""
+    found: dict[str, Callable[[], Any]] = {}
+    for model in MODELS:
+        for rows in ROWS:
+            for name, made in cases(model, rows):
+                found.setdefault(name, made)
+    return list(found.items())
+
+
+def tune(limit_s: float) -> list[str]:
+    """What was left out."""
+    import torch
+
+    import whet
+
+    start, todo = time.monotonic(), wanted()
+    for done, (name, made) in enumerate(todo):
+        if time.monotonic() - start > limit_s:
+            return [left for left, _ in todo[done:]]
+        began = time.monotonic()
+        with torch.no_grad():
+            call = made()
+            with whet.cost("graph"):
+                call()
+            with whet.cost("eager"):
+                call()
+        print(f"{time.monotonic() - began:6.2f} s  {name}", flush=True)
+    return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--limit", type=float, default=400.0)
+    parser.add_argument("--store")
+    parser.add_argument("--dry-run", action="store_true", help="print the sizes, tune nothing")
+    asked = parser.parse_args()
+    if asked.dry_run:
+        print("\n".join(name for name, _ in wanted()))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        store = asked.store or str(Path(folder) / "results.db")
+        os.environ["WHET_STORE"] = store
+        left = tune(asked.limit)
+        if left:
+            print(f"left out, for lack of time: {', '.join(left)}")
+        words = [sys.executable, "-m", "whet", "pack", str(asked.bundle), "--store", store]
+        return subprocess.run([*words, "--best-only"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
