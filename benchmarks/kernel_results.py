@@ -2,7 +2,7 @@
 
     python benchmarks/kernel_results.py OUT.whet [--limit 400] [--store FILE] [--dry-run]
 
-What comes of it ships with the package, in `src/whet/kernels/results/`: then nothing needs tuning on
+What comes of it ships with the package, in `src/whet/kernels/results/`: nothing needs tuning on
 such a GPU, with the same versions of torch and Triton. Each size is tuned for CUDA graphs and for
 eager calls; the sizes that most models have come first, and when `--limit` seconds have passed the
 rest is left out and named.
