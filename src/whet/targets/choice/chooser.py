@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from importlib import import_module
 from types import MethodType
 from typing import Any
-from weakref import WeakValueDictionary
 
-from whet.core.budget import Budget
 from whet.core.errors import UsageError
 from whet.core.mode import Mode
-from whet.core.space import Space
 from whet.engine.fallback.mode import asked, current_mode
+from whet.targets.choice.alternatives import Alternatives, numbered, numbers
 from whet.targets.choice.arguments import device_index, differentiated, flattened
 from whet.targets.choice.cost import CallCost, asked_cost, capturing, current_cost
-from whet.targets.choice.keys import CallKeys, ChoicePlan, ChoiceTable, Described, Key
+from whet.targets.choice.keys import ChoicePlan, ChoiceTable, Described
 from whet.targets.choice.picking import BusyPick, tuned_pick, untuned_pick
-from whet.targets.choice.source import source_of_choice
-from whet.targets.choice.target import PARAMETER, ChoiceTarget
-from whet.targets.fingerprint import Source, place_of
+from whet.targets.choice.target import ChoiceTarget
+from whet.targets.fingerprint import place_of
 from whet.targets.triton.dispatch import shape_of
 from whet.targets.triton.warn import say_once
 
@@ -35,57 +30,28 @@ MOST_KNOWN = 65_536
 # How often a choice that another process is tuning looks whether that has ended.
 LOOK_AGAIN_S = 1.0
 
-# By a text, which is all of a choice that Dynamo always takes for a constant: an object is none in
-# torch 2.11, and a number may be symbolic.
-numbered: WeakValueDictionary[str, Chooser] = WeakValueDictionary()
-_numbers = itertools.count()
-
 
 def _never() -> bool:
     return False
 
 
-class Chooser:
+class Chooser(Alternatives):
     """What `whet.choice` makes. Calling it calls one of `implementations`, a dictionary by name.
 
     A call that is known costs a look at its arguments and two look-ups; any other is tuned, or
     answered without tuning as the mode says. `picks` tells what was chosen in this process, by key.
     """
 
-    def __init__(
-        self,
-        implementations: Mapping[str, Callable[..., Any]],
-        *,
-        name: str,
-        file: str,
-        key: Key,
-        buckets: Mapping[str, Any] | None,
-        reference: Callable[..., Any] | None,
-        rtol: float | None,
-        atol: float | None,
-        checks: bool,
-        cost: CallCost | None,
-        mode: Mode | None,
-        budget: Budget | None,
-    ) -> None:
-        self.implementations = dict(implementations)
+    def __init__(self, implementations: Mapping[str, Callable[..., Any]], **given: Any) -> None:
+        super().__init__(implementations, **given)
         self._callables = tuple(self.implementations.values())
-        self.name, self.file = name, file
-        self.reference, self.rtol, self.atol, self.checks = reference, rtol, atol, checks
-        self.cost, self.mode, self.budget = cost, mode, budget
-        first = next(iter(self.implementations.values()))
-        self.keys = CallKeys(key, buckets, first)
         self.picks: dict[str, str] = {}
-        self.__name__ = name
-        self.__doc__ = getattr(first, "__doc__", None)
-        with suppress(AttributeError):
-            self.__wrapped__ = first
         self._tables: dict[Mode | None, ChoiceTable] = {}
         self._stopgaps: dict[tuple[Mode, str], str] = {}
         self._busy: dict[str, tuple[str, float]] = {}
         self._without_context: Mode | None = None
         self._lock = threading.RLock()
-        self.number = str(next(_numbers))
+        self.number = str(next(numbers))
         numbered[self.number] = self
         self._compiling: Callable[[], bool] = _never
         self._notice_torch()
@@ -160,18 +126,6 @@ class Chooser:
             self._stopgaps.clear()
             self._busy.clear()
             self.picks.clear()
-
-    @cached_property
-    def space(self) -> Space:
-        return Space({PARAMETER: list(self.implementations)})
-
-    @cached_property
-    def source(self) -> Source:
-        return source_of_choice(self.name, self.implementations)
-
-    @property
-    def first(self) -> str:
-        return next(iter(self.implementations))
 
     def _notice_torch(self) -> None:
         compiler = getattr(sys.modules.get("torch"), "compiler", None)

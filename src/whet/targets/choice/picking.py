@@ -12,7 +12,8 @@ from whet.engine.recovery.interrupt import HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.store import MemoryStore, Store
-from whet.targets.choice.target import PARAMETER, ChoiceTarget
+from whet.targets.choice.alternatives import PARAMETER
+from whet.targets.choice.target import ChoiceTarget
 from whet.targets.triton.stores import opened
 from whet.targets.triton.warn import say_once
 
@@ -48,17 +49,17 @@ def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
             target,
             store=store,
             settings=settings,
-            budget=target.chooser.budget,
+            budget=target.alternatives.budget,
             plan=_plan(target),
             mode="tune",
         )
     except TuningFailedError as failure:
-        say_once(f"{failure}; calling '{target.chooser.first}' anyway")
-        return target.chooser.first
+        say_once(f"{failure}; calling '{target.alternatives.first}' anyway")
+        return target.alternatives.first
     except HostLostError as lost:
         if lost.result is None:
-            say_once(f"{target.name} was not tuned: {lost}; using '{target.chooser.first}'")
-            return target.chooser.first
+            say_once(f"{target.name} was not tuned: {lost}; using '{target.alternatives.first}'")
+            return target.alternatives.first
         result = lost.result
     finally:
         target.let_go()

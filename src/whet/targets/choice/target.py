@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whet.builds import Job
 from whet.core.config import Config, Value
@@ -20,6 +20,7 @@ from whet.core.workload import Device, Workload
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, Timer
+from whet.targets.choice.alternatives import PARAMETER, Alternatives
 from whet.targets.choice.cost import CallCost, EagerTimer, _within
 from whet.targets.choice.loaded import CallState, LoadedImplementation
 from whet.targets.fingerprint import place_of
@@ -27,11 +28,6 @@ from whet.targets.host import host_device
 from whet.targets.triton import device
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.stores import timing_locks
-
-if TYPE_CHECKING:
-    from whet.targets.choice.chooser import Chooser
-
-PARAMETER = "implementation"
 
 
 class ChoiceTarget:
@@ -41,7 +37,7 @@ class ChoiceTarget:
 
     def __init__(
         self,
-        chooser: Chooser,
+        alternatives: Alternatives,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         key: Mapping[str, Any],
@@ -49,11 +45,11 @@ class ChoiceTarget:
         grad: bool,
         gpu: int | None,
     ) -> None:
-        self.chooser = chooser
-        self.name: str = chooser.name
-        self.file: str = chooser.file
-        self.space: Space = chooser.space
-        self.mode: Mode | None = chooser.mode
+        self.alternatives = alternatives
+        self.name: str = alternatives.name
+        self.file: str = alternatives.file
+        self.space: Space = alternatives.space
+        self.mode: Mode | None = alternatives.mode
         self.args, self.kwargs, self.key = args, dict(kwargs), key
         self.cost, self.grad, self.gpu = cost, grad, gpu
         self.shares_host = gpu is None
@@ -62,11 +58,11 @@ class ChoiceTarget:
     def with_cost(self, cost: CallCost) -> ChoiceTarget:
         """The same call where the other cost counts."""
         return ChoiceTarget(
-            self.chooser, self.args, self.kwargs, self.key, cost, self.grad, self.gpu
+            self.alternatives, self.args, self.kwargs, self.key, cost, self.grad, self.gpu
         )
 
     def implementation(self, config: Config) -> Callable[..., Any]:
-        return self.chooser.implementations[str(config[PARAMETER])]
+        return self.alternatives.implementations[str(config[PARAMETER])]
 
     @cached_property
     def _settings(self) -> Settings:
@@ -95,7 +91,7 @@ class ChoiceTarget:
 
     @cached_property
     def _workload(self) -> Workload:
-        source = self.chooser.source
+        source = self.alternatives.source
         torch = sys.modules.get("torch")
         toolchain = {"python": platform.python_version()}
         if torch is not None:
@@ -126,24 +122,24 @@ class ChoiceTarget:
 
     @cached_property
     def state(self) -> CallState:
-        named = self.chooser.keys.named(self.args, self.kwargs)
+        named = self.alternatives.keys.named(self.args, self.kwargs)
         on_gpu = self.gpu is not None
         return CallState(self.args, self.kwargs, named, self.cost, self.grad, on_gpu)
 
     def load(self, config: Config, artifact: Any) -> LoadedImplementation:
-        chooser = self.chooser
-        expect = self._expect if chooser.checks else None
+        alternatives = self.alternatives
+        expect = self._expect if alternatives.checks else None
         fn = self.implementation(config)
-        return LoadedImplementation(self.state, fn, expect, chooser.rtol, chooser.atol)
+        return LoadedImplementation(self.state, fn, expect, alternatives.rtol, alternatives.atol)
 
     def _expect(self) -> None:
         """Asks the reference, or the first implementation that works, once."""
-        state, chooser = self.state, self.chooser
+        state, alternatives = self.state, self.alternatives
         if state.settled:
             return
-        own = [] if chooser.reference is None else [chooser.reference]
+        own = [] if alternatives.reference is None else [alternatives.reference]
         problem: Exception | None = None
-        for fn in own or chooser.implementations.values():
+        for fn in own or alternatives.implementations.values():
             try:
                 with _within(self.cost):
                     state.expected, state.may_change = state.observed(fn)
@@ -173,10 +169,10 @@ class ChoiceTarget:
         return self
 
     def defined_at(self) -> str:
-        return self._place or place_of(self.file, self.chooser)
+        return self._place or place_of(self.file, self.alternatives)
 
     def call_arguments(self) -> Mapping[str, Any]:
-        return self.chooser.keys.named(self.args, self.kwargs)
+        return self.alternatives.keys.named(self.args, self.kwargs)
 
     def tune_key(self) -> None:
         return None
