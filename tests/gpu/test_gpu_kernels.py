@@ -24,7 +24,15 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 PROPERTIES = Path(__file__).parents[1] / "unit" / "kernels" / "kernel_properties.py"
 SHARDS, EACH = 8, 25
-PARTS = ("rmsnorm_rope_of_rows", "rmsnorm_rope_of_heads", "gemm", "gated_mlp", "attention")
+PARTS = (
+    "rmsnorm_rope_of_rows",
+    "rmsnorm_rope_of_heads",
+    "gemm",
+    "gated_mlp",
+    "attention",
+    "fp8_gemm",
+    "quantize_fp8",
+)
 
 
 @pytest.fixture(autouse=True)

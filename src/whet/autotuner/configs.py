@@ -15,7 +15,13 @@ from typing import Any
 
 from whet.autotuner.errors import ArgumentError, EmptySpaceError
 from whet.core.errors import did_you_mean
-from whet.kernels.spaces import GATED_MLP_SPACE, RMSNORM_ROPE_SPACE, default_of, values_of
+from whet.kernels.spaces import (
+    FP8_GEMM_SPACE,
+    GATED_MLP_SPACE,
+    RMSNORM_ROPE_SPACE,
+    default_of,
+    values_of,
+)
 
 # The parameters of the kernels in `whet.kernels`, without the constraints of their spaces.
 RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = values_of(RMSNORM_ROPE_SPACE)
@@ -24,27 +30,22 @@ GATED_MLP_CONFIGS: dict[str, list[Any]] = values_of(
     GATED_MLP_SPACE, "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"
 )
 
-# Elements of one byte leave room for deep tiles and many stages.
+_FP8 = {
+    "BLOCK_M": "BLOCK_M",
+    "BLOCK_N": "BLOCK_N",
+    "BLOCK_K": "BLOCK_K",
+    "GROUP_SIZE_M": "GROUP_M",
+    "num_warps": "num_warps",
+    "num_stages": "num_stages",
+}
 FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
-    "BLOCK_M": [16, 64, 128, 256],
-    "BLOCK_N": [64, 128, 256],
-    "BLOCK_K": [32, 64, 128],
-    "GROUP_SIZE_M": [4, 8],
-    "num_warps": [4, 8],
-    "num_stages": [3, 4, 5],
+    name: values_of(FP8_GEMM_SPACE)[own] for name, own in _FP8.items()
 }
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "rmsnorm_rope": default_of(RMSNORM_ROPE_SPACE, *RMSNORM_ROPE_CONFIGS),
     "gated_mlp": default_of(GATED_MLP_SPACE, *GATED_MLP_CONFIGS),
-    "fp8_gemm": {
-        "BLOCK_M": 128,
-        "BLOCK_N": 128,
-        "BLOCK_K": 64,
-        "GROUP_SIZE_M": 8,
-        "num_warps": 8,
-        "num_stages": 3,
-    },
+    "fp8_gemm": {name: default_of(FP8_GEMM_SPACE, own)[own] for name, own in _FP8.items()},
 }
 
 # `tl.dot` takes no side shorter than this, so a tile of 16 is right for one row too.

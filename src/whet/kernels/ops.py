@@ -5,7 +5,7 @@ many a kernel."""
 import torch
 from torch import Tensor
 
-from whet.kernels import mlp_triton, norm_rope_triton, product_triton, sdpa_triton
+from whet.kernels import fp8_triton, mlp_triton, norm_rope_triton, product_triton, sdpa_triton
 
 _op = torch.library.custom_op
 
@@ -128,3 +128,50 @@ def _(
     added: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), torch.empty_like(weight)
+
+
+@_op("whet::fp8_gemm", mutates_args=())
+def fp8_gemm(
+    x: Tensor,
+    w: Tensor,
+    x_scale: Tensor,
+    w_scale: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    out_dtype: torch.dtype,
+    fast: bool,
+) -> Tensor:
+    return fp8_triton.product(x, w, x_scale, w_scale, bias, activation, out_dtype, fast)
+
+
+@fp8_gemm.register_fake
+def _(
+    x: Tensor,
+    w: Tensor,
+    x_scale: Tensor,
+    w_scale: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    out_dtype: torch.dtype,
+    fast: bool,
+) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[0], dtype=out_dtype)
+
+
+@_op("whet::quantized", mutates_args=())
+def quantized(
+    x: Tensor, dtype: torch.dtype, group: int | None, scale: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    made, scales = fp8_triton.quantized(x, dtype, group, scale)
+    return made, scales if scale is None else scales.clone()  # an output may not be an input
+
+
+@quantized.register_fake
+def _(
+    x: Tensor, dtype: torch.dtype, group: int | None, scale: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    groups = 1 if group is None else max(1, -(-x.shape[1] // group))
+    made = x.new_empty(x.shape, dtype=dtype)
+    if scale is not None:
+        return made, torch.empty_like(scale)
+    return made, x.new_empty(x.shape[0], groups, dtype=torch.float32)

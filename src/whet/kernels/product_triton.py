@@ -30,25 +30,33 @@ LONGEST_BLOCK_K = 128
 
 
 @triton.jit
-def _accumulated(x, w, m, n, begin, end, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr):
+def tiles_at(x, w, m, n, k, end, rows, columns, x_m, x_k, w_n, w_k, BLOCK_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr):
+    """A tile of x and one of w, zero beyond the end of K."""
+    if DESCRIPTORS:
+        a = x.load([m, k])
+        b = w.load([n, k]).T if W_ROWS else w.load([k, n])
+    else:
+        ks = k + tl.arange(0, BLOCK_K)
+        left = x + rows[:, None] * x_m + ks[None, :] * x_k
+        right = w + columns[None, :] * w_n + ks[:, None] * w_k
+        if EVEN_K:
+            a, b = tl.load(left), tl.load(right)
+        else:
+            a = tl.load(left, ks[None, :] < end, 0.0)
+            b = tl.load(right, ks[:, None] < end, 0.0)
+    return a, b
+
+
+@triton.jit
+def accumulated(x, w, m, n, begin, end, M, N, x_m, x_k, w_n, w_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr = None):
+    """`IMPRECISE` is after how many products sums of fp8 are carried over to float32."""
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     # Rows and columns beyond the end read others again, whose results are not stored.
     rows = ((m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
     columns = ((n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
     for k in range(begin, end, BLOCK_K):
-        if DESCRIPTORS:
-            a = x.load([m, k])
-            b = w.load([n, k]).T if W_ROWS else w.load([k, n])
-        else:
-            ks = k + tl.arange(0, BLOCK_K)
-            left = x + rows[:, None] * x_m + ks[None, :] * x_k
-            right = w + columns[None, :] * w_n + ks[:, None] * w_k
-            if EVEN_K:
-                a, b = tl.load(left), tl.load(right)
-            else:
-                a = tl.load(left, ks[None, :] < end, 0.0)
-                b = tl.load(right, ks[:, None] < end, 0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        a, b = tiles_at(x, w, m, n, k, end, rows, columns, x_m, x_k, w_n, w_k, BLOCK_K, DESCRIPTORS, W_ROWS, EVEN_K)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=IMPRECISE)
     return acc
 
 
@@ -56,7 +64,7 @@ def _accumulated(x, w, m, n, begin, end, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: t
 def _one_tile(x, w, y, sums, locks, tile, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr, DESCRIPTORS: tl.constexpr, W_ROWS: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr):
     m, n = tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     begin, end = part_of_k(K, BLOCK_K, SPLIT_K)
-    acc = _accumulated(x, w, m, n, begin, end, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
+    acc = accumulated(x, w, m, n, begin, end, M, N, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
     whole = True
     if SPLIT_K > 1:
         tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)

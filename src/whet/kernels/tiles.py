@@ -166,7 +166,11 @@ def _allocated(size: int, alignment: int, stream: int | None) -> Any:
 
 def suited(configs: Sequence[Any], named: dict[str, Any], **given: Any) -> list[Any]:
     """Those that may be fast for this shape: a few dozen of several hundred."""
-    known = {**named, **given}
+    return suited_for(configs, {**named, **given}, deep=64)
+
+
+def suited_for(configs: Sequence[Any], known: dict[str, Any], deep: int) -> list[Any]:
+    """`deep` is how many elements of K tensor cores are fed with at a time: 128 bytes."""
     M, N, K = known["M"], known["N"], known["K"]
     device = known["x"].device.index if known["x"].is_cuda else None
     units = multiprocessors(device)
@@ -174,7 +178,7 @@ def suited(configs: Sequence[Any], named: dict[str, Any], **given: Any) -> list[
     left = [
         one
         for one in configs
-        if _fits(one.kwargs, M, N, K, units) and (described or not one.kwargs["DESCRIPTORS"])
+        if _fits(one.kwargs, M, N, K, units, deep) and (described or not one.kwargs["DESCRIPTORS"])
     ]
     # Any shape can be computed through pointers, without a part of K for itself.
     plain = [one for one in configs if _is_plain(one.kwargs)]
@@ -185,13 +189,13 @@ def _is_plain(tile: dict[str, Any]) -> bool:
     return tile["SPLIT_K"] == 1 and not tile["DESCRIPTORS"] and not tile["PERSISTENT"]
 
 
-def _fits(tile: dict[str, Any], M: int, N: int, K: int, units: int) -> bool:
+def _fits(tile: dict[str, Any], M: int, N: int, K: int, units: int, deep: int) -> bool:
     width = tile["BLOCK_N"]
     if width > max(32, triton.next_power_of_2(N)):
         return False
     tiles = triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, width)
     few = M <= MOST_ROWS_TO_SPLIT
-    return _streams(tile, M, K, tiles, units) if few else _computes(tile, M, N, tiles, units)
+    return _streams(tile, M, K, tiles, units) if few else _computes(tile, M, N, tiles, units, deep)
 
 
 def _streams(tile: dict[str, Any], M: int, K: int, tiles: int, units: int) -> bool:
@@ -205,13 +209,13 @@ def _streams(tile: dict[str, Any], M: int, K: int, tiles: int, units: int) -> bo
     return split == 1 or (tiles * (split // 2) < 2 * units and 2 * split * depth <= K)
 
 
-def _computes(tile: dict[str, Any], M: int, N: int, tiles: int, units: int) -> bool:
+def _computes(tile: dict[str, Any], M: int, N: int, tiles: int, units: int, deep: int) -> bool:
     """For many rows, where tensor cores must be fed: large tiles, as far as there are columns, in
     groups; persistent programs read through descriptors, others through pointers."""
     height = tile["BLOCK_M"]
     if height < 64 or height > triton.next_power_of_2(M) or tile["GROUP_M"] == 1:
         return False
-    if tile["SPLIT_K"] > 1 or tile["BLOCK_K"] != 64:
+    if tile["SPLIT_K"] > 1 or tile["BLOCK_K"] != deep:
         return False
     narrow = tile["BLOCK_N"] < triton.next_power_of_2(N)
     if narrow and height * tile["BLOCK_N"] < 64 * 128 and tiles > units:

@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
         "gemm",
         "gated_mlp",
         "attention",
+        "fp8_gemm",
+        "quantize_fp8",
         "compiled_kernels_and_their_gradients_are_the_same",
     ],
 )
