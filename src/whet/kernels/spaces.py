@@ -91,7 +91,7 @@ FP8_GEMM_SPACE = Space(
     {
         "BLOCK_M": [128, 64, 256, 32, 16],
         "BLOCK_N": [128, 256, 64, 32],
-        "BLOCK_K": [128, 256, 64],
+        "BLOCK_K": [128, 256],
         "GROUP_M": [8, 1],
         "SPLIT_K": [1, 2, 4, 8],
         "PERSISTENT": [True, False],
@@ -109,7 +109,6 @@ FP8_GEMM_SPACE = Space(
         "BLOCK_M >= 64 or GROUP_M == 1",
         "BLOCK_M >= 128 or num_warps == 4",
         "BLOCK_K < 256 or BLOCK_M <= 64",
-        "BLOCK_K > 64 or BLOCK_M <= 64",
         "BLOCK_N <= 128 or BLOCK_M >= 64",
         "BLOCK_N >= 64 or BLOCK_M <= 64",
         "BLOCK_M >= 128 or num_stages > 3 or BLOCK_K == 256",

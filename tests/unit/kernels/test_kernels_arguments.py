@@ -1,5 +1,7 @@
 """What the kernels take, and the one error each mistake gets; on the CPU they are plain torch."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,10 +9,12 @@ pytest.importorskip("triton")
 
 from whet.kernels import (  # noqa: E402
     attention,
+    fp8_gemm,
     fused_gated_mlp,
     fused_rmsnorm_rope,
     gated_mlp,
     gemm,
+    quantize_fp8,
     rmsnorm_rope,
 )
 from whet.kernels.checks import ShapeError  # noqa: E402
@@ -18,6 +22,17 @@ from whet.kernels.checks import ShapeError  # noqa: E402
 
 def t(*shape, dtype=torch.float32):
     return torch.randn(*shape).to(dtype)
+
+
+ONE = torch.ones(())
+
+
+def e4(*shape):
+    return t(*shape, dtype=torch.float8_e4m3fn)
+
+
+def e5(*shape):
+    return t(*shape, dtype=torch.float8_e5m2)
 
 
 def test_each_has_both_names():
@@ -95,6 +110,29 @@ def test_products_and_attention_are_torchs():
             lambda: attention(*[t(1, 1, 2, 300)] * 3),
             "dim is 300; it may be 1 to 256",
         ),
+        (lambda: quantize_fp8(t(2, 3).long()), "x is torch.int64; give float16"),
+        (lambda: quantize_fp8(t(2, 3), dtype=torch.int8), "dtype is torch.int8; give torch.float8"),
+        (lambda: quantize_fp8(t(2, 3), scaling="rows"), "scaling is 'rows'; give one of tensor"),
+        (lambda: quantize_fp8(t(2, 3, 4), scaling="block"), "blocks are of a matrix"),
+        (lambda: quantize_fp8(t(2, 3), scale=0.5), "scale must be one number in a tensor"),
+        (lambda: fp8_gemm(t(2, 3), t(3, 4), ONE, ONE), "a is torch.float32; give fp8"),
+        (lambda: fp8_gemm(e4(2, 3), e4(4, 5), ONE, ONE), "a is 2×3 and b 4×5"),
+        (lambda: fp8_gemm(e5(2, 3), e5(3, 4), ONE, ONE), "one of them must be float8_e4m3fn"),
+        (lambda: fp8_gemm(e4(2, 3), e4(3, 4), t(3), ONE), "scale_a is 3; give 1, 2×1, 2×1 or 1×1"),
+        (lambda: fp8_gemm(e4(2, 3), e4(3, 4), ONE, t(2, 2)), "scale_b is 2×2; give 1, 1×4 or 1×1"),
+        (
+            lambda: fp8_gemm(e4(2, 300), e4(300, 4), t(2, 3), t(1, 4)),
+            "one scale is of blocks and the other is not",
+        ),
+        (
+            lambda: fp8_gemm(e4(2, 3), e4(3, 4), ONE, ONE, activation="relu"),
+            "activation is 'relu'; give None or one of silu",
+        ),
+        (lambda: fp8_gemm(e4(2, 3), e4(3, 4), ONE, ONE, bias=t(3)), "bias is 3 of torch.float32"),
+        (
+            lambda: fp8_gemm(e4(2, 3), e4(3, 4), ONE, ONE, out_dtype=torch.int8),
+            "out_dtype is torch.int8",
+        ),
         (lambda: rmsnorm_rope(t(3, 8), t(8), t(3, 2), t(3, 2)), "or head_dim= and"),
         (
             lambda: rmsnorm_rope(t(3, 8), t(8), t(3, 2), t(3, 2), head_dim=3),
@@ -147,21 +185,59 @@ def test_the_class_api_has_the_spaces_of_these_kernels():
         assert all(values[name] == listed for name, listed in configs.items())
 
 
+def test_fp8_products_come_near_those_of_the_numbers_they_stand_for():
+    torch.manual_seed(0)
+    x, weight = t(2, 5, 300), t(40, 300)
+    exact = x @ weight.t()
+    for scaling in ("tensor", "row", "block"):
+        q, scale = quantize_fp8(weight, scaling=scaling)
+        a, scale_a = quantize_fp8(x, scaling="group" if scaling == "block" else scaling)
+        found = fp8_gemm(a, q.t(), scale_a, scale.t(), out_dtype=torch.float32)
+        assert found.shape == exact.shape
+        assert (found - exact).norm() < 0.06 * exact.norm()
+
+
+def test_what_fp8_cannot_hold():
+    x = torch.tensor([[1.0, -2.0, math.inf, -math.inf, math.nan, 0.0]])
+    for dtype, most in ((torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57_344.0)):
+        q, scale = quantize_fp8(x, dtype=dtype, scaling="row")
+        assert scale.item() == pytest.approx(2.0 / most)
+        assert q.float()[0, :4].tolist() == [most / 2, -most, most, -most]
+        assert q.float()[0, 4].isnan()
+        assert q.float()[0, 5] == 0
+        held, _ = quantize_fp8(torch.tensor([1e6, 3.0]), dtype=dtype, scale=ONE)
+        assert held.float().tolist() == [most, 3.0]
+    nothing, scale = quantize_fp8(torch.zeros(2, 4), scaling="row")
+    assert scale.tolist() == [[1.0], [1.0]]
+    assert not nothing.float().any()
+
+
+def test_what_shares_a_scale():
+    x = t(2, 130, 300)
+    shapes = {
+        scaling: tuple(quantize_fp8(x, scaling=scaling)[1].shape)
+        for scaling in ("tensor", "row", "group")
+    }
+    assert shapes == {"tensor": (), "row": (2, 130, 1), "group": (2, 130, 3)}
+    assert quantize_fp8(x[0], scaling="block")[1].shape == (2, 3)
+
+
 def test_a_few_dozen_configs_are_left_for_any_shape(monkeypatch):
     from types import SimpleNamespace
 
-    from whet.kernels.spaces import GATED_MLP_SPACE, GEMM_SPACE
-    from whet.kernels.tiles import suited
+    from whet.kernels.spaces import FP8_GEMM_SPACE, GATED_MLP_SPACE, GEMM_SPACE
+    from whet.kernels.tiles import suited_for
     from whet.targets.triton.decorator import configs_of
 
     monkeypatch.setattr("whet.kernels.tiles.has_descriptors", lambda device: True)
     x = SimpleNamespace(is_cuda=False)
-    for space in (GATED_MLP_SPACE, GEMM_SPACE):
+    for space, deep in ((GATED_MLP_SPACE, 64), (GEMM_SPACE, 64), (FP8_GEMM_SPACE, 128)):
         configs = configs_of(space)
         for m in (1, 16, 64, 65, 512, 4096, 100_000):
             for n, k in ((4096, 4096), (14336, 4096), (4096, 14336), (1, 1), (100, 30), (24, 4096)):
                 for aligned in (True, False):
-                    left = suited(configs, {"M": m, "N": n, "K": k, "x": x}, ALIGNED=aligned)
+                    known = {"M": m, "N": n, "K": k, "x": x, "ALIGNED": aligned}
+                    left = suited_for(configs, known, deep)
                     assert 1 <= len(left) <= 100
                     # There is room for parts of few rows only.
                     assert m <= 64 or all(one.kwargs["SPLIT_K"] == 1 for one in left)
