@@ -112,6 +112,7 @@ FP8_GEMM_SPACE = Space(
         "BLOCK_N <= 128 or BLOCK_M >= 64",
         "BLOCK_N >= 64 or BLOCK_M <= 64",
         "BLOCK_M >= 128 or num_stages > 3 or BLOCK_K == 256",
+        "BLOCK_K < 256 or num_stages < 5",
     ],
 )
 
