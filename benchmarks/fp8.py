@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -91,7 +92,7 @@ def block(samples: int) -> list[Row]:
             source = random_tensor(m, k)
             x, x_scale = quantize_fp8(source, scaling="group")
             x_all, x_all_scale = quantize_fp8(source)
-            rest = (None, None, torch.bfloat16, True)
+            rest: tuple[Any, ...] = (None, None, torch.bfloat16, True)
             one = x_all_scale.reshape(1, 1), w_all_scale.reshape(1, 1)
             calls: dict[str, Call] = {
                 "scaled_mm, one scale": partial(fp8.by_torch, x_all, w_all.t(), *one, *rest),
