@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,11 +168,11 @@ def products_of(w: Weights) -> Products:
 def fp8_products_of(w: Weights) -> Products:
     """Weights of one byte, a scale for each of their rows; activations a scale for each token."""
 
-    def product(weight: Any) -> Product:
+    def product(weight: Any) -> Callable[..., Any]:
         q, scale = quantize_fp8(weight, scaling="row")
 
-        def call(x: Any) -> Any:
-            a, of_rows = quantize_fp8(x, scaling="row")
+        def call(x: Any, gate: Any = None) -> Any:
+            a, of_rows = quantize_fp8(x, scaling="row", gate=gate)
             return fp8_gemm(a, q.t(), of_rows, scale.t(), out_dtype=x.dtype)
 
         return call
@@ -180,7 +181,7 @@ def fp8_products_of(w: Weights) -> Products:
 
     def mlp(x: Any) -> Any:
         gate, up = gate_up(x).chunk(2, -1)
-        return down(functional.silu(gate) * up)
+        return down(up, gate)
 
     return Products(product(w.qkv), product(w.out), mlp)
 
@@ -289,6 +290,9 @@ def compared(sizes: Sizes, device: str, dtype: Any) -> list[Form]:
     w, i = weights.to(dtype=dtype, device=device), inputs.to(dtype=dtype, device=device)
     on_gpu, found = device == "cuda", []
     for name, call in forms(w, i, sizes).items():
+        if on_gpu and name.startswith("whet"):
+            with whet.cost("graph"):
+                print(f"{name}: {whet.warmup(call)}", file=sys.stderr)
         ways = {"eager": call, "graph": captured(call)} if on_gpu else {"eager": call}
         for way, run in ways.items():
             out = run().to("cpu", torch.float64)

@@ -28,28 +28,29 @@ def quantize_fp8(
     dtype: Any = torch.float8_e4m3fn,
     scaling: Scaling = "tensor",
     scale: Any = None,
+    gate: Any = None,
+    activation: Activation = "silu",
 ) -> tuple[Any, Any]:
     """x as fp8, and float32 scales: x is about `q.float() * scale`.
 
     `scaling` says what shares a scale: the whole `tensor`, each `row` of the last dimension, each
     `group` of 128 elements in a row, or each `block` of 128×128 elements of a matrix. Scales of
     rows are … × 1, those of groups … × K/128, those of blocks M/128 × K/128, rounded up. With
-    `scale`, which is one number in a tensor, nothing is measured and that one is used.
+    `scale`, which is one number in a tensor, nothing is measured and that one is used. With `gate`,
+    which has the shape of x, it is act(gate) * x that becomes fp8, without being written elsewhere.
 
     The largest finite number becomes the largest of the dtype, 448 or 57,344. What is larger,
     infinities as well, becomes that too, with its sign; NaN stays NaN; where all is zero the scale
     is 1.
     """
-    _check_source(x, dtype, scaling, scale)
-    if scale is not None:
-        given = scale.to(torch.float32).reshape(())
-        found = quantized if x.is_cuda else quantized_by_torch
-        q, _ = found(as_rows(x), dtype, "tensor", given)
-        return q.view(x.shape), given
-    rows = as_rows(x)
-    fast = x.is_cuda and scaling in ("row", "group")
-    q, scales = (quantized if fast else quantized_by_torch)(rows, dtype, scaling, None)
-    if scaling in ("row", "group"):
+    _check_source(x, dtype, scaling, scale, gate, activation)
+    rows, gates = as_rows(x), None if gate is None else as_rows(gate)
+    given = None if scale is None else scale.to(torch.float32).reshape(())
+    fast = x.is_cuda and (given is not None or scaling in ("row", "group"))
+    found = quantized if fast else quantized_by_torch
+    how = "tensor" if given is not None else scaling
+    q, scales = found(rows, dtype, how, given, gates, None if gate is None else activation)
+    if given is None and scaling in ("row", "group"):
         scales = scales.view(*x.shape[:-1], scales.shape[-1])
     return q.view(x.shape), scales
 
@@ -97,7 +98,7 @@ def _as_matrix(scale: Any, rows: int) -> Any:
     return as_rows(scale)
 
 
-def _check_source(x: Any, dtype: Any, scaling: str, scale: Any) -> None:
+def _check_source(x: Any, dtype: Any, scaling: str, scale: Any, gate: Any, activation: Any) -> None:
     if not isinstance(x, torch.Tensor) or x.dtype not in FLOATS:
         found = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
         raise wrong(_QUANTIZE, f"x is {found}; give float16, bfloat16 or float32")
@@ -113,6 +114,17 @@ def _check_source(x: Any, dtype: Any, scaling: str, scale: Any) -> None:
         raise wrong(_QUANTIZE, f"x is {shape(x)}; blocks are of a matrix")
     if scale is not None and (not isinstance(scale, torch.Tensor) or scale.numel() != 1):
         raise wrong(_QUANTIZE, "scale must be one number in a tensor; leave it out to measure it")
+    if gate is not None and (gate.shape != x.shape or gate.dtype != x.dtype):
+        raise wrong(
+            _QUANTIZE, f"gate is {shape(gate)} of {gate.dtype}; give one like x, {shape(x)}"
+        )
+    _check_activation(_QUANTIZE, activation)
+
+
+def _check_activation(what: str, activation: Any) -> None:
+    if activation is not None and activation not in get_args(Activation):
+        names = ", ".join(get_args(Activation))
+        raise wrong(what, f"activation is {activation!r}; give None or one of {names}")
 
 
 def _check_product(
@@ -128,9 +140,7 @@ def _check_product(
         raise wrong(
             _GEMM, f"a is {shape(a)} and b {shape(b)}; give … × K and K × N with the same K"
         )
-    if activation is not None and activation not in get_args(Activation):
-        names = ", ".join(get_args(Activation))
-        raise wrong(_GEMM, f"activation is {activation!r}; give None or one of {names}")
+    _check_activation(_GEMM, activation)
     if out_dtype not in FLOATS:
         raise wrong(_GEMM, f"out_dtype is {out_dtype}; give float16, bfloat16 or float32")
     if bias is not None and (tuple(bias.shape) != (b.shape[1],) or bias.dtype not in FLOATS):
@@ -253,9 +263,13 @@ def by_triton(
     return run(a, w, scale_a, w_scale, bias, activation, out_dtype, fast_accum)
 
 
-def quantized_by_torch(x: Any, dtype: Any, scaling: str, scale: Any) -> tuple[Any, Any]:
+def quantized_by_torch(
+    x: Any, dtype: Any, scaling: str, scale: Any, gate: Any = None, activation: str | None = None
+) -> tuple[Any, Any]:
     """Of rows × K."""
     rows, depth = x.shape
+    if gate is not None:
+        x = _finished(gate.float(), None, activation) * x.float()
     if scale is None:
         size = x.float().abs()
         size = torch.where(torch.isfinite(size), size, 0)
@@ -273,12 +287,14 @@ def quantized_by_torch(x: Any, dtype: Any, scaling: str, scale: Any) -> tuple[An
     return (x.float() / shared).clamp(-most, most).to(dtype), scale
 
 
-def quantized_by_triton(x: Any, dtype: Any, scaling: str, scale: Any) -> tuple[Any, Any]:
+def quantized_by_triton(
+    x: Any, dtype: Any, scaling: str, scale: Any, gate: Any = None, activation: str | None = None
+) -> tuple[Any, Any]:
     group = BLOCK if scaling == "group" else None
     if torch.compiler.is_compiling():
-        q, scales = ops.quantized(x, dtype, group, scale)
+        q, scales = ops.quantized(x, dtype, group, scale, gate, activation)
         return q, scales if scale is None else scale
-    return fp8_triton.quantized(x, dtype, group, scale)
+    return fp8_triton.quantized(x, dtype, group, scale, gate, activation)
 
 
 def _gemm_key(
@@ -308,12 +324,15 @@ chosen = choice(
 )
 
 
-def _quantize_key(x: Any, dtype: Any, scaling: str, scale: Any) -> dict[str, Any]:
+def _quantize_key(
+    x: Any, dtype: Any, scaling: str, scale: Any, gate: Any, activation: Any
+) -> dict[str, Any]:
     return {
         "rows": x.shape[0],
         "k": x.shape[1],
         "dtypes": ", ".join(str(one).removeprefix("torch.") for one in (x.dtype, dtype)),
         "scaling": "given" if scale is not None else scaling,
+        "activation": activation or "none",
     }
 
 

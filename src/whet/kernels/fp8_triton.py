@@ -151,9 +151,20 @@ def product(x: Any, w: Any, x_scale: Any, w_scale: Any, bias: Any, activation: s
 
 
 @triton.jit
-def _quantize_kernel(x, y, scales, K, x_row, GROUP, CHUNK: tl.constexpr, LARGEST: tl.constexpr, GIVEN: tl.constexpr):
+def _values(x, gate, i, end, ACTIVATION: tl.constexpr):
+    """Of x, or of act(gate) * x."""
+    value = tl.load(x + i, i < end, 0.0).to(tl.float32)
+    if ACTIVATION != "none":
+        value *= activated(tl.load(gate + i, i < end, 0.0).to(tl.float32), ACTIVATION)
+    return value
+
+
+@triton.jit
+def _quantize_kernel(x, gate, y, scales, K, x_row, gate_row, GROUP, CHUNK: tl.constexpr, LARGEST: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr):
     """One program for each row, or for each group of a row; with `GIVEN`, there is one scale and it is read."""
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    x += row * x_row
+    gate += row * gate_row
     begin = group * GROUP
     end = tl.minimum(begin + GROUP, K)
     if GIVEN:
@@ -161,21 +172,20 @@ def _quantize_kernel(x, y, scales, K, x_row, GROUP, CHUNK: tl.constexpr, LARGEST
     else:
         largest = tl.zeros([CHUNK], tl.float32)
         for at in range(begin, end, CHUNK):
-            i = at + tl.arange(0, CHUNK)
-            size = tl.abs(tl.load(x + row * x_row + i, i < end, 0.0).to(tl.float32))
+            size = tl.abs(_values(x, gate, at + tl.arange(0, CHUNK), end, ACTIVATION))
             largest = tl.maximum(largest, tl.where(size < float("inf"), size, 0.0))
         top = tl.max(largest, 0)
         scale = tl.where(top > 0, top / LARGEST, 1.0)
         tl.store(scales + row * tl.num_programs(1) + group, scale)
     for at in range(begin, end, CHUNK):
         i = at + tl.arange(0, CHUNK)
-        value = tl.load(x + row * x_row + i, i < end, 0.0).to(tl.float32) / scale
+        value = _values(x, gate, i, end, ACTIVATION) / scale
         held = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
         tl.store(y + row * K + i, tl.where(value == value, held, value).to(y.dtype.element_ty), i < end)
 
 
-def quantized(x: Any, dtype: Any, group: int | None, scale: Any) -> tuple[Any, Any]:
-    """Of rows × K: by rows, by `group` elements of a row, or with the one scale that is given."""
+def quantized(x: Any, dtype: Any, group: int | None, scale: Any, gate: Any = None, activation: str | None = None) -> tuple[Any, Any]:
+    """Of rows × K: by rows, by `group` elements of a row, or with the one scale that is given; with a gate, of act(gate) * x."""
     rows, depth = x.shape
     y = torch.empty(rows, depth, dtype=dtype, device=x.device)
     width = group or max(1, depth)
@@ -183,10 +193,11 @@ def quantized(x: Any, dtype: Any, group: int | None, scale: Any) -> tuple[Any, A
     scales = torch.empty(rows, groups, dtype=torch.float32, device=x.device) if scale is None else scale
     if rows and depth:
         x = x if x.stride(1) == 1 else x.contiguous()
+        gate = x if gate is None else gate if gate.stride(1) == 1 else gate.contiguous()
         chunk = min(_CHUNK, triton.next_power_of_2(width))
         _quantize_kernel[rows, groups](
-            x, y, scales, depth, x.stride(0), GROUP=width, CHUNK=chunk, LARGEST=torch.finfo(dtype).max,
-            GIVEN=scale is not None, num_warps=8 if chunk > 1024 else 4,
+            x, gate, y, scales, depth, x.stride(0), gate.stride(0), GROUP=width, CHUNK=chunk, LARGEST=torch.finfo(dtype).max,
+            GIVEN=scale is not None, ACTIVATION=activation or "none", num_warps=8 if chunk > 1024 else 4,
         )
     elif scale is None:
         scales.fill_(1)

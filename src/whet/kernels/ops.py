@@ -160,15 +160,25 @@ def _(
 
 @_op("whet::quantized", mutates_args=())
 def quantized(
-    x: Tensor, dtype: torch.dtype, group: int | None, scale: Tensor | None
+    x: Tensor,
+    dtype: torch.dtype,
+    group: int | None,
+    scale: Tensor | None,
+    gate: Tensor | None,
+    activation: str | None,
 ) -> tuple[Tensor, Tensor]:
-    made, scales = fp8_triton.quantized(x, dtype, group, scale)
+    made, scales = fp8_triton.quantized(x, dtype, group, scale, gate, activation)
     return made, scales if scale is None else scales.clone()  # an output may not be an input
 
 
 @quantized.register_fake
 def _(
-    x: Tensor, dtype: torch.dtype, group: int | None, scale: Tensor | None
+    x: Tensor,
+    dtype: torch.dtype,
+    group: int | None,
+    scale: Tensor | None,
+    gate: Tensor | None,
+    activation: str | None,
 ) -> tuple[Tensor, Tensor]:
     groups = 1 if group is None else max(1, -(-x.shape[1] // group))
     made = x.new_empty(x.shape, dtype=dtype)

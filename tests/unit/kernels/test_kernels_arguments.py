@@ -115,6 +115,7 @@ def test_products_and_attention_are_torchs():
         (lambda: quantize_fp8(t(2, 3), scaling="rows"), "scaling is 'rows'; give one of tensor"),
         (lambda: quantize_fp8(t(2, 3, 4), scaling="block"), "blocks are of a matrix"),
         (lambda: quantize_fp8(t(2, 3), scale=0.5), "scale must be one number in a tensor"),
+        (lambda: quantize_fp8(t(2, 3), gate=t(2, 4)), "gate is 2×4 of torch.float32; give one"),
         (lambda: fp8_gemm(t(2, 3), t(3, 4), ONE, ONE), "a is torch.float32; give fp8"),
         (lambda: fp8_gemm(e4(2, 3), e4(4, 5), ONE, ONE), "a is 2×3 and b 4×5"),
         (lambda: fp8_gemm(e5(2, 3), e5(3, 4), ONE, ONE), "one of them must be float8_e4m3fn"),

@@ -22,6 +22,7 @@ from whet.targets.choice.picking import BusyPick, tuned_pick, untuned_pick
 from whet.targets.choice.target import ChoiceTarget
 from whet.targets.fingerprint import place_of
 from whet.targets.triton.dispatch import shape_of
+from whet.targets.triton.warming.active import active, suspended
 from whet.targets.triton.warn import say_once
 
 # So many calls are told apart before the table starts anew.
@@ -203,11 +204,18 @@ class Chooser(Alternatives):
             return self._untuned(target, mode, known), True
         if capturing():
             return self._while_capturing(target), False
+        warmup = active()
+        if warmup is not None and not warmup.may_choose(f"{self.name} {known}"):
+            self._call_all_but_the_first(args, kwargs)
+            return self.first, False
         name, until = self._busy.get(known, ("", 0.0))
         if time.monotonic() < until:
             return name, False
         try:
-            self.picks[known] = tuned_pick(target)
+            with suspended():
+                self.picks[known] = tuned_pick(target)
+            if warmup is not None:
+                warmup.chose(f"{self.name} {known}", self.picks[known])
         except BusyPick as busy:
             self._busy[known] = (busy.name, time.monotonic() + LOOK_AGAIN_S)
             return busy.name, False
@@ -215,6 +223,12 @@ class Chooser(Alternatives):
             self._stopgaps.clear()
             self._tables.clear()
         return self.picks[known], True
+
+    def _call_all_but_the_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A warm-up looks for the kernels they launch; one that fails will be told so later."""
+        for fn in self._callables[1:]:
+            with suppress(Exception):
+                fn(*args, **kwargs)
 
     def _mode_now(self) -> Mode:
         """Forgets what was dispatched under another `WHET_MODE`, as soon as that is noticed."""

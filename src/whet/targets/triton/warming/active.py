@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +58,13 @@ class ActiveWarmup(Protocol):
         """What came of the tuning that this thread was last told to do; `target` is what it
         tuned."""
 
+    def may_choose(self, choice: str) -> bool:
+        """Whether a choice between implementations is to be tuned now. Not before all kernels are:
+        until then each call of it calls all implementations, so that their kernels are met."""
+
+    def chose(self, choice: str, pick: str) -> None:
+        """What came of that."""
+
 
 # For the whole process, not a context: backward passes run in threads of torch's own.
 _active: ActiveWarmup | None = None
@@ -69,3 +77,14 @@ def active() -> ActiveWarmup | None:
 def set_active(warmup: ActiveWarmup | None) -> None:
     global _active
     _active = warmup
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Kernels that are called within are not the program's."""
+    before = active()
+    set_active(None)
+    try:
+        yield
+    finally:
+        set_active(before)

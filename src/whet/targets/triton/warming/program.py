@@ -87,6 +87,8 @@ class Program:
     tuning_s: float = 0.0
     skips: SkipWatch | None = None
     kernels: dict[tuple[int, tuple[Any, ...]], MetKernel] = field(default_factory=dict)
+    said_choice: Callable[[str, str], None] = lambda *_: None
+    choices: dict[str, int] = field(default_factory=dict)
     _shared_out: bool = False
     _now: threading.local = field(default_factory=threading.local)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -204,6 +206,21 @@ class Program:
         known = [other.program_ns for other in self.kernels.values() if other.result is not None]
         return one.program_ns * len(known) >= sum(known)
 
+    def may_choose(self, choice: str) -> bool:
+        with self._lock:
+            self.choices[choice] = self.calls
+            settled = all(one.settled for one in self.kernels.values())
+            # Another call shows that its implementations have no kernel that was not met yet.
+            return self.sharing is None and self.skips is None and settled and self.calls > 1
+
+    def chose(self, choice: str, pick: str) -> None:
+        self.choices.pop(choice, None)
+        self.said_choice(choice, pick)
+
+    @property
+    def _choices_left(self) -> bool:
+        return self.calls in self.choices.values()
+
     def reopen(self) -> None:
         """After a call: what is to be tuned again must be met again."""
         for one in self.kernels.values():
@@ -225,8 +242,10 @@ class Program:
     def go_on(self) -> bool:
         """Whether another call of the program is needed; waits until it has something to tune."""
         if self.sharing is None:
-            if not self.left or self.out_of_time:
+            if self.out_of_time or not (self.left or self._choices_left):
                 return False
+            if not self.left:
+                return True
             self.ahead.wait([one.prospect for one in self.left], self.seconds_left, self.call_s)
             return not self.out_of_time
         said = self.sharing.exchange(f"left/{self.calls}", [len(self.left), self.out_of_time])

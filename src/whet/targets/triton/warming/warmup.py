@@ -116,6 +116,7 @@ def warmup(
             deadline = None if allowed.seconds is None else start + allowed.seconds
             program = Program(replace(settings, budget=Budget()), ahead, deadline, sharing)
             program.said = lambda one: say(_line(one, program))
+            program.said_choice = lambda choice, pick: say(f"{choice}: {pick}")
             set_active(program)
             stack.callback(set_active, None)
             calls.run(program)
@@ -175,7 +176,10 @@ class _Calls:
             self._repeat(program)
 
     def _repeat(self, program: Program) -> None:
-        while program.calls <= len(program.kernels) + MORE_CALLS and program.go_on():
+        def most() -> int:
+            return len(program.kernels) + len(program.choices) + MORE_CALLS
+
+        while program.calls <= most() and program.go_on():
             self._call(program)
 
     def _discover(self, program: Program) -> None:
