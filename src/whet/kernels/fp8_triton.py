@@ -15,13 +15,11 @@ from whet.kernels.product_triton import accumulated, aligned, grid_of, tiles_at
 from whet.kernels.spaces import FP8_GEMM_SPACE
 from whet.kernels.tiles import (
     activated,
-    is_last,
-    keep_part,
+    gathered,
     let_triton_allocate,
     multiprocessors,
     part_of_k,
     suited_for,
-    sum_of_parts,
     tile_at,
     workspace,
 )
@@ -64,13 +62,7 @@ def _one_tile(x, w, y, bias, x_scale, w_scale, sums, locks, tile, M, N, K, x_m, 
         acc = _accumulated_blocks(x, w, m, n, begin, end, M, N, x_m, w_n, x_scale, w_scale, xs_m, xs_k, ws_n, ws_k, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, EVEN_K, X_BLOCK, IMPRECISE)
     else:
         acc = accumulated(x, w, m, n, begin, end, M, N, x_m, 1, w_n, 1, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, True, EVEN_K, "tf32", IMPRECISE)
-    whole = True
-    if SPLIT_K > 1:
-        tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
-        keep_part(sums, acc, tile, tiles, 0, BLOCK_M, BLOCK_N, 1)
-        whole = is_last(locks, tile, SPLIT_K)
-        if whole:
-            acc = sum_of_parts(sums, tile, tiles, 0, BLOCK_M, BLOCK_N, 1, SPLIT_K)
+    acc, whole = gathered(sums, locks, acc, tile, M, N, BLOCK_M, BLOCK_N, SPLIT_K)
     if whole:
         rows, columns = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
         if not BLOCKS:

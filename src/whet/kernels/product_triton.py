@@ -13,13 +13,11 @@ import triton.language as tl
 from whet.kernels.spaces import GEMM_SPACE
 from whet.kernels.tiles import (
     MOST_ROWS_TO_SPLIT,
-    is_last,
-    keep_part,
+    gathered,
     let_triton_allocate,
     multiprocessors,
     part_of_k,
     suited,
-    sum_of_parts,
     tile_at,
     workspace,
 )
@@ -65,13 +63,7 @@ def _one_tile(x, w, y, sums, locks, tile, M, N, K, x_m, x_k, w_n, w_k, BLOCK_M: 
     m, n = tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     begin, end = part_of_k(K, BLOCK_K, SPLIT_K)
     acc = accumulated(x, w, m, n, begin, end, M, N, x_m, x_k, w_n, w_k, BLOCK_M, BLOCK_N, BLOCK_K, DESCRIPTORS, W_ROWS, EVEN_K, PRECISION)
-    whole = True
-    if SPLIT_K > 1:
-        tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
-        keep_part(sums, acc, tile, tiles, 0, BLOCK_M, BLOCK_N, 1)
-        whole = is_last(locks, tile, SPLIT_K)
-        if whole:
-            acc = sum_of_parts(sums, tile, tiles, 0, BLOCK_M, BLOCK_N, 1, SPLIT_K)
+    acc, whole = gathered(sums, locks, acc, tile, M, N, BLOCK_M, BLOCK_N, SPLIT_K)
     if whole:
         rows, columns = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
         inside = (rows < M)[:, None] & (columns < N)[None, :]

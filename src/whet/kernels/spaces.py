@@ -58,63 +58,43 @@ GATED_MLP_SPACE = Space(
     ],
 )
 
-GEMM_SPACE = Space(
-    {
-        "BLOCK_M": [128, 64, 256, 32, 16],
-        "BLOCK_N": [256, 128, 64, 32],
-        "BLOCK_K": [64, 128],
-        "GROUP_M": [8, 1],
-        "SPLIT_K": [1, 2, 4, 8],
-        "PERSISTENT": [True, False],
-        "DESCRIPTORS": [True, False],
-        "num_warps": [8, 4],
-        "num_stages": [4, 3, 5],
-    },
-    constraints=[
-        "2 * num_stages * BLOCK_K * (BLOCK_M + BLOCK_N) <= 232448",
-        "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
-        "BLOCK_M * BLOCK_N >= 128 * num_warps",
-        "SPLIT_K == 1 or BLOCK_M <= 64",
-        "SPLIT_K == 1 or not PERSISTENT",
-        "BLOCK_M >= 64 or not PERSISTENT",
-        "BLOCK_M >= 64 or GROUP_M == 1",
-        "BLOCK_M >= 128 or num_warps == 4",
-        "BLOCK_K < 128 or BLOCK_M <= 64",
-        "BLOCK_N <= 128 or BLOCK_M >= 64",
-        "BLOCK_N >= 64 or BLOCK_M <= 64",
-        "BLOCK_M >= 128 or num_stages > 3 or BLOCK_K == 128",
-    ],
-)
 
-# Elements of one byte: tiles twice as deep as those of two bytes take the same room.
-FP8_GEMM_SPACE = Space(
-    {
-        "BLOCK_M": [128, 64, 256, 32, 16],
-        "BLOCK_N": [128, 256, 64, 32],
-        "BLOCK_K": [128, 256],
-        "GROUP_M": [8, 1],
-        "SPLIT_K": [1, 2, 4, 8],
-        "PERSISTENT": [True, False],
-        "DESCRIPTORS": [True, False],
-        "num_warps": [8, 4],
-        "num_stages": [4, 3, 5],
-    },
-    constraints=[
-        "num_stages * BLOCK_K * (BLOCK_M + BLOCK_N) <= 232448",
-        "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
-        "BLOCK_M * BLOCK_N >= 128 * num_warps",
-        "SPLIT_K == 1 or BLOCK_M <= 64",
-        "SPLIT_K == 1 or not PERSISTENT",
-        "BLOCK_M >= 64 or not PERSISTENT",
-        "BLOCK_M >= 64 or GROUP_M == 1",
-        "BLOCK_M >= 128 or num_warps == 4",
-        "BLOCK_K < 256 or BLOCK_M <= 64",
-        "BLOCK_N <= 128 or BLOCK_M >= 64",
-        "BLOCK_N >= 64 or BLOCK_M <= 64",
-        "BLOCK_M >= 128 or num_stages > 3 or BLOCK_K == 256",
-        "BLOCK_K < 256 or num_stages < 5",
-    ],
-)
+def _product_space(widths: list[int], element_bytes: int, more: tuple[str, ...] = ()) -> Space:
+    """Tiles of one accumulator; as deep as 128 or 256 bytes of K."""
+    deep = 128 // element_bytes
+    return Space(
+        {
+            "BLOCK_M": [128, 64, 256, 32, 16],
+            "BLOCK_N": widths,
+            "BLOCK_K": [deep, 2 * deep],
+            "GROUP_M": [8, 1],
+            "SPLIT_K": [1, 2, 4, 8],
+            "PERSISTENT": [True, False],
+            "DESCRIPTORS": [True, False],
+            "num_warps": [8, 4],
+            "num_stages": [4, 3, 5],
+        },
+        constraints=[
+            f"{element_bytes} * num_stages * BLOCK_K * (BLOCK_M + BLOCK_N) <= 232448",
+            "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
+            "BLOCK_M * BLOCK_N >= 128 * num_warps",
+            "SPLIT_K == 1 or BLOCK_M <= 64",
+            "SPLIT_K == 1 or not PERSISTENT",
+            "BLOCK_M >= 64 or not PERSISTENT",
+            "BLOCK_M >= 64 or GROUP_M == 1",
+            "BLOCK_M >= 128 or num_warps == 4",
+            f"BLOCK_K < {2 * deep} or BLOCK_M <= 64",
+            "BLOCK_N <= 128 or BLOCK_M >= 64",
+            "BLOCK_N >= 64 or BLOCK_M <= 64",
+            f"BLOCK_M >= 128 or num_stages > 3 or BLOCK_K == {2 * deep}",
+            *more,
+        ],
+    )
+
+
+GEMM_SPACE = _product_space([256, 128, 64, 32], 2)
+
+FP8_GEMM_SPACE = _product_space([128, 256, 64, 32], 1, ("BLOCK_K < 256 or num_stages < 5",))
 
 ATTENTION_SPACE = Space(
     {

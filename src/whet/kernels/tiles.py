@@ -85,6 +85,30 @@ def sum_of_parts(
 
 
 @triton.jit
+def gathered(
+    sums,
+    locks,
+    acc,
+    tile,
+    M,
+    N,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+):
+    """The sum of all parts of a tile, and whether this program is the one that has it."""
+    if SPLIT_K == 1:
+        return acc, True
+    else:
+        tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+        keep_part(sums, acc, tile, tiles, 0, BLOCK_M, BLOCK_N, 1)
+        whole = is_last(locks, tile, SPLIT_K)
+        if whole:
+            acc = sum_of_parts(sums, tile, tiles, 0, BLOCK_M, BLOCK_N, 1, SPLIT_K)
+        return acc, whole
+
+
+@triton.jit
 def activated(g, ACTIVATION: tl.constexpr):
     if ACTIVATION == "silu":
         return g * tl.sigmoid(g)
