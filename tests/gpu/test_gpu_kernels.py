@@ -6,6 +6,7 @@ has: bfloat16, tensor descriptors, atomics between programs that really run at o
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -187,3 +188,21 @@ def test_a_replayed_graph_with_split_sums_is_right_every_time() -> None:
         graph.replay()
         torch.testing.assert_close(one, a @ b, rtol=0.02, atol=0.5)
         assert torch.equal(one, two), "parts are summed in one order, whoever comes last"
+
+
+def test_a_layer_over_the_kernels_computes_what_plain_torch_does() -> None:
+    example = Path(__file__).parents[2] / "examples" / "transformer_layer.py"
+    spec = importlib.util.spec_from_file_location("transformer_layer", example)
+    assert spec is not None
+    assert spec.loader is not None
+    layer = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = layer
+    spec.loader.exec_module(layer)
+    with torch.no_grad():
+        found = layer.compared(layer.SIZES["small"], "cuda", torch.bfloat16)
+    errors = {one.name: one.error for one in found}
+    assert {name.rpartition(", ")[2] for name in errors} == {"eager", "graph"}
+    assert all(error < 0.02 for name, error in errors.items() if "fp8" not in name)
+    assert all(error < 0.08 for name, error in errors.items() if "fp8" in name)
+    launches = {one.name: one.launches for one in found}
+    assert launches["whet, graph"] < launches["torch, graph"]
