@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from explorer_samples import fill, hostile, trial, workload
+from whet.core.config import Config
 from whet.core.miss import Miss
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
@@ -63,6 +65,40 @@ def test_the_parameter_that_makes_the_difference_is_the_most_important() -> None
 def test_of_too_few_trials_nothing_is_said_of_importance(store: SqliteStore) -> None:
     hostile(store)
     assert importance(Library(store).subjects()[0].read().columns) == []
+
+
+def test_a_config_counts_once_by_its_latest_outcome(store: SqliteStore) -> None:
+    run = fill(store)
+    again = trial(run.workload, {"BM": 32, "BN": 32, "num_warps": 4}, 5e4, status=Status.OUTRACED)
+    store.append([again])
+    (told,) = Library(store).summaries()
+    assert told["trials"] == {"ok": 29, "outraced": 1, "resources": 2}
+    assert told["configs"] == sum(told["trials"].values()) == 32
+    assert told["rows"] == 33
+
+
+def test_a_speed_up_is_the_one_of_the_duel(store: SqliteStore) -> None:
+    run = fill(store)
+    (told,) = Library(store).summaries()
+    assert told["speedup"] == pytest.approx(told["first"]["ns"] / told["best"]["ns"])
+    assert told["paired"] is False
+    store.save_run(replace(run, paired_speedup=6.15))
+    (told,) = Library(store).summaries()
+    assert told["speedup"] == 6.15
+    assert told["paired"] is True
+
+
+def test_a_duel_of_a_config_that_is_no_longer_the_best_says_nothing(store: SqliteStore) -> None:
+    run = fill(store)
+    store.save_run(replace(run, paired_speedup=6.15))
+    later = replace(
+        run, id="later", started=run.started + 9, best=Config(BM=128, BN=64, num_warps=4)
+    )
+    store.save_run(later)
+    (told,) = Library(store).summaries()
+    assert told["best"]["config"]["BN"] == 64
+    assert told["speedup"] == pytest.approx(told["first"]["ns"] / told["best"]["ns"])
+    assert told["paired"] is False
 
 
 def test_failures_are_counted_by_value(store: SqliteStore) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from whet.core.config import Config
 from whet.core.errors import WhetError
 from whet.core.intermediate import FACT, kept_stages
-from whet.core.run import Outcome, Run
+from whet.core.run import Outcome, Run, chosen_by, speedup_over
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
 from whet.explorer import column_file
@@ -98,23 +98,25 @@ class StoreSubject(Subject):
         if statuses is None:
             rest = known.configs - known.ok
             statuses = {"ok": known.ok, **({"other": rest} if rest else {})}
-        first = self._first(runs)
+        best = known.best
+        chose = None if best is None else chosen_by(runs, best.config)
+        first = self._first(runs if chose is None else [chose, *runs])
         newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
         size = next((run.space_size for run in runs if run.space_size is not None), None)
         return {
             "id": self.id,
             **workload_json(self.workload),
             "origin": self.origin,
-            "best": best_json(known.best),
+            "best": best_json(best),
             "contested": len(known.rivals),
             "first": first_json(None if first is None else first.config, _median(first)),
-            "speedup": _ratio(first, known.best),
-            "paired": False,
+            "speedup": None if best is None else speedup_over(first, best, chose),
+            "paired": chose is not None and chose.paired_speedup is not None,
             "typical_ns": self._typical(),
             "equals": 0 if newest is None else len(newest.equals),
             "trials": dict(statuses),
-            "total": known.trials,
             "configs": known.configs,
+            "rows": known.trials,
             "space_size": size,
             "space_product": self._product(size),
             "cost_s": sum(run.wall_s for run in runs),
@@ -295,11 +297,6 @@ class StoreSubject(Subject):
 
 def _median(trial: Trial | None) -> float | None:
     return None if trial is None else trial.median_ns
-
-
-def _ratio(first: Trial | None, best: Trial | None) -> float | None:
-    before, after = _median(first), _median(best)
-    return before / after if before and after else None
 
 
 def _summed(ledgers: Sequence[Mapping[str, float]]) -> dict[str, float]:

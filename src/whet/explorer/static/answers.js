@@ -13,13 +13,13 @@ const QUESTIONS = [
 
 function failureTexts(app) {
 	const { ds, workload } = app
-	const total = ds ? ds.count : workload.total
+	const total = ds ? ds.count : workload.configs
 	const counts = ds
 		? ds.statusCounts(ds.standing).map((n, i) => [ds.statuses[i], n])
 		: Object.entries(workload.trials || {})
 	const failed = counts.filter(([status, n]) => n && !["ok", "outraced", "untried"].includes(status)).sort((a, b) => b[1] - a[1])
 	const sum = failed.reduce((all, [, n]) => all + n, 0)
-	if (!sum) return [`Nothing failed in ${plural(total, "trial")}`, ""]
+	if (!sum) return [`Nothing failed in ${plural(total, "config")}`, ""]
 	const reasons = failed.map(([status, n]) => `${counted(n)} ${statusText(status)}`).join(", ")
 	return [`${counted(sum)} of ${counted(total)}: ${reasons}`, ds ? commonError(ds) : ""]
 }
@@ -54,7 +54,7 @@ function costTexts({ workload, ds }) {
 	// A run says what it cost when it ends.
 	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
 	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
-	return [`${seconds(total)} for ${plural(workload.total, "trial")}`, parts]
+	return [`${seconds(total)} for ${plural(workload.configs, "config")}`, parts]
 }
 
 function variedOnly({ ds }, config) {

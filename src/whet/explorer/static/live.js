@@ -59,7 +59,7 @@ export class LiveView extends View {
 	eventText(event) {
 		const workload = this.workloads.find(one => one.id === event.workload)
 		const best = event.best > 0 ? `, best ${nanoseconds(event.best)}` : ""
-		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "trial")}${best}`
+		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "outcome")}${best}`
 	}
 
 	drawCurve() {
