@@ -66,6 +66,7 @@ class StoreSubject(Subject):
         self._second: SecondHalf | None = None
         self._undivided = False
         self._recorded: tuple[int, Recorded] | None = None
+        self._told: tuple[WorkloadSummary, int, dict[str, Any]] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
         """What the store says of it now."""
@@ -90,7 +91,22 @@ class StoreSubject(Subject):
     def timeline(self, run_id: str) -> Timeline | None:
         return self._store.timeline(run_id)
 
+    @property
+    def lacks_counts(self) -> bool:
+        """Whether `summary` has to be told how many configs have which status."""
+        return not self.loaded_rows and not self._is_told
+
+    @property
+    def _is_told(self) -> bool:
+        return self._told is not None and self._told[:2] == (self.known, self.loaded_rows)
+
     def summary(self, statuses: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Kept until the store says something else of it: a run changes one workload of many."""
+        if statuses is not None or self._told is None or not self._is_told:
+            self._told = self.known, self.loaded_rows, self._summary(statuses)
+        return self._told[2]
+
+    def _summary(self, statuses: Mapping[str, int] | None) -> dict[str, Any]:
         known, runs = self.known, self.runs()
         columns = self._columns
         if columns is not None and columns.rows:

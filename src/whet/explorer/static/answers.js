@@ -41,7 +41,7 @@ function sureTexts(workload) {
 	const high = best.high_ns
 	const from = best.samples ? ` from ${plural(best.samples, "sample")}` : ""
 	const interval =
-		low >= 0 && high >= 0 && low !== null && high !== null
+		low != null && high != null
 			? `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / best.ns, 2)} %), 95 % interval${from}`
 			: `Too few samples for an interval${from}`
 	const equals = workload.equals
@@ -74,7 +74,7 @@ function mattersTexts([first, ...rest]) {
 	return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
 }
 
-export function answerTexts(app) {
+function answerTexts(app) {
 	const { workload, importance } = app
 	const unit = unitOf(app.state.now.unit, workload)
 	const { best } = workload
