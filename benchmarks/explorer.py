@@ -139,11 +139,11 @@ def live(browser: Any, folder: Path) -> Numbers:
         until(page, STARTED)
         with SqliteStore(path) as store:
             run = store.runs(explorer_store.workload().id)[0]
-            for number in range(LIVE_TRIALS):
-                count = store.workloads()[0].trials + 1
-                store.append([_new_trial(run, number)])
+            for trial in _untried(store, run):
+                store.append([trial])
                 began = time.monotonic()
-                until(page, f"document.body.textContent.includes('{count:,} trials')")
+                count = store.workloads()[0].configs
+                until(page, f"document.body.textContent.includes('{count:,} configs')")
                 delays.append(time.monotonic() - began)
         for _ in range(3):
             page.goto(f"{url}/#space")
@@ -183,6 +183,13 @@ def _new_trial(run: Run, number: int) -> Any:
     samples = np.full(6, 1e6 + number)
     codes = [number % len(values) for values in explorer_store.VALUES.values()]
     return explorer_store.trial_of(run, codes, samples, number, None)
+
+
+def _untried(store: SqliteStore, run: Run) -> list[Any]:
+    """Of configs that the store does not know, so that the page shows a number that is new."""
+    every = (_new_trial(run, number) for number in range(10 * LIVE_TRIALS))
+    new = (one for one in every if store.latest(run.workload.id, one.config.id) is None)
+    return list({one.config.id: one for one in new}.values())[:LIVE_TRIALS]
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_the_page_alone_answers_the_five_questions(sample: str, largest: str, ta
     assert f"{known['equals']} other config" in tab.answer("sure")
     assert "44 of 576" in tab.answer("failed")
     assert "the build was still running after 15 s" in tab.answer("failed")
-    assert "min for 576 trials" in tab.answer("cost")
+    assert "min for 576 configs" in tab.answer("cost")
 
 
 def test_the_heat_map_shows_values_held_and_reduced(sample: str, largest: str, tab: Tab) -> None:

@@ -165,12 +165,31 @@ def test_the_frontier_has_the_knobs_of_pareto(sample: str, tab: Tab) -> None:
     page = tab.open(sample, "#frontier?knobs=draws-20~runs-4~search-random")
     tab.until_text("#frontier-words", "95 %")
     assert "sequential" in tab.text("#frontier-legend")
+    assert "racing" not in tab.text("#frontier-legend")
     before = tab.saved('#frontier [data-export="csv"]')
     page.fill("#knob-compile_factor", "4")
     page.keyboard.press("Tab")
     tab.until("!document.querySelector('#frontier-words').textContent.includes('Simulating')")
     assert "compile_factor-4" in tab.hash()
     assert tab.saved('#frontier [data-export="csv"]') != before
+    shown = tab.saved('#frontier [data-export="csv"]')
+    for name, value in (("most_configs", "9"), ("exec_ms_low", "40"), ("exec_ms_high", "50")):
+        page.fill(f"#knob-{name}", value)
+        page.keyboard.press("Tab")
+        tab.until("!document.querySelector('#frontier-words').textContent.includes('Simulating')")
+        assert f"{name}-{value}" in tab.hash()
+        other = tab.saved('#frontier [data-export="csv"]')
+        assert other != shown
+        shown = other
+    page.check("#knob-racing")
+    tab.until_text("#frontier-legend", "racing")
+    page.fill("#knob-search", "none")
+    page.keyboard.press("Tab")
+    tab.until("!document.querySelector('#frontier-legend').textContent.includes('random')")
+    assert page.is_checked("#knob-racing")
+    page.reload()
+    tab.until_text("#frontier-legend", "racing")
+    assert page.input_value("#knob-exec_ms_high") == "50"
     shown = tab.pixels("#frontier canvas")
     page.locator("#frontier-legend button").first.click()
     assert tab.pixels("#frontier canvas") != shown
@@ -320,6 +339,26 @@ def test_an_empty_store_says_what_to_do_and_fills_while_one_looks(tmp_path: Path
         tab.leave()
 
 
+def test_a_run_that_goes_on_is_drawn_in_full_only_now_and_then(tmp_path: Path, tab: Tab) -> None:
+    place = tmp_path / "s.db"
+    with SqliteStore(place) as store:
+        run = fill(store)
+    with running(store=place) as url:
+        tab.open(url, "#space")
+        draws = "[whetTimings.counts.heat, whetTimings.counts.parallel, whetTimings.counts.table]"
+        tab.until("whetTimings.counts.table > 0")
+        with SqliteStore(place) as store:
+            for n in range(40):
+                store.append([trial(run.workload, {"BM": 512, "BN": n, "num_warps": 4}, 5e4 + n)])
+                tab.page.wait_for_timeout(100)
+            tab.until_text('[data-readout="tested"]', "72 of 32")
+            heat, lines, table = tab.page.evaluate(draws)
+        assert heat > lines
+        assert heat > table
+        tab.until_text("#selected-count", "72 of 72")
+        tab.leave()
+
+
 def test_trials_of_another_process_appear_as_they_end(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     of = workload()
@@ -336,7 +375,7 @@ def test_trials_of_another_process_appear_as_they_end(tmp_path: Path, tab: Tab) 
             store.append([trial(of, {"BM": 256, "BN": 1}, status=Status.RESOURCES, error="no")])
             page.wait_for_selector('#rows [data-row="5"]')
         tab.until_text('[data-answer="best"]', "BM=128 BN=2")
-        assert "6 trials" in tab.text("#live-events")
+        assert "6 outcomes" in tab.text("#live-events")
         page.click('[data-view="space"]')
         assert tab.selected() == 6
         assert page.locator('[data-control="BM=256"]').count() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from explorer_samples import fill, hostile, trial, workload
+from whet.core.config import Config
 from whet.core.miss import Miss
+from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
 from whet.explorer.columns import TrialColumns
@@ -63,6 +66,64 @@ def test_the_parameter_that_makes_the_difference_is_the_most_important() -> None
 def test_of_too_few_trials_nothing_is_said_of_importance(store: SqliteStore) -> None:
     hostile(store)
     assert importance(Library(store).subjects()[0].read().columns) == []
+
+
+def test_a_config_counts_once_by_its_latest_outcome(store: SqliteStore) -> None:
+    run = fill(store)
+    again = trial(run.workload, {"BM": 32, "BN": 32, "num_warps": 4}, 5e4, status=Status.OUTRACED)
+    store.append([again])
+    (told,) = Library(store).summaries()
+    assert told["trials"] == {"ok": 29, "outraced": 1, "resources": 2}
+    assert told["configs"] == sum(told["trials"].values()) == 32
+    assert told["rows"] == 33
+
+
+def test_a_speed_up_is_the_one_of_the_duel(store: SqliteStore) -> None:
+    run = fill(store)
+    (told,) = Library(store).summaries()
+    assert told["speedup"] == pytest.approx(told["first"]["ns"] / told["best"]["ns"])
+    assert told["paired"] is False
+    store.save_run(replace(run, paired_speedup=6.15))
+    (told,) = Library(store).summaries()
+    assert told["speedup"] == 6.15
+    assert told["paired"] is True
+
+
+def test_a_duel_of_a_config_that_is_no_longer_the_best_says_nothing(store: SqliteStore) -> None:
+    run = fill(store)
+    store.save_run(replace(run, paired_speedup=6.15))
+    later = replace(
+        run, id="later", started=run.started + 9, best=Config(BM=128, BN=64, num_warps=4)
+    )
+    store.save_run(later)
+    (told,) = Library(store).summaries()
+    assert told["best"]["config"]["BN"] == 64
+    assert told["speedup"] == pytest.approx(told["first"]["ns"] / told["best"]["ns"])
+    assert told["paired"] is False
+
+
+class _CountingStore(SqliteStore):
+    asked: list[str]
+
+    def runs(self, workload_id: str) -> list[Run]:
+        self.asked.append(workload_id)
+        return super().runs(workload_id)
+
+
+def test_a_trial_of_one_workload_leaves_the_others_unread(tmp_path: Path) -> None:
+    with _CountingStore(tmp_path / "s.db") as store:
+        store.asked = []
+        for n in range(5):
+            fill(store, workload(N=n))
+        library = Library(store)
+        before = {one["id"]: one for one in library.summaries()}
+        store.asked.clear()
+        of = workload(N=3)
+        store.append([trial(of, {"BM": 1, "BN": 1, "num_warps": 4}, 1.0)])
+        after = {one["id"]: one for one in library.summaries()}
+        assert set(store.asked) == {of.id}
+    assert after[of.id]["configs"] == after[of.id]["trials"]["ok"] + 2 == 33
+    assert {id for id in after if after[id] != before[id]} == {of.id}
 
 
 def test_failures_are_counted_by_value(store: SqliteStore) -> None:
@@ -169,6 +230,9 @@ def test_a_frontier_has_more_speed_for_more_time(table: Table) -> None:
         picked = [(one["seconds"][row], one["fraction"][row]) for row in one["frontier"]]
         assert picked == sorted(picked)
         assert [fraction for _, fraction in picked] == sorted(fraction for _, fraction in picked)
+    other = frontier_json(subject, replace(knobs, all_keys=True))
+    assert other["series"] != told["series"]
+    assert [one["name"] for one in other["series"]] == names
     with pytest.raises(NotThereError, match="draws must be from 2"):
         frontier_json(subject, Knobs(draws=10**9))
 

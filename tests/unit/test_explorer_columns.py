@@ -49,6 +49,23 @@ def test_every_trial_is_a_row_with_its_config_its_outcome_and_its_time(tmp_path:
             assert arrays["high_ns"][row] == pytest.approx(interval[1], rel=1e-6)
 
 
+def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "s.db") as store:
+        of = workload()
+        store.put_workload(of)
+        subject = _subject(store)
+        for number in range(300):
+            store.append([trial(of, {"n": number, **({"late": 1} if number > 200 else {})}, 100.0)])
+            subject.encoded(number)
+        columns = subject.read().columns
+        _, arrays = decoded(subject.encoded(0))
+        fresh = decoded(_subject(store).encoded(0))[1]
+    assert len(columns.chunks) <= 3
+    assert columns.rows == 300
+    for name, values in fresh.items():
+        np.testing.assert_array_equal(arrays[name], values)
+
+
 def test_the_best_the_first_and_the_equals_are_named_by_row(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         run = fill(store)

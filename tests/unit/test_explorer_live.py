@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -94,6 +95,21 @@ def test_static_files_and_the_page_are_served(tmp_path: Path) -> None:
         assert _get(f"{url}/static/main.js")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             _get(f"{url}/static/nothing.js")
+
+
+def test_what_tunes_goes_first() -> None:
+    command = [sys.executable, "-m", "whet", "explore", "--sample", "--no-open", "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        _get(f"{process.stdout.readline().split()[-1]}api/about")
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, own + 5)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 def test_ctrl_c_ends_it_without_a_word_too_many() -> None:

@@ -12,7 +12,8 @@ from whet.core.files import write_whole
 
 # The fact of a trial that names its file.
 FACT = "ir"
-_SUFFIX = ".json.gz"
+CODE_SUFFIX = ".json.gz"
+LONGEST_NAME = 80
 _MOST_BYTES = 64 << 20
 
 
@@ -43,4 +44,4 @@ def _path(folder: Path, name: object) -> Path | None:
     """A store may name anything; only letters and digits are the name of a file of ours."""
     if not isinstance(name, str) or not (name.isascii() and name.isalnum()):
         return None
-    return folder / f"{name[:80]}{_SUFFIX}"
+    return folder / f"{name[:LONGEST_NAME]}{CODE_SUFFIX}"

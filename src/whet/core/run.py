@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -33,6 +33,8 @@ class Run:
     author's own config, the one that would be used without tuning. `tried` counts the configs of
     the space that had an outcome in the end, by this run or an earlier one; `stopped` says why
     there are no more. Both are None while it runs, and may be where an older whet wrote it.
+    `paired_speedup` is how many times faster `best` is than `first`, measured side by side; None
+    where they were not, and in runs of 0.1.
 
     `taken` and `after` say how it came into the store it was read from: by a merge, and knowing
     which runs of other stores. They are no part of what it is, so two runs that differ in nothing
@@ -52,6 +54,7 @@ class Run:
     trials: int = 0
     tried: int | None = None
     stopped: Stop | None = None
+    paired_speedup: float | None = None
     cost: Cost = field(default_factory=Cost)
     started: float = 0.0
     wall_s: float = 0.0
@@ -101,6 +104,7 @@ class Run:
             "trials": self.trials,
             "tried": self.tried,
             "stopped": None if self.stopped is None else str(self.stopped),
+            "paired_speedup": self.paired_speedup,
             "cost": self.cost.to_json(),
             "started": self.started,
             "wall_s": self.wall_s,
@@ -130,6 +134,7 @@ class Run:
             trials=whole(data, "trials"),
             tried=None if data.get("tried") is None else whole(data, "tried"),
             stopped=Stop.read(data),
+            paired_speedup=_speedup(data),
             cost=Cost.from_json(data["cost"]),
             started=number(data, "started"),
             wall_s=number(data, "wall_s"),
@@ -138,6 +143,34 @@ class Run:
             after=_ids(data.get("after", [])),
             taken=data.get("taken") is True,
         )
+
+
+def chosen_by(runs: Sequence[Run], best: Config) -> Run | None:
+    """The run whose choice a workload's best config is; None where it is merely the fastest that is
+    known, since no run has finished. `runs` are the workload's, the newest first."""
+    chose = [run for run in runs if run.chose]
+    if not any(run.taken for run in chose):
+        chose = chose[:1]  # of one store's runs the newest counts
+    return next((run for run in chose if run.best == best), None)
+
+
+def speedup_over(first: Trial | None, best: Trial, run: Run | None) -> float | None:
+    """How many times faster the best is than the author's first config: as `run`, which chose it,
+    measured them side by side, otherwise the ratio of their medians."""
+    if run is not None and run.paired_speedup is not None:
+        return run.paired_speedup
+    if first is None or first.median_ns is None or not best.median_ns:
+        return None
+    return first.median_ns / best.median_ns
+
+
+def _speedup(data: Mapping[str, Any]) -> float | None:
+    if data.get("paired_speedup") is None:
+        return None
+    found = number(data, "paired_speedup")
+    if found <= 0:
+        raise ValueError("'paired_speedup' is not above 0")
+    return found
 
 
 def _ids(values: Any) -> tuple[str, ...]:
@@ -166,7 +199,6 @@ class Result:
     source: Literal["tuned", "stored", "waited"] = "tuned"
     equals: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
-    paired_speedup: float | None = None
 
     _repr_html_ = drawn
 
@@ -182,13 +214,14 @@ class Result:
     def speedup(self) -> float | None:
         """How many times faster the best is than the author's first config.
 
-        Measured side by side if both ran in this tuning run, otherwise the ratio of their medians.
+        Measured side by side if a tuning run had both in its duel, otherwise the ratio of their
+        medians.
         """
-        if self.paired_speedup is not None:
-            return self.paired_speedup
-        if self.first is None or self.first.median_ns is None or not self.best.median_ns:
-            return None
-        return self.first.median_ns / self.best.median_ns
+        return speedup_over(self.first, self.best, self.run)
+
+    @property
+    def paired_speedup(self) -> float | None:
+        return self.run.paired_speedup
 
     @property
     def statuses(self) -> dict[str, int]:

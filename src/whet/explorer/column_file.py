@@ -19,12 +19,12 @@ import numpy as np
 from whet.explorer.columns import TrialColumns
 from whet.explorer.latest import LatestRows
 from whet.explorer.values import ValueCodes
+from whet.store.beside import COLUMN_SUFFIX
 from whet.store.scanning import TrialScan
 
 _MAGIC = b"whetcol\x01"
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 8
-_SUFFIX = ".columns"
 _KINDS = frozenset({"uint8", "uint16", "uint32", "uint64", "int64", "float32"})
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
@@ -34,7 +34,7 @@ FEWEST_ROWS = 20_000
 
 
 def path_in(folder: Path, workload_id: str) -> Path | None:
-    return folder / f"{workload_id}{_SUFFIX}" if workload_id.isalnum() else None
+    return folder / f"{workload_id}{COLUMN_SUFFIX}" if workload_id.isalnum() else None
 
 
 def due(columns: TrialColumns, kept_rows: int) -> bool:

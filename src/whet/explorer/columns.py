@@ -25,6 +25,7 @@ _WORKED = frozenset(str(status) for status in Status if status.measured)
 MEASURED = tuple(STATUSES.index(str(status)) for status in Status if status.measured)
 
 LONGEST_ERROR = 300
+_FEWEST_IN_CHUNK = 2_000
 _MOST_ERRORS = 65_535
 _OTHER_ERRORS = "(further errors; see the trial)"
 _PARAMETER = "p:"
@@ -88,9 +89,19 @@ class TrialColumns:
                 self.parameters[name] = ValueCodes([None] if self.rows else [])
             column = rows.values.get(name) or [None] * len(rows)
             chunk[_PARAMETER + name] = self.parameters[name].codes(column)
-        self.chunks.append(chunk)
+        self._append(chunk)
         self.rows += len(rows)
         self.last_mark = rows.marks[-1]
+
+    def _append(self, chunk: dict[str, Array]) -> None:
+        """A run that is watched comes in a few rows at a time; thousands of chunks would make every
+        look at them slow."""
+        last = self.chunks[-1] if self.chunks else {}
+        if last.keys() == chunk.keys() and len(last["id"]) < _FEWEST_IN_CHUNK:
+            joined = {name: np.concatenate([last[name], part]) for name, part in chunk.items()}
+            self.chunks[-1] = joined
+        else:
+            self.chunks.append(chunk)
 
     def absorb(self, later: TrialColumns) -> None:
         """Appends what somebody else has read of the rows that come next."""

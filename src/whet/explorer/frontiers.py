@@ -12,9 +12,8 @@ from whet.core.errors import UsageError
 from whet.explorer.searching import LABELS
 from whet.explorer.subject import AbsentError, NotThereError, Recorded, Subject
 from whet.replay.frontier import Frontier
-from whet.replay.lab import Case
 from whet.replay.pareto import Cloud, Draws, Paper
-from whet.replay.pareto_study import WorkingCase, strategy_cloud
+from whet.replay.pareto_study import spread_cases, strategy_cloud
 from whet.replay.racing import racing_clouds
 from whet.search import STRATEGIES
 
@@ -32,6 +31,7 @@ class Knobs:
     most_configs: int = 80
     searches: tuple[str, ...] = ("auto",)
     racing: bool = False
+    all_keys: bool = False
     seed: int = 0
 
     def checked(self) -> Knobs:
@@ -65,6 +65,7 @@ class Knobs:
             "most_configs": self.most_configs,
             "searches": list(self.searches),
             "racing": self.racing,
+            "all_keys": self.all_keys,
             "seed": self.seed,
         }
 
@@ -89,8 +90,10 @@ def frontier_json(subject: Subject, knobs: Knobs) -> dict[str, Any]:
 
 @lru_cache(maxsize=32)
 def _clouds(recorded: Recorded, knobs: Knobs) -> tuple[Cloud, ...]:
-    table, workload, plan = recorded.table, recorded.workload, knobs.plan
-    clouds = Paper.of(table, [workload], plan).clouds()
+    table, plan = recorded.table, knobs.plan
+    working = [one for one in table.workloads if one.optimum is not None]
+    workloads = working if knobs.all_keys else [recorded.workload]
+    clouds = Paper.of(table, workloads, plan).clouds()
     if knobs.racing:
         raced = Draws(
             draws=min(RACED_DRAWS, plan.draws),
@@ -100,9 +103,9 @@ def _clouds(recorded: Recorded, knobs: Knobs) -> tuple[Cloud, ...]:
             compile_factor=plan.compile_factor,
             seed=plan.seed,
         )
-        paper = Paper.of(table, [workload], raced)
-        clouds += racing_clouds(table, [workload], paper, raced.draws)
-    cases: list[Case] = [WorkingCase("", table, workload)]
+        paper = Paper.of(table, workloads, raced)
+        clouds += racing_clouds(table, workloads, paper, raced.draws)
+    cases = spread_cases(table, workloads, plan.runs)
     for name in knobs.searches:
         label = LABELS.get(name, name)
         for batch in (1, plan.compile_factor):

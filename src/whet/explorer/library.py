@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from whet._version import __version__
@@ -20,6 +22,8 @@ from whet.store.scanning import status_counts
 
 # Columns of that many rows are kept in memory; what was looked at first goes first.
 MOST_ROWS = 2_000_000
+# A list of workloads that takes longer is not made anew for every trial of a run that goes on.
+LONG_S = 0.05
 
 
 class Library:
@@ -34,7 +38,7 @@ class Library:
         self._tables = {one.id: one for one in subjects_of(dict(tables or {}))}
         self._stored: dict[str, StoreSubject] = {}
         self._read_from: StoreReader | None = None
-        self._listed: tuple[StoreReader, FileState | None, list[WorkloadSummary]] | None = None
+        self._listed: _Listing | None = None
         self._used: list[str] = []
         self._lock = threading.Lock()
         self._listing = threading.Lock()
@@ -85,8 +89,11 @@ class Library:
         if store is None:
             return tables
         subjects = self._refreshed()
-        counted = status_counts(store, [one.known for one in subjects])
-        lines = [one.summary(counted.get(one.id)) for one in subjects]
+        lacking = {one.id for one in subjects if one.lacks_counts}
+        counted = status_counts(store, [one.known for one in subjects]) if lacking else {}
+        lines = [
+            one.summary(counted.get(one.id) if one.id in lacking else None) for one in subjects
+        ]
         return [*lines, *(_missed(store, miss) for miss in store.missed()), *tables]
 
     def _refreshed(self) -> list[StoreSubject]:
@@ -112,10 +119,9 @@ class Library:
     def _workloads(self, store: StoreReader) -> list[WorkloadSummary]:
         """Counting a million trials takes a while, and a page asks for several things at once."""
         with self._listing:
-            state = file_state(store)
-            if state is None or self._listed is None or self._listed[:2] != (store, state):
-                self._listed = store, state, store.workloads()
-            return self._listed[2]
+            if self._listed is None or not self._listed.holds(store):
+                self._listed = _Listing.of(store)
+            return self._listed.workloads
 
     def _make_room(self, wanted: Subject) -> None:
         with self._lock:
@@ -127,6 +133,29 @@ class Library:
 
     def _loaded(self) -> int:
         return sum(self._stored[id].loaded_rows for id in self._used if id in self._stored)
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """One that took long to make serves for a while, though a run changes the store meanwhile."""
+
+    store: StoreReader
+    state: FileState | None
+    workloads: list[WorkloadSummary]
+    until: float
+
+    @classmethod
+    def of(cls, store: StoreReader) -> _Listing:
+        state, began = file_state(store), time.thread_time()
+        found = store.workloads()
+        took = time.thread_time() - began
+        return cls(store, state, found, time.monotonic() + (20 * took if took > LONG_S else 0.0))
+
+    def holds(self, store: StoreReader) -> bool:
+        if store is not self.store:
+            return False
+        unchanged = self.state is not None and self.state == file_state(store)
+        return unchanged or time.monotonic() < self.until
 
 
 def _only_under(store: StoreReader) -> set[str]:
@@ -152,8 +181,8 @@ def _missed(store: StoreReader, miss: Miss) -> dict[str, Any]:
         "typical_ns": None,
         "equals": 0,
         "trials": {},
-        "total": 0,
         "configs": 0,
+        "rows": 0,
         "space_size": None,
         "space_product": None,
         "cost_s": 0.0,

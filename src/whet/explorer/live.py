@@ -16,7 +16,7 @@ from whet.store.growth import GrowthWatch
 # How often the store is looked at, and how long a page is left alone after it was told something:
 # drawing takes time of the machine that tunes. A sign of life now and then shows a reader gone.
 PERIOD_S = 0.15
-PAUSE_S = 0.4
+PAUSE_S = 0.75
 SILENCE_S = 15.0
 
 

@@ -57,7 +57,7 @@ def _library_html(library: Library, where: str) -> str:
     if len(lines) > len(shown):
         body.append(_note(f"and {len(lines) - len(shown):,} more; 'whet explore' shows them all"))
     first = next((line for line in lines if line["best"] is not None), None)
-    if first is not None and first["total"] <= MOST_ROWS:
+    if first is not None and first["rows"] <= MOST_ROWS:
         body.append(_heading(_problem(first)))
         body += _subject_drawings(subjects[first["id"]], first["best"]["ns"])
     return _page(f"{len(lines):,} workload{'' if len(lines) == 1 else 's'} in {where}", body)

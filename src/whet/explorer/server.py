@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from whet.explorer.searching import run_json, simulated_json, strategies_json
 from whet.explorer.subject import AbsentError, NotThereError, Subject
 
 STATIC = Path(__file__).parent / "static"
+NICENESS = 5
 _BINARY = "application/octet-stream"
 
 
@@ -84,7 +87,9 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Until Ctrl-C."""
+    """Until Ctrl-C. Whatever tunes on this machine goes first."""
+    with suppress(OSError):
+        os.nice(NICENESS)
     settings = uvicorn.Config(
         app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
     )
@@ -146,11 +151,16 @@ def _frontier(library: Library, request: Request) -> Response:
             _number(request, "exec_ms_high", int(usual.exec_ms[1])),
         ),
         most_configs=_number(request, "most_configs", usual.most_configs),
-        searches=tuple(name for name in asked.get("search", "auto").split(",") if name),
+        searches=_searches(asked.get("search", "auto")),
         racing=asked.get("racing") == "1",
+        all_keys=asked.get("all") == "1",
         seed=_number(request, "seed", usual.seed),
     )
     return AsciiJson(frontier_json(_subject(library, request), knobs))
+
+
+def _searches(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()) not in ("", "none"))
 
 
 def _compare(library: Library, request: Request) -> Response:

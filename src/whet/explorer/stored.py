@@ -13,7 +13,7 @@ import numpy as np
 from whet.core.config import Config
 from whet.core.errors import WhetError
 from whet.core.intermediate import FACT, kept_stages
-from whet.core.run import Outcome, Run
+from whet.core.run import Outcome, Run, chosen_by, speedup_over
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
 from whet.explorer import column_file
@@ -66,6 +66,7 @@ class StoreSubject(Subject):
         self._second: SecondHalf | None = None
         self._undivided = False
         self._recorded: tuple[int, Recorded] | None = None
+        self._told: tuple[WorkloadSummary, int, dict[str, Any]] | None = None
 
     def renew(self, workload: WorkloadSummary) -> None:
         """What the store says of it now."""
@@ -90,7 +91,22 @@ class StoreSubject(Subject):
     def timeline(self, run_id: str) -> Timeline | None:
         return self._store.timeline(run_id)
 
+    @property
+    def lacks_counts(self) -> bool:
+        """Whether `summary` has to be told how many configs have which status."""
+        return not self.loaded_rows and not self._is_told
+
+    @property
+    def _is_told(self) -> bool:
+        return self._told is not None and self._told[:2] == (self.known, self.loaded_rows)
+
     def summary(self, statuses: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Kept until the store says something else of it: a run changes one workload of many."""
+        if statuses is not None or self._told is None or not self._is_told:
+            self._told = self.known, self.loaded_rows, self._summary(statuses)
+        return self._told[2]
+
+    def _summary(self, statuses: Mapping[str, int] | None) -> dict[str, Any]:
         known, runs = self.known, self.runs()
         columns = self._columns
         if columns is not None and columns.rows:
@@ -98,23 +114,25 @@ class StoreSubject(Subject):
         if statuses is None:
             rest = known.configs - known.ok
             statuses = {"ok": known.ok, **({"other": rest} if rest else {})}
-        first = self._first(runs)
+        best = known.best
+        chose = None if best is None else chosen_by(runs, best.config)
+        first = self._first(runs if chose is None else [chose, *runs])
         newest = next((run for run in runs if run.outcome is not Outcome.RUNNING), None)
         size = next((run.space_size for run in runs if run.space_size is not None), None)
         return {
             "id": self.id,
             **workload_json(self.workload),
             "origin": self.origin,
-            "best": best_json(known.best),
+            "best": best_json(best),
             "contested": len(known.rivals),
             "first": first_json(None if first is None else first.config, _median(first)),
-            "speedup": _ratio(first, known.best),
-            "paired": False,
+            "speedup": None if best is None else speedup_over(first, best, chose),
+            "paired": chose is not None and chose.paired_speedup is not None,
             "typical_ns": self._typical(),
             "equals": 0 if newest is None else len(newest.equals),
             "trials": dict(statuses),
-            "total": known.trials,
             "configs": known.configs,
+            "rows": known.trials,
             "space_size": size,
             "space_product": self._product(size),
             "cost_s": sum(run.wall_s for run in runs),
@@ -295,11 +313,6 @@ class StoreSubject(Subject):
 
 def _median(trial: Trial | None) -> float | None:
     return None if trial is None else trial.median_ns
-
-
-def _ratio(first: Trial | None, best: Trial | None) -> float | None:
-    before, after = _median(first), _median(best)
-    return before / after if before and after else None
 
 
 def _summed(ledgers: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -78,7 +78,7 @@ class TableSubject(Subject):
             "typical_ns": float(np.median(known)) if len(known) else None,
             "equals": len(self._equals),
             "trials": dict(Counter(map(self._status, range(len(self._table.configs))))),
-            "total": len(self._table.configs),
+            "rows": len(self._table.configs),
             "configs": len(self._table.configs),
             "space_size": len(self._table.configs),
             "space_product": self._shared.product,

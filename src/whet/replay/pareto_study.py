@@ -73,7 +73,7 @@ def study(
     ]
     for number, (name, search, transfer, parallel_builds) in enumerate(added, 2):
         batch, base = (plan.compile_factor, parallel) if parallel_builds else (1, sequential)
-        cases = _cases(table, workloads, plan.runs, transfer)
+        cases = spread_cases(table, workloads, plan.runs, transfer)
         named = f"{name} + {plan.parallel}" if parallel_builds else name
         told = None if part is None else part(named, number, parts)
         found = strategy_cloud(named, cases, search, plan, batch, jobs, told)
@@ -118,9 +118,10 @@ def strategy_cloud(
     )
 
 
-def _cases(
-    table: Table, workloads: Sequence[TableWorkload], most: int, transfer: bool
+def spread_cases(
+    table: Table, workloads: Sequence[TableWorkload], most: int, transfer: bool = False
 ) -> list[Case]:
+    """At most so many of the workloads; with `transfer` taught by the table's others."""
     spread = np.linspace(0, len(workloads) - 1, min(most, len(workloads))).round().astype(int)
     cases: list[Case] = [WorkingCase("", table, workloads[at]) for at in spread]
     if not transfer:

@@ -1,22 +1,70 @@
-"""What lies beside a store's file: `runs.db` has the folders `locks` and `runs.db.models`."""
+"""What lies beside a store's file: `runs.db` has the folders `locks`, `runs.db.models`,
+`runs.db.columns` with what an explorer has read, and `runs.db.ir` with intermediate code."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from whet.core.files import write_whole
+from whet.core.intermediate import CODE_SUFFIX, LONGEST_NAME
 from whet.store.protocol import Models
 
 MOST_BYTES = 16 << 20
+COLUMN_SUFFIX = ".columns"
 _SUFFIX = ".json"
+_UNSTORED_S = 3600.0
 
 
 def lock_folder_of(file: Path) -> Path:
     return file.parent / "locks"
+
+
+def column_folder_of(file: str | Path) -> Path:
+    return Path(f"{file}{COLUMN_SUFFIX}")
+
+
+def code_folder_of(file: str | Path) -> Path:
+    return Path(f"{file}.ir")
+
+
+def removed_columns(file: Path, valid: Collection[str]) -> int:
+    """Removes columns of all workloads but those; how many bytes that were."""
+    files = column_folder_of(file).glob(f"*{COLUMN_SUFFIX}")
+    return _removed([one for one in files if one.stem not in valid])
+
+
+def removed_code(file: Path, named: Callable[[], Collection[object]]) -> int:
+    """Removes intermediate code that no trial names; how many bytes that were."""
+    files = list(code_folder_of(file).glob(f"*{CODE_SUFFIX}"))
+    if not files:
+        return 0
+    names = {str(one)[:LONGEST_NAME] for one in named()}
+    gone = (one for one in files if one.name.removesuffix(CODE_SUFFIX) not in names)
+    return _removed([one for one in gone if _is_settled(one)])
+
+
+def _removed(files: Iterable[Path]) -> int:
+    """With their folder, where nothing else is in it."""
+    freed = 0
+    for file in files:
+        with suppress(OSError):
+            size = file.stat().st_size
+            file.unlink()
+            freed += size
+            file.parent.rmdir()
+    return freed
+
+
+def _is_settled(file: Path) -> bool:
+    """Code is written by the build, and named by a trial only once that is measured."""
+    with suppress(OSError):
+        return file.stat().st_mtime < time.time() - _UNSTORED_S
+    return False
 
 
 def identity_of(file: Path) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whet.core.errors import UsageError
 from whet.core.plugins import Plugin, find_plugin, plugin_names
-from whet.store.beside import lock_folder_of
+from whet.store.beside import code_folder_of, lock_folder_of
 from whet.store.memory import MemoryStore
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
@@ -96,7 +96,7 @@ def ir_folder(
 ) -> Path | None:
     """Where intermediate code of a store's trials is kept; None where there is no such place."""
     named = _named(where, environ)
-    return Path(f"{named.absolute()}.ir") if isinstance(named, Path) else None
+    return code_folder_of(named.absolute()) if isinstance(named, Path) else None
 
 
 def _bundled(path: str | Path) -> StoreReader:

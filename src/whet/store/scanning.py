@@ -8,7 +8,7 @@ import math
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from whet.core.cost import Cost
 from whet.core.errors import StoreError
 from whet.core.timing import median_interval
 from whet.core.trial import Trial
+from whet.store.beside import code_folder_of, column_folder_of
 from whet.store.connecting import connect
 from whet.store.faults import store_error
 from whet.store.overlay import OverlayStore
@@ -112,18 +113,18 @@ def scan(store: StoreReader, workload_id: str) -> TrialScan:
 
 def column_folder(store: StoreReader) -> Path | None:
     """Where columns that are made from a store may be kept beside it; None where nothing may."""
-    return _beside(store, ".columns")
+    return _beside(store, column_folder_of)
 
 
 def code_folder(store: StoreReader) -> Path | None:
     """Where intermediate code of a store's trials is kept, if any was."""
-    return _beside(store, ".ir")
+    return _beside(store, code_folder_of)
 
 
-def _beside(store: StoreReader, suffix: str) -> Path | None:
+def _beside(store: StoreReader, folder_of: Callable[[str], Path]) -> Path | None:
     if isinstance(store, OverlayStore):
-        return _beside(store.layers[0], suffix)
-    return Path(f"{store.location}{suffix}") if isinstance(store, SqliteStore) else None
+        return _beside(store.layers[0], folder_of)
+    return folder_of(store.location) if isinstance(store, SqliteStore) else None
 
 
 def status_counts(

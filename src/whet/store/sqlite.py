@@ -411,10 +411,10 @@ class SqliteStore(Store):
         with self._writing() as db:
             plan, size = plan_sweep(db, sweep), file_bytes(db)
             plan.carry_out(db)
-        found = plan.report
-        anything = found.trials or found.runs or found.workloads
-        freed, left = self._shrink(size) if anything else (0, found.bytes_left)
-        return replace(found, bytes_freed=freed, bytes_left=left, dry_run=False)
+        with self._guarded() as db:
+            beside = plan.remove_beside(db, self._path)
+        freed, left = self._shrink(size) if plan.anything else (0, plan.report.bytes_left)
+        return replace(plan.report, bytes_freed=freed + beside, bytes_left=left, dry_run=False)
 
     def _shrink(self, size: int) -> tuple[int, int]:
         """Gives the room back, unless others are in the way: then it is used for later trials.

@@ -7,11 +7,13 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from whet.core.frozen import FrozenMap
 from whet.store import schema
 from whet.store import statements as sql
+from whet.store.beside import removed_code, removed_columns
 from whet.store.connecting import pragma, stored_version
 from whet.store.protocol import GcReport
 from whet.store.sweeping import Sweep, Weighed
@@ -19,15 +21,31 @@ from whet.store.sweeping import Sweep, Weighed
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """`report` is what carrying it out comes to; its bytes are an estimate."""
+    """`report` is what carrying it out comes to; its bytes are an estimate. `changed` are the ids
+    of workloads that lose trials."""
 
     asked: Mapping[str, Any]
     report: GcReport
+    changed: frozenset[str] = frozenset()
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.report.trials or self.report.runs or self.report.workloads)
 
     def carry_out(self, db: sqlite3.Connection) -> None:
         db.execute(sql.DELETE_TRIALS, self.asked)
         db.execute(sql.DELETE_WORKLOADS, self.asked)
         db.execute(sql.DELETE_MISSED, self.asked)
+
+    def remove_beside(self, db: sqlite3.Connection, file: Path) -> int:
+        """Once it is carried out: columns and intermediate code, kept beside the file, of trials
+        that are gone. How many bytes that were."""
+        try:
+            there = {id for _, id, _, _ in db.execute(sql.SWEPT)}
+            columns = removed_columns(file, there - self.changed)
+            return columns + removed_code(file, lambda: {name for (name,) in db.execute(sql.CODE)})
+        except (sqlite3.Error, UnicodeDecodeError):  # of a damaged row: then they stay
+            return 0
 
 
 def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
@@ -56,7 +74,8 @@ def plan_sweep(db: sqlite3.Connection, sweep: Sweep) -> SweepPlan:
         kernels=FrozenMap(Counter(one.kernel for one in going.workloads)),
         dry_run=True,
     )
-    return SweepPlan(asked, report)
+    losing = going.confined if going.superseded else going.workloads
+    return SweepPlan(asked, report, frozenset(one.id for one in losing))
 
 
 def joined_reports(one: GcReport, two: GcReport) -> GcReport:

@@ -167,6 +167,10 @@ WHERE run IN (SELECT n FROM runs WHERE workload IN {_GOING})
 DELETE_TRIALS = f"DELETE FROM trials AS t WHERE {_TRIALS_GOING}"
 DELETE_WORKLOADS = f"DELETE FROM workloads WHERE n IN {_GOING}"
 
+CODE = """
+SELECT DISTINCT json_extract(facts, '$.ir') FROM trials
+WHERE instr(facts, '"ir"') AND json_valid(facts)
+"""
 SWEPT = "SELECT n, id, kernel, coalesce(active, added) FROM workloads"
 WEIGH_TRIALS = f"""
 SELECT t.workload, sum({_TRIAL_BYTES}), sum(({_TRIAL_BYTES}) * ({_IS_SUPERSEDED}))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from whet.core.config import Config
 from whet.core.status import Status
 from whet.core.workload import Device
 from whet.store import open_store, store_place
@@ -110,6 +111,25 @@ def test_best_names_the_device_where_there_are_several(whet: Whet, filled: str) 
 
     assert "Other CPU" in ran.out
     assert ran.widest <= 80
+
+
+@pytest.mark.parametrize(("paired", "shown"), [(None, "4.00×"), (6.15, "6.15×")])
+def test_best_says_the_speed_up_of_the_duel_where_there_was_one(
+    whet: Whet, filled: str, paired: float | None, shown: str
+) -> None:
+    run = a_run(MATMUL, {"BM": 64}, first=Config(BM=16), paired_speedup=paired, started=9e9)
+    with open_store(filled) as store:
+        store.save_run(run)
+    one = whet("best", MATMUL.id[:6], "--store", filled).out
+    every = whet("best", "--store", filled)
+    [told] = json.loads(whet("best", MATMUL.id[:6], "--store", filled, "--json").out)["best"]
+
+    assert f"the best is {shown} as fast" in one
+    assert ("side by side" in one) == (paired is not None)
+    assert shown in every.out
+    assert every.widest <= 80
+    assert told["speedup"] == pytest.approx(paired or 4.0)
+    assert told["paired"] is (paired is not None)
 
 
 @pytest.mark.slow

@@ -209,8 +209,21 @@ class TestRecords:
         assert Trial.from_json(through_json(trial.to_json())) == trial
 
     def test_a_run_survives_json(self):
-        run = a_run(a_workload(), outcome=Outcome.FINISHED, budget=Budget(seconds=3))
+        run = a_run(
+            a_workload(), outcome=Outcome.FINISHED, budget=Budget(seconds=3), paired_speedup=6.15
+        )
         assert Run.from_json(through_json(run.to_json())) == run
+
+    def test_a_run_of_an_older_whet_has_no_paired_speed_up(self) -> None:
+        data = a_run(a_workload(), paired_speedup=6.15).to_json()
+        del data["paired_speedup"]
+        assert Run.from_json(data).paired_speedup is None
+
+    @pytest.mark.parametrize("wrong", ["6", 0, -1.0, True, float("nan")])
+    def test_a_paired_speed_up_that_is_none_is_refused(self, wrong: object) -> None:
+        data = {**a_run(a_workload()).to_json(), "paired_speedup": wrong}
+        with pytest.raises(ValueError, match="paired_speedup"):
+            Run.from_json(data)
 
     def test_a_workload_is_the_same_whatever_memory_is_free(self):
         from dataclasses import replace

@@ -72,6 +72,21 @@ def test_a_speed_up_that_is_claimed_was_shown_by_the_samples_of_both() -> None:
     assert len(result.first.timing.samples) >= 7
 
 
+def test_a_speed_up_that_was_shown_is_stored_and_said_again_by_later_runs() -> None:
+    store = MemoryStore()
+    result = tune(fake([50, 45], NOISES["usual"]), store=store)
+    (run,) = store.runs(result.run.workload.id)
+    assert run.paired_speedup == result.paired_speedup
+    again = tune(fake([50, 45], NOISES["usual"]), store=store)
+    assert again.source == "stored"
+    assert again.speedup == result.speedup
+    more = tune(fake([50, 45, 90], NOISES["usual"]), store=store)
+    assert more.source == "tuned"
+    assert more.config == result.config
+    assert more.speedup == result.speedup
+    assert store.runs(result.run.workload.id)[0].paired_speedup == result.speedup
+
+
 @pytest.mark.slow
 def test_a_stored_choice_is_not_left_for_a_newcomer_that_equals_it() -> None:
     kept = 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from whet.core.frozen import FrozenMap
+from whet.core.intermediate import keep_stages
+from whet.core.workload import Workload
 from whet.store import MemoryStore, SqliteStore, statements
 from whet.testing.samples import a_run, a_trial, a_workload
 
@@ -85,6 +89,45 @@ def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
     freed = before - path.stat().st_size
     assert report.bytes_freed == freed
     assert 0.5 * freed < estimate < 2 * freed
+
+
+def _kept_beside(path: Path, *workloads: Workload) -> list[Path]:
+    """Columns and code of each, and code that a build has just written."""
+    columns, code = Path(f"{path}.columns"), Path(f"{path}.ir")
+    columns.mkdir()
+    for one in workloads:
+        (columns / f"{one.id}.columns").write_bytes(bytes(1000))
+        keep_stages(code, one.kernel, {"ttir": "module {}"})
+        os.utime(code / f"{one.kernel}.json.gz", (1e9, 1e9))
+    keep_stages(code, "new", {"ttir": "module {}"})
+    return [*columns.iterdir(), *code.iterdir()]
+
+
+def test_gc_removes_what_is_beside_the_store_of_trials_that_go(path: Path) -> None:
+    old, kept = a_workload(kernel="old"), a_workload(kernel="kept")
+    with SqliteStore(path) as store:
+        for one in (old, kept):
+            store.put_workload(one)
+            store.append([a_trial(one, facts=FrozenMap({"ir": one.kernel}))])
+        beside = _kept_beside(path, old, kept)
+        store.gc(kernel="old", dry_run=True)
+        assert all(one.exists() for one in beside)
+        size = path.stat().st_size
+        report = store.gc(kernel="old")
+    left = {one.name for one in beside if one.exists()}
+    assert left == {f"{kept.id}.columns", "kept.json.gz", "new.json.gz"}
+    assert report.bytes_freed >= 1000 + size - path.stat().st_size
+
+
+def test_gc_of_superseded_trials_removes_columns_that_hold_them(path: Path) -> None:
+    of = a_workload(kernel="kept")
+    with SqliteStore(path) as store:
+        store.put_workload(of)
+        store.append(a_trial(of, facts=FrozenMap({"ir": "kept"})) for _ in range(2))
+        _kept_beside(path, of)
+        assert store.gc(superseded=True).trials == 1
+    assert not Path(f"{path}.columns").exists()
+    assert (Path(f"{path}.ir") / "kept.json.gz").exists()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from whet.cli.arguments.options import resolved
 from whet.cli.arguments.sources import known_names, named, source_labels
-from whet.cli.terminal.output import Column, ns_text, table, wrap
+from whet.cli.terminal.output import Column, ns_text, table, times_text, wrap
 from whet.core.coverage import Coverage
 from whet.core.errors import UsageError, WhetError, did_you_mean
 from whet.core.run import Outcome, Run
@@ -110,15 +110,20 @@ def coverage_of(runs: Sequence[Run], configs: int) -> Coverage | None:
 
 
 def best_table(
-    known: list[WorkloadSummary], covered: Mapping[str, Coverage | None], width: int
+    known: list[WorkloadSummary],
+    covered: Mapping[str, Coverage | None],
+    speedups: Mapping[str, float | None],
+    width: int,
 ) -> list[str]:
     """One line a workload; the device only where there is more than one, and what it was built
     with only where a kernel was built with more than one version of that, and its source only
-    where a kernel has several. `covered` is by workload."""
+    where a kernel has several, and how much faster than the author's first config the best is only
+    where that is known. `covered` and `speedups` are by workload."""
     workloads = [one.workload for one in known]
     devices = _devices(workloads)
     tools = _several_toolchains(workloads)
     sources = source_labels(workloads)
+    gained = any(speedup is not None for speedup in speedups.values())
     layout = [
         Column("id"),
         Column("workload", flexible=True),
@@ -126,6 +131,7 @@ def best_table(
         *([Column("device", flexible=True)] if devices else []),
         *([Column("built with", flexible=True)] if tools else []),
         Column("best", align="right"),
+        *([Column("over first", align="right")] if gained else []),
         Column("tried", align="right"),
         Column("config", flexible=True),
     ]
@@ -137,12 +143,17 @@ def best_table(
             *([devices[one.workload.id]] if devices else []),
             *([toolchain_text(one.workload.toolchain)] if tools else []),
             ns_text(one.median_ns),
+            *([_times(speedups.get(one.workload.id))] if gained else []),
             tried_text(covered.get(one.workload.id), one.configs),
             _config_text(one),
         )
         for one in known
     ]
     return table(layout, rows, width)
+
+
+def _times(speedup: float | None) -> str:
+    return "–" if speedup is None else times_text(speedup)
 
 
 def contested_lines(known: Sequence[WorkloadSummary], width: int) -> list[str]:

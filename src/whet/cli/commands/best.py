@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,7 +12,8 @@ from whet.cli.arguments.options import JsonOption, StoreOption
 if TYPE_CHECKING:
     from whet.core.coverage import Coverage
     from whet.core.run import Run
-    from whet.store import WorkloadSummary
+    from whet.core.trial import Trial
+    from whet.store import StoreReader, WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -58,39 +59,51 @@ def best(
             known, place = chosen(opened, name), opened.location
             working = [one for one in known if one.best is not None]
             runs = {one.workload.id: opened.runs(one.workload.id) for one in known}
+            gains = {one.workload.id: _gain(opened, one, runs[one.workload.id]) for one in working}
     except NothingKnownError:
         if json:
             print_json({"v": 1, "best": []})
         raise
     covered = {one.workload.id: coverage_of(runs[one.workload.id], one.configs) for one in known}
     if json:
-        told = [_as_json(one, runs[one.workload.id], covered[one.workload.id]) for one in working]
+        told = [_as_json(one, gains[one.workload.id], covered[one.workload.id]) for one in working]
         print_json({"v": 1, "best": told})
     elif len(known) == 1 and working:
         (one,) = known
-        print_lines(_details(one, runs[one.workload.id], covered[one.workload.id]))
+        print_lines(_details(one, gains[one.workload.id], covered[one.workload.id]))
     elif working:
-        print_lines(best_table(known, covered, columns()))
+        speedups = {id: gain.speedup for id, gain in gains.items()}
+        print_lines(best_table(known, covered, speedups, columns()))
         print_lines(contested_lines(known, columns()))
     if not working:
         raise NothingKnownError(f"no working config of {known[0].workload.kernel} is known", place)
 
 
-def _chosen_by(runs: Sequence[Run], one: WorkloadSummary) -> Run | None:
-    """The run whose choice the best config is; None where it is merely the fastest that is known,
-    since no run has finished."""
-    assert one.best is not None
-    chose = [run for run in runs if run.chose]
-    if not any(run.taken for run in chose):
-        chose = chose[:1]  # of one store's runs the newest counts
-    return next((run for run in chose if run.best == one.best.config), None)
+class _Gain(NamedTuple):
+    """`run` chose the best config, which is `speedup` times as fast as the author's first."""
+
+    run: Run | None
+    first: Trial | None
+    speedup: float | None
+
+    @property
+    def paired(self) -> bool:
+        return self.run is not None and self.run.paired_speedup is not None
 
 
-def _as_json(
-    one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | None
-) -> dict[str, Any]:
+def _gain(store: StoreReader, one: WorkloadSummary, runs: Sequence[Run]) -> _Gain:
+    from whet.core.run import chosen_by, speedup_over
+
     assert one.best is not None
-    run = _chosen_by(runs, one)
+    run = chosen_by(runs, one.best.config)
+    config = next((r.first for r in (run, *runs) if r is not None and r.first is not None), None)
+    first = None if config is None else store.latest(one.workload.id, config.id)
+    return _Gain(run, first, speedup_over(first, one.best, run))
+
+
+def _as_json(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> dict[str, Any]:
+    assert one.best is not None
+    run, first = gain.run, gain.first
     timing = one.best.timing
     return {
         "workload": one.workload.to_json(),
@@ -101,6 +114,11 @@ def _as_json(
         "samples": 0 if timing is None else len(timing.samples),
         "created": one.best.created,
         "run": None if run is None else run.id,
+        "first": None
+        if first is None
+        else {"config": dict(first.config), "median_ns": first.median_ns},
+        "speedup": gain.speedup,
+        "paired": gain.paired,
         "contested": [
             {"config": dict(rival.config), "median_ns": rival.median_ns} for rival in one.rivals
         ],
@@ -108,18 +126,20 @@ def _as_json(
     }
 
 
-def _details(one: WorkloadSummary, runs: Sequence[Run], coverage: Coverage | None) -> list[str]:
+def _details(one: WorkloadSummary, gain: _Gain, coverage: Coverage | None) -> list[str]:
     from whet.cli.arguments.reading import device_text, moment_text, toolchain_text
     from whet.cli.terminal.output import count_text, fields, page, wrap
-    from whet.cli.text.summary import timing_text
+    from whet.cli.text.summary import against_first, timing_text
 
     assert one.best is not None
     width = page()
+    first = against_first(gain.first, one.best, gain.speedup, gain.paired)
     contested = [f"[{rival.config}] {timing_text(rival)}" for rival in one.rivals]
     parts: dict[str, str | list[str]] = {
         "best": [str(one.best.config), timing_text(one.best)],
         **({"contested": [_CONTESTED, *contested]} if contested else {}),
-        "from": _origin(_chosen_by(runs, one)),
+        **({"first": first} if first else {}),
+        "from": _origin(gain.run),
         "measured": moment_text(one.best.created),
         "device": device_text(one.workload.device),
         "built by": toolchain_text(one.workload.toolchain) or "unknown tools",

@@ -118,9 +118,9 @@ def _facts(trials: TrialColumns, told: Mapping[str, Any]) -> dict[str, str | lis
     else:
         facts["best"] = [str(Config(best["config"])), _sure(best)]
     if first is not None and first["ns"] is not None and told["speedup"] is not None:
-        facts["first"] = (
-            f"{ns_text(first['ns'])}; the best is {times_text(told['speedup'])} as fast"
-        )
+        how = "side by side, " if told["paired"] else ""
+        faster = f"{how}the best is {times_text(told['speedup'])} as fast"
+        facts["first"] = f"{ns_text(first['ns'])}; {faster}"
     if told["equals"]:
         facts["equal"] = f"{count_text(told['equals'], 'config')} cannot be told from it"
     if best is not None and told["roofline_ns"]:

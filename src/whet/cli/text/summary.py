@@ -75,14 +75,23 @@ def timing_text(trial: Trial) -> str:
 
 def first_text(result: Result) -> str:
     assert result.first is not None
-    median = ns_text(result.first.median_ns)
     if result.first.config == result.best.config:
+        median = ns_text(result.first.median_ns)
         return f"{median}, and no config is {'shown to be ' if result.equals else ''}faster"
-    if result.speedup is None:
+    paired = result.paired_speedup is not None
+    return against_first(result.first, result.best, result.speedup, paired)
+
+
+def against_first(first: Trial | None, best: Trial, speedup: float | None, paired: bool) -> str:
+    """What the author's first config takes; nothing where that is the best, or unknown."""
+    if first is None or first.median_ns is None or first.config == best.config:
+        return ""
+    median = ns_text(first.median_ns)
+    if speedup is None:
         return median
     # Medians of two different moments need not have this ratio; the reader should know why.
-    how = "side by side, " if result.paired_speedup is not None else ""
-    return f"{median}; {how}the best is {times_text(result.speedup)} as fast"
+    how = "side by side, " if paired else ""
+    return f"{median}; {how}the best is {times_text(speedup)} as fast"
 
 
 def equals_text(result: Result) -> list[str]:

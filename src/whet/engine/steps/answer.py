@@ -42,6 +42,9 @@ def stored_answer(
         outcome=Outcome.FINISHED,
         best=best.config,
         equals=equals,
+        paired_speedup=None
+        if stored is None or stored.best != best.config
+        else stored.paired_speedup,
         exhaustive=stored.exhaustive if stored else False,
         cost=Cost(FrozenMap(), wall),
         wall_s=sum(wall.values()),

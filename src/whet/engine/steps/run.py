@@ -369,6 +369,7 @@ class OneRun:
             trials=len(trials),
             tried=tried,
             stopped=Stop.COMPLETE if tried == self.run.space_size else self._stopped,
+            paired_speedup=None if winner is None else self._paired_speedup(winner),
             cost=Cost(search, wall),
             wall_s=sum(wall.values()),
         )
@@ -392,6 +393,14 @@ class OneRun:
         self._stopped = Stop.DEVICE
         error.result = self._finish(self._best_so_far(), Outcome.INTERRUPTED)
         return error
+
+    def _paired_speedup(self, winner: Winner) -> float | None:
+        """Where the earlier run's choice stays and the author's first config took no part, that
+        run's duel has the last word."""
+        earlier = self.known.run
+        if winner.speedup is None and earlier is not None and earlier.first == self.run.first:
+            return earlier.paired_speedup if earlier.best == winner.candidate.config else None
+        return winner.speedup
 
     def _settle(self, winner: Winner) -> None:
         """Everything measured that neither won nor equals the winner was outraced."""
@@ -421,7 +430,6 @@ class OneRun:
             known=len(self.known.settled.keys() - {trial.config.id for trial in trials}),
             equals=self.run.equals,
             notes=tuple(self.recorder.notes),
-            paired_speedup=winner.speedup,
         )
         self.recorder.emit(RunFinished(result))
         return result

@@ -13,13 +13,13 @@ const QUESTIONS = [
 
 function failureTexts(app) {
 	const { ds, workload } = app
-	const total = ds ? ds.count : workload.total
+	const total = ds ? ds.count : workload.configs
 	const counts = ds
 		? ds.statusCounts(ds.standing).map((n, i) => [ds.statuses[i], n])
 		: Object.entries(workload.trials || {})
 	const failed = counts.filter(([status, n]) => n && !["ok", "outraced", "untried"].includes(status)).sort((a, b) => b[1] - a[1])
 	const sum = failed.reduce((all, [, n]) => all + n, 0)
-	if (!sum) return [`Nothing failed in ${plural(total, "trial")}`, ""]
+	if (!sum) return [`Nothing failed in ${plural(total, "config")}`, ""]
 	const reasons = failed.map(([status, n]) => `${counted(n)} ${statusText(status)}`).join(", ")
 	return [`${counted(sum)} of ${counted(total)}: ${reasons}`, ds ? commonError(ds) : ""]
 }
@@ -41,7 +41,7 @@ function sureTexts(workload) {
 	const high = best.high_ns
 	const from = best.samples ? ` from ${plural(best.samples, "sample")}` : ""
 	const interval =
-		low >= 0 && high >= 0 && low !== null && high !== null
+		low != null && high != null
 			? `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / best.ns, 2)} %), 95 % interval${from}`
 			: `Too few samples for an interval${from}`
 	const equals = workload.equals
@@ -54,7 +54,7 @@ function costTexts({ workload, ds }) {
 	// A run says what it cost when it ends.
 	const total = workload.cost_s || ds?.columns.cost_s.reduce((all, s) => all + (s || 0), 0)
 	const parts = work.slice(0, 3).map(([phase, s]) => `${phase} ${seconds(s)}`).join(", ")
-	return [`${seconds(total)} for ${plural(workload.total, "trial")}`, parts]
+	return [`${seconds(total)} for ${plural(workload.configs, "config")}`, parts]
 }
 
 function variedOnly({ ds }, config) {
@@ -74,7 +74,7 @@ function mattersTexts([first, ...rest]) {
 	return [`${first.parameter}: ${alone}${others}`, rest.length ? `then ${rest.slice(0, 2).map(one => one.parameter).join(", ")}` : ""]
 }
 
-export function answerTexts(app) {
+function answerTexts(app) {
 	const { workload, importance } = app
 	const unit = unitOf(app.state.now.unit, workload)
 	const { best } = workload

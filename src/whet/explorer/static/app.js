@@ -9,8 +9,11 @@ import { RowTable } from "./rows.js";
 import { Missing } from "./source.js";
 import { State } from "./state.js";
 import { mark, timed, timings } from "./timings.js";
+import { any } from "./view.js";
 
 const WITHOUT_TABLE = ["workloads", "frontier"]
+const FOLLOWING = ["workloads", "space", "live"]
+const LAZY_MS = 5000
 const THEMES = ["auto", "light", "dark"]
 const DARK = matchMedia("(prefers-color-scheme: dark)")
 
@@ -80,7 +83,7 @@ export class App {
 				this.say(`Read ${counted(has)} of ${counted(ds.total)} trials (${percent(has / ds.total, 2)})`)
 				const answer = await this.source.columns(workload.id, has)
 				waiting.push(answer)
-				// Drawing takes longer the more there is: fewer drawings, the same progress.
+				// Drawing takes longer the more there is.
 				if (answer.header.complete || since() - drawn > pause) {
 					await this.extend(ds, waiting.splice(0), current)
 					drawn = since()
@@ -97,14 +100,20 @@ export class App {
 		}
 	}
 
+	// While a run goes on, most is drawn only now and then: the run wants the machine.
 	take(ds, current) {
 		if (!current()) return
 		this.ds = ds
 		this.masked = null
-		this.render(new Set(["data"]))
+		const now = performance.now()
+		const wait = this.reading ? 0 : this.whole + LAZY_MS - now
+		clearTimeout(this.later)
+		if (wait > 0) this.later = setTimeout(() => this.take(ds, () => this.ds === ds), wait)
+		else this.whole = now
+		this.render(new Set([wait > 0 ? "grown" : "data"]))
 	}
 
-	// With the rows of further answers; from the start where row numbers no longer mean the same.
+	// From the start where row numbers no longer mean the same.
 	async extend(ds, answers, current) {
 		if (answers.some(one => one.header.epoch !== ds.epoch)) ds = new Dataset(await this.source.columns(this.workload.id))
 		else ds.append(answers)
@@ -159,12 +168,13 @@ export class App {
 	render(changed) {
 		const { view } = this.state.now
 		hideTip()
-		if (!changed || changed.has("view") || !this.shown) this.show(view)
-		if (!changed || ["data", "w", "importance", "unit", "list"].some(key => changed.has(key))) drawAnswers(this, this.places.answers)
+		if (any(changed, "view") || !this.shown) this.show(view)
 		if (changed && changed.has("view")) changed = null
-		this.made[view].render(changed)
+		if (!changed?.has("grown") || FOLLOWING.includes(view)) this.made[view].render(changed)
+		// After the canvases, which ask how wide they are.
+		if (any(changed, "data grown w importance unit list")) drawAnswers(this, this.places.answers)
 		this.places.table.hidden = WITHOUT_TABLE.includes(view) || !this.ds
-		if (!this.places.table.hidden && (!changed || ["data", "w", "brush", "sort", "row"].some(key => changed.has(key)))) this.table.update()
+		if (!this.places.table.hidden && any(changed, `data w brush sort row ${view === "live" ? "grown" : ""}`)) this.table.update()
 	}
 
 	show(view) {
@@ -253,7 +263,7 @@ export class App {
 		)
 	}
 
-	// A trial is on the page within a second, and most of the time is left to the run; not while hidden.
+	// A trial is on the page within a second; not while hidden.
 	live(event) {
 		if (event) this.news.push(event)
 		if (this.catching || !this.news.length || document.hidden) return
@@ -271,27 +281,22 @@ export class App {
 	}
 
 	async catchUp(news) {
-		await this.refresh()
-		if (news.some(event => this.workload && event.workload === this.workload.id)) await this.grow()
-		for (const event of news) for (const told of this.followers) told(event)
-	}
-
-	async refresh() {
+		const known = this.workloads.length
 		this.workloads = await this.source.workloads()
 		nameKeys(this.workloads)
-		if (!this.workload) {
-			await this.open(null)
-			return
-		}
-		this.workload = this.workloads.find(one => one.id === this.workload.id) || this.workload
-		this.drawChooser()
-		this.render(new Set(["list"]))
+		const { workload, workloads } = this
+		if (workload) this.workload = workloads.find(one => one.id === workload.id) || workload
+		else await this.open(null)
+		if (workloads.length !== known) this.drawChooser()
+		for (const event of news) for (const told of this.followers) told(event)
+		if (workload && news.some(event => event.workload === workload.id)) await this.grow()
+		else this.render(new Set(["list"]))
 	}
 }
 
 // To begin with: what a report tells most of, what was tuned last, or the largest.
 function mostTelling(workloads, source) {
-	const worth = w => [source.telling(w.id), w.last_seen || 0, w.flops || 0, w.total || 0]
+	const worth = w => [source.telling(w.id), w.last_seen || 0, w.flops || 0, w.rows || 0]
 	const order = (a, b) => worth(a).map((value, i) => worth(b)[i] - value).find(Boolean) || 0
 	return [...workloads].sort(order)[0] || null
 }
@@ -327,7 +332,7 @@ function keep(name, value) {
 	}
 }
 
-// For a benchmark: changes the state as a user would, and reads the pixels back.
+// For a benchmark: as a user would, with the pixels read back.
 export function measuring(app) {
 	timings.change = patch => {
 		const began = performance.now()
@@ -337,5 +342,4 @@ export function measuring(app) {
 		}
 		return performance.now() - began
 	}
-	timings.state = () => app.state.now
 }

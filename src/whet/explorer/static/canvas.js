@@ -6,7 +6,7 @@ import { el, hideTip, save } from "./dom.js";
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
 export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
 
-// A chart is a surface with an `input` to draw; `acts` are what it calls when somebody acts on it.
+// A chart draws its `input`; `acts` are what it calls when somebody acts on it.
 export class Surface {
 	constructor(parent, { height = 100, label, focus = true, ...acts }) {
 		this.canvas = el("canvas", { role: "img", "aria-label": label, tabindex: focus ? 0 : null })

@@ -5,17 +5,17 @@ import { Dataset, extent } from "./dataset.js";
 import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js";
 import { configText, counted, digits, keyText, nanoseconds, percent, plural, workloadText } from "./format.js";
 import { Plot } from "./plot.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
 const MOST_DRAWN = 20000
 const LISTED = 12
 
-export function sharedRows(a, b) {
+function sharedRows(a, b) {
 	const shared = a.parameters.filter(one => b.parameter(one.name))
 	// What only one of them has must not vary, or a config of the other would be several.
 	const alone = [...a.parameters, ...b.parameters].filter(one => !(a.parameter(one.name) && b.parameter(one.name)))
 	if (!shared.length || alone.some(one => one.values.length > 1)) return []
-	// A config is one number: its codes in a, digit by digit; -1 where a does not know b's value.
+	// A config is one number: its codes in a, digit by digit; -1 where a lacks the value.
 	const maps = shared.map(one => {
 		const places = new Map(one.labels.map((text, i) => [text, i]))
 		return b.parameter(one.name).labels.map(text => (places.has(text) ? places.get(text) : -1))
@@ -42,7 +42,7 @@ export function sharedRows(a, b) {
 	return pairs
 }
 
-export function sharedPlaces(pairs, side, usable) {
+function sharedPlaces(pairs, side, usable) {
 	const places = new Float64Array(pairs.length)
 	const order = [...places.keys()].sort((p, q) => usable[pairs[p][side]] - usable[pairs[q][side]])
 	order.forEach((i, place) => (places[i] = place + 1))
@@ -104,7 +104,7 @@ export class CompareView extends View {
 		)
 		const key = `${this.workload.id}|${other.id}|${this.ds.rows}`
 		if (this.key0 !== key) this.read(other, key)
-		else if (this.pairs && (!changed || ["brush", "theme", "size", "data", "view"].some(one => changed.has(one)))) this.draw(other)
+		else if (this.pairs && any(changed, "brush theme size data view")) this.draw(other)
 	}
 
 	async read(other, key) {

@@ -6,7 +6,7 @@ import { extent } from "./dataset.js";
 import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js";
 import { counted, digits, percent, plural, seconds, statusText } from "./format.js";
 import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
 const bare = phase => phase.replace(/^build\./, "")
 
@@ -49,7 +49,7 @@ export class CostView extends View {
 		if (!this.ds) return
 		const fresh = !changed || changed.has("w") || this.of !== this.workload.id
 		if (fresh || changed.has("data")) this.prepare(fresh)
-		if (fresh || ["brush", "data", "theme", "size"].some(key => changed.has(key))) this.drawOutcomes()
+		if (fresh || any(changed, "brush data theme size")) this.drawOutcomes()
 		if (changed && changed.has("run")) this.readTimeline()
 		else if (!fresh && this.spans) this.drawTimeline()
 	}

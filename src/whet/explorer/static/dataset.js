@@ -5,7 +5,7 @@ import { isMeasured, statusText, valueText } from "./format.js";
 const NUMBER_BINS = 40
 const MOST_VALUES = 48
 
-export const CLASS_ENDS = [0.02, 0.1, 0.25, 0.5, 1]
+const CLASS_ENDS = [0.02, 0.1, 0.25, 0.5, 1]
 export const CLASS_NAMES = ["best 2 %", "best 10 %", "best 25 %", "faster half", "slower half", "failed"]
 export const FAILED_CLASS = 5
 export const CLASSES = 6

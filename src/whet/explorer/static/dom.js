@@ -103,15 +103,15 @@ let tipElement = null
 // Beside the pointer, or beside whatever has the keyboard's focus.
 export function showTip(x, y, lines) {
 	if (!tipElement) {
-		tipElement = el("div", { id: "tip", role: "tooltip" })
+		tipElement = el("div#tip", { role: "tooltip" })
 		document.body.append(tipElement)
 	}
 	fill(
 		tipElement,
 		lines.filter(Boolean).map(one =>
 			Array.isArray(one)
-				? el("div", { class: "tip-row" }, el("span", { text: one[0] }), el("b", { text: one[1] }))
-				: el("div", { class: "tip-head", text: one })
+				? el("div.tip-row", el("span", one[0]), el("b", { text: one[1] }))
+				: el("div.tip-head", one)
 		)
 	)
 	tipElement.hidden = false

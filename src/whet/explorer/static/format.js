@@ -84,12 +84,7 @@ export const isMeasured = status => status === "ok" || status === "outraced"
 
 // What a time is worth in the unit somebody wants to read.
 export const UNITS = {
-	tflops: {
-		label: "TFLOP/s",
-		more: true,
-		of: (ns, w) => w.flops / ns / 1e3,
-		known: w => w.flops > 0
-	},
+	tflops: { label: "TFLOP/s", more: true, of: (ns, w) => w.flops / ns / 1e3, known: w => w.flops > 0 },
 	gbs: { label: "GB/s", more: true, of: (ns, w) => w.bytes / ns, known: w => w.bytes > 0 },
 	time: { label: "time", more: false, of: ns => ns, known: () => true }
 }

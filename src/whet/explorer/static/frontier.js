@@ -1,17 +1,22 @@
 // Tuning time against what it finds, as in 'whet pareto'.
 
 import { SERIES } from "./colors.js";
-import { button, el, facts, figure, fill, labelled, note, select, swatch } from "./dom.js";
+import { button, el, facts, figure, fill, labelled, note, swatch } from "./dom.js";
 import { counted, digits, percent, seconds } from "./format.js";
 import { Plot } from "./plot.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
+// Name, label, what it means, least, usual and most.
 const KNOBS = [
-	["draws", "draws", "How many settings of the tuner are drawn", 120, 2000],
-	["runs", "runs each", "How many tunings are simulated with each", 8, 100],
-	["compile_factor", "parallel builds", "How many builds run at once", 16, 256],
-	["seed", "seed", "Another seed, other draws", 0, 1e6]
+	["draws", "draws", "How many settings of the tuner are drawn", 2, 120, 1000],
+	["runs", "runs each", "How many tunings are simulated with each", 4, 8, 50],
+	["compile_factor", "parallel builds", "How many builds run at once", 1, 16, 256],
+	["most_configs", "most configs", "How many configs a tuning tries at most", 1, 80, 1e4],
+	["exec_ms_low", "repeated for", "The shortest time a config is repeated for, in ms", 1, 10, 1e4],
+	["exec_ms_high", "to ms", "The longest time", 1, 100, 1e4],
+	["seed", "seed", "Another seed, other draws", 0, 0, 1e6]
 ]
+const SWITCHES = [["racing", "racing", "Add whet's race"], ["all", "all keys", "Another key of the table in every draw"]]
 
 export class FrontierView extends View {
 	constructor(app, root) {
@@ -53,7 +58,7 @@ export class FrontierView extends View {
 		if (!this.workload) return
 		const key = `${this.workload.id}|${this.now.knobs}`
 		if (key !== this.key0) this.read(key)
-		else if (this.told && (!changed || changed.has("theme") || changed.has("size") || changed.has("data"))) this.draw()
+		else if (this.told && any(changed, "theme size data")) this.draw()
 	}
 
 	async read(key) {
@@ -64,32 +69,25 @@ export class FrontierView extends View {
 		this.plot.canvas.hidden = true
 		fill(this.legend)
 		fill(this.words, note("Simulating; this takes some seconds…"))
-		const { search, ...rest } = { draws: 120, runs: 8, ...this.knobs() }
-		const told = await this.source.frontier(workload.id, search ? { ...rest, search } : rest).catch(error => ({ absent: error.message }))
+		const told = await this.source.frontier(workload.id, { draws: 120, runs: 8, ...this.knobs() }).catch(error => ({ absent: error.message }))
 		if (this.key0 !== key) return
 		if (told.absent || told.error) {
 			fill(this.words, note(told.absent || told.error))
 			return
 		}
 		this.told = told
-		this.drawTools()
 		this.draw()
 	}
 
 	drawTools() {
-		const { source } = this
-		if (source.embedded) return
-		const used = (this.told && this.told.knobs) || {}
+		if (this.source.embedded) return
 		const knobs = this.knobs()
-		const strategies = this.app.made.search?.strategies || []
-		const searches = knobs.search || (used.searches || ["auto"]).join(",")
-		const names = [...new Set(["auto", "random", "gp", "forest", "evolution", ...strategies.map(one => one.name)])]
+		const input = (name, text, title, rest) => labelled(text, el("input", { id: `knob-${name}`, title, "aria-label": text, onchange: ({ target }) => this.turn(name, target.type === "checkbox" ? +target.checked : target.value), ...rest }))
 		fill(
 			this.tools,
-			KNOBS.map(([name, text, title, fallback, most]) =>
-				labelled(text, el("input", { type: "number", min: name === "seed" ? 0 : 2, max: most, value: knobs[name] ?? used[name] ?? fallback, title, id: `knob-${name}`, "aria-label": text, onchange: event => this.turn(name, event.target.value) }))
-			),
-			labelled("strategy", select("strategy", names.map(one => [one, one]), searches.split(",")[0], value => this.turn("search", value), { id: "knob-search" }))
+			KNOBS.map(([name, text, title, min, usual, max]) => input(name, text, title, { type: "number", min, max, value: knobs[name] ?? usual })),
+			SWITCHES.map(([name, text, title]) => input(name, text, title, { type: "checkbox", checked: knobs[name] === "1" })),
+			input("search", "strategies", "Such as auto,random,gp; or none", { size: 12, value: knobs.search ?? "auto" })
 		)
 	}
 

@@ -41,8 +41,7 @@ export class LiveView extends View {
 			this.events.length = Math.min(this.events.length, KEPT_EVENTS)
 			const other = this.now.view === "live" && event.workload !== this.workload?.id
 			if (other && this.workloads.some(one => one.id === event.workload)) this.set({ w: event.workload })
-		}
-		if (this.now.view === "live") this.render(null)
+		} else if (this.now.view === "live") this.render()
 	}
 
 	render() {
@@ -59,7 +58,7 @@ export class LiveView extends View {
 	eventText(event) {
 		const workload = this.workloads.find(one => one.id === event.workload)
 		const best = event.best > 0 ? `, best ${nanoseconds(event.best)}` : ""
-		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "trial")}${best}`
+		return `${workload ? workloadText(workload) : event.workload}: ${plural(event.rows_total, "outcome")}${best}`
 	}
 
 	drawCurve() {

@@ -14,19 +14,19 @@ import { TrialView } from "./trial.js";
 import { WorkloadsView } from "./workloads.js";
 
 const VIEW_CLASSES = {
-	workloads: { title: "Workloads", View: WorkloadsView },
-	space: { title: "Space", View: SpaceView },
-	search: { title: "Search", View: SearchView },
-	cost: { title: "Cost", View: CostView },
-	frontier: { title: "Frontier", View: FrontierView },
-	compare: { title: "Compare", View: CompareView },
-	trial: { title: "Trial", View: TrialView },
-	live: { title: "Live", View: LiveView }
+	Workloads: WorkloadsView,
+	Space: SpaceView,
+	Search: SearchView,
+	Cost: CostView,
+	Frontier: FrontierView,
+	Compare: CompareView,
+	Trial: TrialView,
+	Live: LiveView
 }
 
 function begin(source) {
 	const linked = location.hash.length > 1
-	const app = new App(source, VIEW_CLASSES)
+	const app = new App(source, Object.fromEntries(Object.entries(VIEW_CLASSES).map(([title, View]) => [title.toLowerCase(), { title, View }])))
 	const tour = new Tour(app)
 	app.tour = () => tour.go(0)
 	app.started = () => app.about.sample && !linked && app.firstVisit() && tour.go(0)

@@ -323,7 +323,7 @@ export class Parallel extends Surface {
 		this.drag = null
 	}
 
-	// What lies between the ends of the drag; a click takes one value, or clears the axis' brush.
+	// A click takes one value, or clears the brush.
 	tell(draft, click = false) {
 		const { index, from, to, add, before } = this.drag
 		const one = this.axes[index]

@@ -8,7 +8,7 @@ import { View } from "./view.js";
 
 const PAGE = 50
 
-export function brushText(ds, name, wanted) {
+function brushText(ds, name, wanted) {
 	const axis = ds.axes.get(name)
 	if (!axis) return `${name}: not in these trials`
 	if (axis.kind === "numbers") {
@@ -65,11 +65,12 @@ export class RowTable extends View {
 	draw() {
 		const { ds } = this
 		const { mask, count } = this.chosen
-		const sort = this.now.sort || (this.now.view === "live" && "-order") || "median_ns"
+		const live = this.now.view === "live"
+		const sort = this.now.sort || (live && "-order") || "median_ns"
 		const descending = sort.startsWith("-")
 		const column = sort.replace(/^-/, "")
 		const known = this.columns()
-		const rows = ds.top(mask, this.most, known.some(([one]) => one === column) ? column : "median_ns", descending)
+		const rows = ds.top(mask, this.most * (live ? 0.2 : 1), known.some(([one]) => one === column) ? column : "median_ns", descending)
 		this.drawChips(count)
 		fill(this.head, el("th", "#"), known.map(([name, text]) => this.heading(name, text, column, descending)))
 		fill(this.body, rows.map(row => this.line(row, known)))

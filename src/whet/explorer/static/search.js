@@ -6,7 +6,7 @@ import { counted, digits, nanoseconds, percent, seconds, statusText, unitOf } fr
 import { HeatMap } from "./heat.js";
 import { Plot } from "./plot.js";
 import { heatAxes } from "./space.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
 const SPEEDS = [["1", "1 a second"], ["5", "5 a second"], ["20", "20 a second"], ["100", "100 a second"]]
 const FIRST_LANES = ["grid", "random", "gp", "auto"]
@@ -71,8 +71,8 @@ export class SearchView extends View {
 
 	render(changed) {
 		if (!this.ds?.parameters.length) return
-		if (!changed || changed.has("w") || this.of !== this.workload.id) this.prepare()
-		else if (changed.has("lanes") || changed.has("budget") || changed.has("data")) this.load()
+		if (any(changed, "w") || this.of !== this.workload.id) this.prepare()
+		else if (any(changed, "lanes budget data")) this.load()
 		else this.draw()
 	}
 

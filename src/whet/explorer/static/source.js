@@ -1,17 +1,11 @@
 // Where data comes from: a server, or a block inside a report.
 
-const ARRAYS = {
-	u8: Uint8Array,
-	u16: Uint16Array,
-	u32: Uint32Array,
-	f32: Float32Array,
-	f64: Float64Array
-}
+const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array }
 
 export class Missing extends Error {}
 
 // Columns as they travel: u32 header length, JSON header, then arrays aligned to 8 bytes.
-export function decodeColumns(buffer) {
+function decodeColumns(buffer) {
 	const length = new DataView(buffer).getUint32(0, true)
 	const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)))
 	return { header, arrays: arraysOf(header, buffer, Math.ceil((4 + length) / 8) * 8) }
@@ -62,10 +56,9 @@ class Source {
 	}
 }
 
-export class HttpSource extends Source {
+class HttpSource extends Source {
 	constructor() {
 		super()
-		this.embedded = false
 		this.token = new URLSearchParams(location.search).get("token")
 	}
 
@@ -82,13 +75,8 @@ export class HttpSource extends Source {
 			throw new Error("The explorer's server does not answer. Start it again with: whet explore")
 		}
 		if (response.ok) return response
-		let sentence = `The server answered ${response.status} for ${path}.`
-		try {
-			const told = await response.json()
-			if (told && told.error) sentence = told.error
-		} catch {
-			// Not JSON: the status says all there is.
-		}
+		const told = await response.json().catch(() => null)
+		const sentence = told?.error || `The server answered ${response.status} for ${path}.`
 		throw response.status === 404 ? new Missing(sentence) : new Error(sentence)
 	}
 
@@ -111,11 +99,10 @@ export class HttpSource extends Source {
 		events.onmessage = event => told(JSON.parse(event.data))
 		events.onopen = () => state(true)
 		events.onerror = () => state(false)
-		return () => events.close()
 	}
 }
 
-export class EmbeddedSource extends Source {
+class EmbeddedSource extends Source {
 	constructor(data) {
 		super()
 		this.embedded = true
@@ -123,16 +110,14 @@ export class EmbeddedSource extends Source {
 	}
 
 	part(kind, key) {
-		const found = (this.data[kind] || {})[key]
-		if (found == null) {
-			throw new Missing("This is not part of the report; 'whet explore' shows it.")
-		}
+		const all = this.data[kind]
+		const found = key === undefined ? all : all?.[key]
+		if (found == null) throw new Missing("This is not part of the report; 'whet explore' shows it.")
 		return found
 	}
 
 	async json(path) {
-		if (path in this.data) return this.data[path]
-		throw new Missing("This is not part of the report; 'whet explore' shows it.")
+		return this.part(path)
 	}
 
 	// Only those that were simulated for the report.
@@ -174,9 +159,7 @@ export class EmbeddedSource extends Source {
 		return { header, arrays: arraysOf(header, bytesOf(body).buffer, 0) }
 	}
 
-	live() {
-		return () => {}
-	}
+	live() {}
 }
 
 function bytesOf(base64) {

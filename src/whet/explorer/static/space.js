@@ -8,7 +8,7 @@ import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitO
 import { HeatMap } from "./heat.js";
 import { Parallel, axisName, classColor } from "./parallel.js";
 import { timed } from "./timings.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
 const BEST_SHARES = [1, 5, 10, 25]
 const MOST_AXES = 8
@@ -26,7 +26,7 @@ export function heatAxes(app) {
 	return { x, y: y || x }
 }
 
-export function parallelEntries(app) {
+function parallelEntries(app) {
 	const { ds, state } = app
 	const asked = state.now.axes.filter(entry => ds.axes.has(axisName(entry)))
 	if (asked.length > 1) return asked
@@ -34,7 +34,7 @@ export function parallelEntries(app) {
 	return [...varied.slice(0, MOST_AXES - 1), ...(ds.axes.has("median_ns") ? ["median_ns"] : ["status"])]
 }
 
-export function usesLog(app) {
+function usesLog(app) {
 	const { ds, state } = app
 	if (state.now.log !== null) return state.now.log === "1"
 	const axis = ds.axes.get("median_ns")
@@ -163,13 +163,16 @@ export class SpaceView extends View {
 		this.root.classList.toggle("without", !ds)
 		if (!ds) return
 		if (!ds.rows || !ds.parameters.length) return
-		const any = text => !changed || ["data", "w", "theme", "size", ...text.split(" ")].some(key => changed.has(key))
-		if (any("x y fix at reduce unit row importance brush")) {
+		const redraw = text => any(changed, `data w theme size ${text}`)
+		if (redraw("x y fix at reduce unit row importance brush")) {
 			timed("heat", () => this.drawHeat())
 			timed("controls", () => this.drawControls())
+		} else if (changed.has("grown")) {
+			timed("heat", () => this.drawHeat())
+			this.drawReadout()
 		}
-		if (any("brush axes log")) timed("parallel", () => this.drawLines())
-		if (any("importance")) this.drawImportance()
+		if (redraw("brush axes log")) timed("parallel", () => this.drawLines())
+		if (redraw("importance")) this.drawImportance()
 	}
 
 	drawHeat() {

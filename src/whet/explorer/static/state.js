@@ -5,7 +5,7 @@ const LISTS = ["axes", "lanes"]
 const WHOLE = ["row", "vs", "step", "budget"]
 const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "ir", "knobs"]
 
-export const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
+const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
 
 const each = (keys, make) => Object.fromEntries(keys.map(key => [key, make()]))
 const DEFAULTS = { view: "workloads", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []), reduce: "best" }
@@ -44,13 +44,13 @@ function unpackValue(key, text) {
 
 const differs = (a, b) => JSON.stringify(a) !== JSON.stringify(b)
 
-export function packState(state) {
+function packState(state) {
 	const told = Object.keys(DEFAULTS).filter(key => key !== "view" && differs(state[key], DEFAULTS[key]))
 	const parts = told.map(key => `${key}=${packValue(key, state[key])}`)
 	return `#${state.view}${parts.length ? "?" : ""}${parts.join("&")}`
 }
 
-export function unpackState(hash) {
+function unpackState(hash) {
 	const [view, query = ""] = hash.replace(/^#/, "").split("?")
 	const state = { ...DEFAULTS, view: VIEWS.includes(view) ? view : DEFAULTS.view }
 	for (const part of query.split("&")) {

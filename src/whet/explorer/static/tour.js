@@ -2,63 +2,17 @@
 
 import { button, el, fill } from "./dom.js";
 
+// Where, what is shown there, what is said of it, and what happens then.
 const STOPS = [
-	{
-		patch: { view: "workloads" },
-		at: "#workloads",
-		title: "What was tuned",
-		text: "Each row is a kernel with one set of sizes on one device. These are real measurements of a matrix product on an H200."
-	},
-	{
-		patch: { view: "workloads" },
-		at: "#answers",
-		title: "Five answers",
-		text: "They follow the workload chosen above."
-	},
-	{
-		patch: { view: "space", x: "BLOCK_SIZE_M", y: "BLOCK_SIZE_N", brush: {}, fix: {} },
-		at: "#heat",
-		title: "The space",
-		text: "A cell is the best config with these two values. Bright is fast, hatched failed, the star is the best. Click a cell, or drag over several to select their trials."
-	},
-	{
-		patch: { view: "space", fix: { num_warps: "2" } },
-		at: "#parameters",
-		title: "Hold a parameter",
-		text: "num_warps is now held at 2: large tiles need more. Try 4, 8 or 'any'."
-	},
-	{
-		patch: { view: "space", fix: {} },
-		best: true,
-		at: "#parallel",
-		title: "All parameters at once",
-		text: "These are the best 5 %: where the ribbons meet, they agree. Drag along any axis to brush; press B for the best 1, 5, 10 or 25 %, U to undo."
-	},
-	{
-		patch: { view: "search", brush: {}, budget: 100, step: 0, lanes: [] },
-		at: "#replay",
-		play: true,
-		title: "Watch strategies race",
-		text: "Grid, random, Bayesian and whet's own choice walk over the same map. The curve below says who gets close to the best, and how soon."
-	},
-	{
-		patch: { view: "cost" },
-		at: "#phases",
-		title: "The bill",
-		text: "Nearly all of tuning is compiling; here is which stage of it. A run of your own also has a timeline of every worker."
-	},
-	{
-		patch: { view: "trial", row: null },
-		at: "#trial",
-		title: "One config in full",
-		text: "Samples, confidence, registers, spills, shared memory; and with --keep-ir the code at every stage of the compiler, beside that of another config."
-	},
-	{
-		patch: { view: "workloads" },
-		at: "#tabs",
-		title: "Now yours",
-		text: "Run 'whet demo' or 'whet tune', then 'whet explore'. Everything you select is in the address: copy it to show a colleague."
-	}
+	["#workloads", { view: "workloads" }, "What was tuned", "Each row is a kernel with one set of sizes on one device. These are real measurements of a matrix product on an H200."],
+	["#answers", { view: "workloads" }, "Five answers", "They follow the workload chosen above."],
+	["#heat", { view: "space", x: "BLOCK_SIZE_M", y: "BLOCK_SIZE_N", brush: {}, fix: {} }, "The space", "A cell is the best config with these two values. Bright is fast, hatched failed, the star is the best. Click a cell, or drag over several to select their trials."],
+	["#parameters", { view: "space", fix: { num_warps: "2" } }, "Hold a parameter", "num_warps is now held at 2: large tiles need more. Try 4, 8 or 'any'."],
+	["#parallel", { view: "space", fix: {} }, "All parameters at once", "These are the best 5 %: where the ribbons meet, they agree. Drag along any axis to brush; press B for the best 1, 5, 10 or 25 %, U to undo.", "best"],
+	["#replay", { view: "search", brush: {}, budget: 100, step: 0, lanes: [] }, "Watch strategies race", "Grid, random, Bayesian and whet's own choice walk over the same map. The curve below says who gets close to the best, and how soon.", "play"],
+	["#phases", { view: "cost" }, "The bill", "Nearly all of tuning is compiling; here is which stage of it. A run of your own also has a timeline of every worker."],
+	["#trial", { view: "trial", row: null }, "One config in full", "Samples, confidence, registers, spills, shared memory; and with --keep-ir the code at every stage of the compiler, beside that of another config."],
+	["#tabs", { view: "workloads" }, "Now yours", "Run 'whet demo' or 'whet tune', then 'whet explore'. Everything you select is in the address: copy it to show a colleague."]
 ]
 
 export class Tour {
@@ -77,23 +31,23 @@ export class Tour {
 	}
 
 	go(at) {
-		const stop = STOPS[at]
+		const [place, patch, title, text, then] = STOPS[at] || []
 		this.end()
-		if (!stop) return
+		if (!place) return
 		const { app } = this
 		this.at = at
-		app.state.set(stop.patch)
-		if (stop.best && app.ds && app.made.space) app.made.space.setBest(5)
-		if (stop.play) setTimeout(() => this.at === at && app.made.search?.play(), 1500)
-		const target = document.querySelector(stop.at)
+		app.state.set(patch)
+		if (then === "best" && app.ds && app.made.space) app.made.space.setBest(5)
+		if (then === "play") setTimeout(() => this.at === at && app.made.search?.play(), 1500)
+		const target = document.querySelector(place)
 		target?.classList.add("toured")
 		target?.scrollIntoView({ block: "nearest" })
 		this.box.hidden = false
 		const next = button(STOPS[at + 1] ? "Next" : "Done", "The next stop", () => this.go(at + 1), { class: "primary", id: "tour-next" })
 		fill(
 			this.box,
-			el("h2", stop.title),
-			el("p", stop.text),
+			el("h2", title),
+			el("p", text),
 			el("div.controls",
 				el("span.soft", `${at + 1} of ${STOPS.length}`),
 				at > 0 && button("Back", "The stop before", () => this.go(at - 1), { id: "tour-back" }),

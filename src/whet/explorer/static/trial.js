@@ -5,7 +5,7 @@ import { SERIES, theme } from "./colors.js";
 import { diffLines } from "./diff.js";
 import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js";
 import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js";
-import { View } from "./view.js";
+import { View, any } from "./view.js";
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
 
@@ -43,7 +43,7 @@ export class TrialView extends View {
 		if (!this.ds) return
 		const row = this.row()
 		const key = `${this.workload.id}|${row}|${this.now.vs}|${this.ds.rows}`
-		if (!changed || key !== this.key0 || ["theme", "size", "unit"].some(one => changed.has(one))) {
+		if (key !== this.key0 || any(changed, "theme size unit")) {
 			this.key0 = key
 			this.read(row)
 		} else if (changed.has("ir")) this.drawCode()

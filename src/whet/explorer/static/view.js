@@ -1,5 +1,8 @@
 // What every view has.
 
+// Whether something was changed on which a drawing depends; null is everything.
+export const any = (changed, text) => !changed || text.split(" ").some(key => changed.has(key))
+
 export class View {
 	constructor(app, root) {
 		this.app = app

@@ -15,7 +15,7 @@ const COLUMNS_SHOWN = [
 	["speedup", "over first", w => -(w.speedup || 0)],
 	["typical", "over typical", w => -(w.typical_ns && w.best ? w.typical_ns / w.best.ns : 0)],
 	["roofline", "of roofline", w => -(w.roofline_ns && w.best ? w.roofline_ns / w.best.ns : 0)],
-	["trials", "trials by outcome", w => -w.total],
+	["trials", "configs by outcome", w => -w.configs],
 	["cost", "cost", w => -w.cost_s],
 	["exact", "result", w => (w.exact === true ? 0 : 1)]
 ]
@@ -104,7 +104,7 @@ export class WorkloadsView extends View {
 			key: el("td", keyText(w)),
 			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
 			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),
-			speedup: el("td.number", w.speedup ? `${digits(w.speedup)}×` : "–"),
+			speedup: el("td.number", { title: w.paired ? "measured side by side" : "by medians", text: w.speedup ? `${digits(w.speedup)}×` : "–" }),
 			typical: el("td.number", best && w.typical_ns ? `${digits(w.typical_ns / best.ns)}×` : "–"),
 			roofline: el("td.number", best && w.roofline_ns ? meter(w.roofline_ns / best.ns) : "–"),
 			trials: el("td", this.bar(w)),
@@ -118,20 +118,20 @@ export class WorkloadsView extends View {
 
 	bar(w) {
 		const tried = this.known.filter(status => w.trials?.[status])
-		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ")
+		const title = tried.map(status => `${counted(w.trials[status])} ${statusText(status)}`).join(", ") + (w.rows > w.configs ? `; ${counted(w.rows)} outcomes with earlier ones` : "")
 		return el("div.stacked", el("div.stack", { title, role: "img", "aria-label": title }, tried.map(status => {
 			const part = el("i")
-			part.style.width = `${(100 * w.trials[status]) / w.total}%`
+			part.style.width = `${(100 * w.trials[status]) / w.configs}%`
 			part.style.background = this.color(status)
 			return part
-		})), counted(w.total))
+		})), counted(w.configs))
 	}
 
 	csv() {
-		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "roofline_share", "trials", "cost_s", "result"]]
+		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "paired", "roofline_share", "configs", "outcomes", "cost_s", "result"]]
 		for (const w of this.workloads) {
 			const best = w.best || {}
-			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.roofline_ns / best.ns, w.total, w.cost_s, w.exact === true ? "exact" : "inherited"])
+			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.paired, w.roofline_ns / best.ns, w.configs, w.rows, w.cost_s, w.exact === true ? "exact" : "inherited"])
 		}
 		saveCsv(rows, "workloads.csv")
 	}
