@@ -26,7 +26,7 @@ RUN_LIMIT_S = 30.0
 FIRST_CALL_S = 120.0
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
+_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG", "WHET_POLICY")
 
 
 def usable_cores() -> int:
@@ -250,7 +250,7 @@ def resolve_settings(
     notes: list[str] = []
     for found in (_from_file(environ, file), _from_environment(environ), _from_flags(flags or {})):
         given.update(_renamed(found, notes))
-    values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
+    values = {_TABLE[name].field: parse_setting(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
     sources = {
@@ -276,14 +276,21 @@ def _renamed(
     return current
 
 
-def _parsed(name: str, value: Any, source: SettingSource) -> Any:
+def parse_setting(name: str, value: Any, source: SettingSource | None = None) -> Any:
+    """The value of one of `SETTINGS`, as `Settings` has it. Raises `SettingsError`."""
     setting = _TABLE[name]
     try:
         return setting.parse(value)
     except (ValueError, OverflowError, BudgetError):
+        where = "" if source is None else f" ({source})"
         raise SettingsError(
-            f"{name} = {value!r} ({source}) is not valid; use {setting.valid}"
+            f"{name} = {value!r}{where} is not valid; use {setting.valid}"
         ) from None
+
+
+def setting_field(name: str) -> str:
+    """The field of `Settings` behind a name: `build_limit` is `build_limit_s`."""
+    return _TABLE[name].field
 
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, SettingSource]]:
