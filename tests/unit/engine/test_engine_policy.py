@@ -54,7 +54,7 @@ l2 = "warm"
 l2_bytes = "64M"
 build_limit = "2m"
 run_limit = 5
-buckets = { T = "pow2", N = [16, 256] }
+buckets = { T = "pow2", N = [16, 256], K = "none" }
 add = [{ BLOCK = 64, num_warps = 4 }]
 leave_out = [{ num_warps = 8 }]
 """
@@ -71,11 +71,13 @@ leave_out = [{ num_warps = 8 }]
         "l2_bytes": 64 * 2**20,
         "build_limit": 120.0,
         "run_limit": 5.0,
-        "buckets": {"T": "pow2", "N": (16, 256)},
+        "buckets.T": "pow2",
+        "buckets.N": (16, 256),
+        "buckets.K": None,
         "add": (Config(BLOCK=64, num_warps=4),),
         "leave_out": (Config(num_warps=8),),
     }
-    assert set(rule.values) == set(RULE_SETTINGS)
+    assert {name.partition(".")[0] for name in rule.values} == set(RULE_SETTINGS)
 
 
 def test_the_most_specific_rule_wins_for_each_setting_by_itself(tmp_path: Path) -> None:

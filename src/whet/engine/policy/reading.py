@@ -24,7 +24,20 @@ MOST_BYTES = 16 * 2**20
 _LONGEST = 400
 
 # Settings that mean for one kernel what they mean for all.
-SHARED = ("mode", "effort", "budget", "isolate", "l2", "l2_bytes", "build_limit", "run_limit")
+SHARED: tuple[str, ...] = (
+    "mode",
+    "effort",
+    "budget",
+    "isolate",
+    "l2",
+    "l2_bytes",
+    "build_limit",
+    "run_limit",
+)
+
+
+# What the bucket of a key argument is called among a rule's values.
+BUCKETS = "buckets."
 
 
 def read_policy(path: Path) -> Policy:
@@ -101,6 +114,8 @@ def _rule(path: Path, text: str, number: int, given: Mapping[str, Any]) -> Rule:
         try:
             if key == "match":
                 patterns = _patterns(value)
+            elif key == "buckets":
+                values.update(_buckets(value))
             else:
                 values[key] = _READERS[key](value)
         except UsageError as error:
@@ -121,10 +136,13 @@ def _patterns(value: Any) -> tuple[Pattern, ...]:
         ) from None
 
 
-def _buckets(value: Any) -> FrozenMap[Any]:
-    if not isinstance(value, dict):
+def _buckets(value: Any) -> dict[str, Any]:
+    """Each argument is a setting by itself, None where it has no buckets."""
+    if not isinstance(value, dict) or not value:
         raise UsageError(f'buckets = {value!r} is not valid; use {{ T = "pow2" }}')
-    return FrozenMap(Buckets.of(value, value).by_name)
+    given = {name: bucket for name, bucket in value.items() if bucket != "none"}
+    checked = Buckets.of(given, given).by_name
+    return {f"{BUCKETS}{name}": checked.get(name) for name in value}
 
 
 def _check(value: Any) -> str | None:

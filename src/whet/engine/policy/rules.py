@@ -145,7 +145,7 @@ class Policy:
                 yield pattern, rule
 
     def line(self, rule: Rule, setting: str = "match") -> int:
-        return line_of(self._lines, rule.number, setting)
+        return line_of(self._lines, rule.number, setting.partition(".")[0])
 
     def place(self, rule: Rule, setting: str = "match") -> str:
         return f"{self.path}:{self.line(rule, setting)}"

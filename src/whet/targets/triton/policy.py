@@ -15,7 +15,7 @@ from whet.core.config import Config
 from whet.core.errors import SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.engine.policy.finding import current_policy
-from whet.engine.policy.reading import SHARED
+from whet.engine.policy.reading import BUCKETS, SHARED
 from whet.engine.policy.rules import Policy, Ruling
 from whet.engine.settings import Settings, resolve_settings, setting_field
 from whet.targets.triton import device
@@ -26,14 +26,28 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """What a rule asks for that a kernel cannot have."""
+
+    kernel: str
+    setting: str
+    ruling: Ruling
+    why: str
+
+    def text(self, policy: Policy) -> str:
+        place = policy.place(self.ruling.rule, self.setting)
+        return f"{place}: {self.setting} does not fit '{self.kernel}': {self.why}"
+
+
+@dataclass(frozen=True)
 class AppliedPolicy:
-    """`overrides` are fields of `Settings`. `skipped` says what a rule with a pattern asks for that
-    this kernel cannot have, each with its place."""
+    """`overrides` are fields of `Settings`. `skipped` is what rules with a pattern ask for and this
+    kernel cannot have."""
 
     overrides: FrozenMap[Any] = field(default_factory=FrozenMap)
     add: tuple[Any, ...] = ()
     leave_out: tuple[Config, ...] = ()
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[Misfit, ...] = ()
 
     def configs(self, given: Sequence[Any]) -> list[Any]:
         """The same of what it has made of a list before."""
@@ -89,13 +103,17 @@ def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
     said = {name: ruling for name, ruling in found.items() if name not in flags}
     if not said:
         return
-    fitting = _Fitting(tuner, policy)
+    fitting = _Fitting(tuner)
     buckets, add, out = fitting.buckets(said), fitting.add(said), fitting.leave_out(said)
+    for misfit in fitting.skipped:
+        if misfit.ruling.exact:
+            raise SettingsError(misfit.text(policy))
+        if misfit.setting == "leave_out":
+            say_once(misfit.text(policy))
     overrides = {setting_field(name): said[name].value for name in SHARED if name in said}
     mode = overrides.pop("mode", None)
     applied = AppliedPolicy(FrozenMap(overrides), add, out, tuple(fitting.skipped))
-    if buckets is not None:
-        tuner.whet_buckets = tuner._lookup.buckets = buckets
+    tuner.whet_buckets = tuner._lookup.buckets = buckets
     if "check" in said:
         tuner.whet_check = said["check"].value
     for name in ("budget", "effort", "isolate"):
@@ -107,29 +125,37 @@ def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
     tuner.configs = tuner.whet_given
 
 
+def misfits(tuner: Any, rulings: Mapping[str, Ruling]) -> tuple[Misfit, ...]:
+    """Of a kernel that whet has taken, whether or not a policy has been applied to it."""
+    fitting = _Fitting(tuner)
+    fitting.buckets(rulings)
+    fitting.add(rulings)
+    fitting.leave_out(rulings)
+    return tuple(fitting.skipped)
+
+
 class _Fitting:
     """What of a policy fits a kernel. A rule with a pattern is about many, and what does not fit
     one of them is left out there."""
 
-    def __init__(self, tuner: Any, policy: Policy) -> None:
+    def __init__(self, tuner: Any) -> None:
         self._tuner = tuner
-        self._policy = policy
-        self.skipped: list[str] = []
+        self.skipped: list[Misfit] = []
 
-    def buckets(self, said: Mapping[str, Ruling]) -> Buckets | None:
-        ruling = said.get("buckets")
-        if ruling is None:
-            return None
+    def buckets(self, said: Mapping[str, Ruling]) -> Buckets:
         keys = [*self._tuner.keys, *self._tuner.whet_claims]
-        fit = {}
-        for name, bucket in ruling.value.items():
-            if name in keys:
-                fit[name] = bucket
-            else:
+        fit = dict(self._tuner.whet_buckets.by_name)
+        for setting, ruling in said.items():
+            if not setting.startswith(BUCKETS):
+                continue
+            name = setting.removeprefix(BUCKETS)
+            if name not in keys:
                 hint = did_you_mean(name, keys)
-                self._misfit(ruling, "buckets", f"'{name}' is not in its key{hint}")
-        if ruling.value and not fit:
-            return None  # nothing of the rule is about this kernel
+                self._misfit(ruling, setting, f"'{name}' is not in its key{hint}")
+            elif ruling.value is None:
+                fit.pop(name, None)
+            else:
+                fit[name] = ruling.value
         return Buckets(fit)
 
     def add(self, said: Mapping[str, Ruling]) -> tuple[Any, ...]:
@@ -166,16 +192,11 @@ class _Fitting:
             self._tuner.whet_given
         ):
             self._misfit(ruling, "leave_out", "none of its configs would be left")
-            say_once(self.skipped[-1])
             return ()
         return tuple(ruling.value)
 
     def _misfit(self, ruling: Ruling, setting: str, why: str) -> None:
-        kernel, place = self._tuner.base_fn.__name__, self._policy.place(ruling.rule, setting)
-        text = f"{place}: {setting} does not fit kernel '{kernel}': {why}"
-        if ruling.exact:
-            raise SettingsError(text)
-        self.skipped.append(text)
+        self.skipped.append(Misfit(str(self._tuner.base_fn.__name__), setting, ruling, why))
 
 
 def _is_option(name: str) -> bool:
