@@ -44,7 +44,7 @@ def check(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find rules that match no kernel, do not fit, or contradict each other."""
+    """Find rules that match no kernel, do not fit, or disagree."""
     from whet.cli.arguments.kernels import kernels_in_store, live_tuners
     from whet.cli.terminal.output import print_json, print_lines
     from whet.engine.policy.checking import KnownKernel, problems
