@@ -44,6 +44,8 @@ Settings:
   isolate        measure GPU configs in a separate process that may crash
   keep_ir        keep Triton's intermediate code of every config it builds
   stall_timeout  warn after this long without progress; 0 disables
+  record_values  mode 'record' keeps contents of integer tensors with up to
+                 this many elements, such as offsets; 0 keeps none
   mode           what a call may do: tune, cached, require, off or record
 
 \b
@@ -197,5 +199,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
         "keep_ir": (settings.keep_ir, "yes" if settings.keep_ir else "no"),
         "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
+        "record_values": (settings.record_values, f"{settings.record_values:,}"),
         "mode": (settings.mode, settings.mode),
     }
