@@ -17,7 +17,7 @@ import torch
 import whet as package
 from whet.cli.arguments.locate import load_module
 from whet.core.miss import LaunchGrid, Miss, Placement
-from whet.testing.fake_triton import fake_driver
+from whet.testing.fake_triton import fake_driver, told
 
 Whet = Callable[..., Any]
 
@@ -179,3 +179,54 @@ def test_a_miss_of_0_1_has_neither_placements_nor_grids(whet: Whet) -> None:
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
     assert "has no grid, so it cannot be made again" in " ".join(ran.out.split())
+
+
+LIBRARY = """
+import triton
+import triton.language as tl
+from triton.runtime import autotuner
+
+class Caching(autotuner.Autotuner):
+    def run(self, *args, **kwargs):
+        return super().run(*args, **kwargs)
+
+def caching(configs, key):
+    return lambda fn: Caching(fn, fn.arg_names, configs, key, None, None)
+
+@triton.heuristics({"HAS_BIAS": lambda args: args["bias"] is not None})
+@caching([triton.Config({"BLOCK": size}) for size in (16, 32)], key=["n"])
+@triton.jit
+def shift(x, bias, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n)
+    if HAS_BIAS:
+        value += tl.load(bias)
+    tl.store(x + i, value, mask=i < n)
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_of_a_library_with_heuristics_and_a_subclass_is_tuned_from_its_record(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whet.targets.triton.autotuner import Autotuner
+
+    def timer(self: Any) -> Any:
+        return told(lambda config: 1000.0 - config.kwargs["BLOCK"])()
+
+    monkeypatch.setattr(Autotuner, "whet_timer", timer)
+    Path("recorded_program.py").write_text(LIBRARY)
+    package.install()
+    try:
+        x = torch.zeros(100)
+        with package.mode("record"):
+            kernel = program().shift
+            kernel[lambda meta: (triton_cdiv(100, meta["BLOCK"]),)](x=x, bias=None, n=100)
+            kernel[lambda meta: (triton_cdiv(100, meta["BLOCK"]),)](x=x, bias=x[3:], n=100)
+    finally:
+        package.uninstall()
+    assert [miss.positional for miss in missed()] == [0, 0]
+    assert {one.name: one.value for one in missed()[0].arguments}["HAS_BIAS"] is False
+    ran = whet("tune", "--missed", "-q")
+    assert ran.code == 0, ran
+    assert missed() == []

@@ -45,9 +45,12 @@ def integer_contents(named: Mapping[str, Any], most: int) -> dict[str, tuple[int
         return {}
     found = {}
     for name, value in named.items():
-        placed = hasattr(value, "untyped_storage") and _is_integer(str(value.dtype))
-        if placed and value.numel() <= most:
-            found[name] = tuple(value.flatten().tolist())
+        try:
+            placed = hasattr(value, "untyped_storage") and _is_integer(str(value.dtype))
+            if placed and value.numel() <= most:
+                found[name] = tuple(value.flatten().tolist())
+        except Exception:  # nothing in it, or none of torch's after all
+            continue
     return found
 
 
