@@ -230,3 +230,20 @@ def test_a_kernel_of_a_library_with_heuristics_and_a_subclass_is_tuned_from_its_
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 0, ran
     assert missed() == []
+
+
+@pytest.mark.slow
+def test_a_bundle_takes_missed_keys_to_the_machine_that_tunes_them(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded(torch.zeros(16), torch.zeros(16), 2.0, n=16)
+    assert "1 missed key (" in whet("pack", "fleet.whet", "--missed").out
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "other.db"))
+    assert "1 missed key new" in whet("unpack", "fleet.whet").out
+    ran = whet("tune", "recorded_program.py:tuned", "--missed", "-q")
+    assert ran.code == 0, ran
+    assert missed() == []
+    with package.mode("require"):
+        kernel = program().tuned
+        kernel[(1,)](torch.zeros(16), torch.zeros(16), 2.0, n=16)
+        assert kernel.best_config.kwargs["BLOCK"] == 64

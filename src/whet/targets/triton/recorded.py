@@ -86,7 +86,12 @@ def _unmakeable(one: Argument) -> str:
         return "" if known else f"is of type {one.type}, of which nothing was recorded"
     if one.placement is None:
         return f"is a {one.type} that is not a dense tensor of torch's"
-    if not _is_integer(one.dtype) or isinstance(one.value, tuple):
+    placed = one.placement
+    if len(placed.stride) != len(one.shape) or min(*one.shape, *placed.stride, placed.offset, 0):
+        return "has a shape that no tensor has"
+    if isinstance(one.value, tuple) and len(one.value) == math.prod(one.shape):
+        return ""
+    if not _is_integer(one.dtype):
         return ""
     return (
         f"is {one.dtype.removeprefix('torch.')} with {math.prod(one.shape):,} elements, and its "
@@ -124,7 +129,7 @@ def _values(name: str, arguments: Sequence[Argument]) -> dict[str, Any]:
             filled.add(one.placement.storage)
             _fill(torch, tensor.set_(storage))
         tensor.set_(storage, one.placement.offset, one.shape, one.placement.stride)
-        if isinstance(one.value, tuple):
+        if _is_integer(one.dtype):
             contents = torch.tensor(one.value, dtype=tensor.dtype, device=here)
             tensor.copy_(contents.view(one.shape))
         _check_alignment(one, one.placement, tensor)
