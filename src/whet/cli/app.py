@@ -26,6 +26,7 @@ from whet.cli.commands import (
     import_,
     pack,
     pareto,
+    policy,
     precompile,
     record,
     replay,
@@ -96,6 +97,7 @@ def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> 
 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
+policies = _group(policy.ABOUT, policy.EXAMPLES)
 exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
 
@@ -111,6 +113,11 @@ def _root(
 
 @stores.callback()
 def _store(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@policies.callback()
+def _policy(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -173,12 +180,14 @@ _add(app, "Share", pack.unpack, pack.UNPACK_EXAMPLES, "unpack")
 app.add_typer(exports, name="export", rich_help_panel="Share")
 _add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
 app.add_typer(stores, name="store", rich_help_panel="Manage")
+app.add_typer(policies, name="policy", rich_help_panel="Manage")
 _add(app, "Manage", settings.settings, settings.EXAMPLES, "settings")
 _add(exports, None, export_serving.vllm_moe, export_serving.VLLM_MOE_EXAMPLES, "vllm-moe")
 _add(exports, None, export_serving.vllm_fp8, export_serving.VLLM_FP8_EXAMPLES, "vllm-fp8")
 _add(exports, None, export_serving.sglang_moe, export_serving.SGLANG_MOE_EXAMPLES, "sglang-moe")
 _add(exports, None, export.triton, export.TRITON_EXAMPLES, "triton")
 _add(exports, None, export.python, export.PYTHON_EXAMPLES, "python")
+_add(policies, None, policy.check, policy.CHECK_EXAMPLES, "check")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
 _add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
 _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")

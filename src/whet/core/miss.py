@@ -6,29 +6,78 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whet.core.config import Value, freeze_value
-from whet.core.decoding import number, text
+from whet.core.config import Value, freeze_value, frozen_values
+from whet.core.decoding import number, text, whole
+from whet.core.frozen import FrozenMap
 from whet.core.workload import Workload
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a dense tensor lies in memory: `stride` and `offset` count elements. Arguments with the
+    same `storage` share memory; `aligned` is the power of two that divides its address, 512 at
+    most."""
+
+    stride: tuple[int, ...]
+    offset: int
+    storage: int
+    aligned: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stride": list(self.stride),
+            "offset": self.offset,
+            "storage": self.storage,
+            "aligned": self.aligned,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Placement:
+        return cls(
+            _shape(data["stride"]),
+            whole(data, "offset"),
+            whole(data, "storage"),
+            whole(data, "aligned"),
+        )
+
+
+@dataclass(frozen=True)
+class LaunchGrid:
+    """The `size` of the grid for configs with these `values`; none are for any config."""
+
+    values: FrozenMap[Any]
+    size: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"values": dict(self.values), "size": list(self.size)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LaunchGrid:
+        return cls(frozen_values(data["values"]), _shape(data["size"]))
 
 
 @dataclass(frozen=True)
 class Argument:
     """One argument of the call: an array by dtype and shape, a plain value as it is, and of
-    anything else no more than its type."""
+    anything else no more than its type. A tensor that can be made again has a `placement`, and a
+    small one of integers its contents as `value`, in order of their indices."""
 
     name: str
     type: str
     dtype: str = ""
     shape: tuple[int, ...] = ()
     value: Value = None
+    placement: Placement | None = None
 
     def to_json(self) -> dict[str, Any]:
+        placed = {} if self.placement is None else {"placement": self.placement.to_json()}
         return {
             "name": self.name,
             "type": self.type,
             "dtype": self.dtype,
             "shape": list(self.shape),
             "value": self.value,
+            **placed,
         }
 
     @classmethod
@@ -39,6 +88,7 @@ class Argument:
             dtype=text(data, "dtype"),
             shape=_shape(data["shape"]),
             value=freeze_value(data["value"]),
+            placement=Placement.from_json(data["placement"]) if "placement" in data else None,
         )
 
 
@@ -51,12 +101,16 @@ def _shape(sizes: Any) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Miss:
     """What an offline run needs in order to tune it: `where` is `FILE.py:NAME` as `whet tune`
-    takes it, empty where that is not known; `at` is when the key was first met."""
+    takes it, empty where that is not known; `at` is when the key was first met. `grids` and
+    `positional`, the number of arguments that were given by position, are there where the call
+    was a launch; stores of 0.1 have neither."""
 
     workload: Workload
     where: str = ""
     arguments: tuple[Argument, ...] = ()
     at: float = 0.0
+    grids: tuple[LaunchGrid, ...] = ()
+    positional: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -65,6 +119,8 @@ class Miss:
             "where": self.where,
             "arguments": [argument.to_json() for argument in self.arguments],
             "at": self.at,
+            **({"grids": [grid.to_json() for grid in self.grids]} if self.grids else {}),
+            **({"positional": self.positional} if self.positional else {}),
         }
 
     @classmethod
@@ -74,4 +130,6 @@ class Miss:
             where=text(data, "where"),
             arguments=tuple(Argument.from_json(one) for one in data["arguments"]),
             at=number(data, "at"),
+            grids=tuple(LaunchGrid.from_json(one) for one in data.get("grids", ())),
+            positional=whole(data, "positional") if "positional" in data else 0,
         )

@@ -26,7 +26,7 @@ RUN_LIMIT_S = 30.0
 FIRST_CALL_S = 120.0
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG")
+_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG", "WHET_POLICY")
 
 
 def usable_cores() -> int:
@@ -53,6 +53,8 @@ class Settings:
     it compiles. `stall_timeout_s` is how long nothing may happen, beyond what is under way may
     take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
     after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
+    `record_values` is how many elements an integer tensor may have for its contents to be recorded
+    with a missed key.
     """
 
     store: str | None = None
@@ -79,6 +81,7 @@ class Settings:
     isolate: bool = False
     keep_ir: bool = False
     stall_timeout_s: float | None = 300.0
+    record_values: int = 4096
 
     @property
     def first_call_s(self) -> float:
@@ -227,6 +230,7 @@ _TABLE: dict[str, _Setting] = {
     "isolate": _Setting("isolate", _yes_or_no, "yes or no"),
     "keep_ir": _Setting("keep_ir", _yes_or_no, "yes or no"),
     "stall_timeout": _Setting("stall_timeout_s", _seconds_or_none, "a time, such as 5m, or none"),
+    "record_values": _Setting("record_values", _whole(0, 10**6), "a number, at most 1,000,000"),
     "mode": _Setting("mode", _one_of(*MODES), "tune, cached, require, off or record"),
 }
 
@@ -250,7 +254,7 @@ def resolve_settings(
     notes: list[str] = []
     for found in (_from_file(environ, file), _from_environment(environ), _from_flags(flags or {})):
         given.update(_renamed(found, notes))
-    values = {_TABLE[name].field: _parsed(name, *entry) for name, entry in given.items()}
+    values = {_TABLE[name].field: parse_setting(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
     sources = {
@@ -276,14 +280,21 @@ def _renamed(
     return current
 
 
-def _parsed(name: str, value: Any, source: SettingSource) -> Any:
+def parse_setting(name: str, value: Any, source: SettingSource | None = None) -> Any:
+    """The value of one of `SETTINGS`, as `Settings` has it. Raises `SettingsError`."""
     setting = _TABLE[name]
     try:
         return setting.parse(value)
     except (ValueError, OverflowError, BudgetError):
+        where = "" if source is None else f" ({source})"
         raise SettingsError(
-            f"{name} = {value!r} ({source}) is not valid; use {setting.valid}"
+            f"{name} = {value!r}{where} is not valid; use {setting.valid}"
         ) from None
+
+
+def setting_field(name: str) -> str:
+    """The field of `Settings` behind a name: `build_limit` is `build_limit_s`."""
+    return _TABLE[name].field
 
 
 def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, SettingSource]]:

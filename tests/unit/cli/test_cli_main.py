@@ -33,6 +33,8 @@ COMMANDS = [
     ("store", "ls"),
     ("store", "gc"),
     ("store", "merge"),
+    ("policy",),
+    ("policy", "check"),
 ]
 
 
@@ -97,6 +99,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "export",
         "settings",
         "store",
+        "policy",
     ]
 
 

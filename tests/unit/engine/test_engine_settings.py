@@ -94,6 +94,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         "WHET_STALL_TIMEOUT": "none",
         "WHET_DEVICE_MEMORY": "2G",
         "WHET_FIRST_CALL_LIMIT": "90s",
+        "WHET_RECORD_VALUES": "100",
     }
     resolved = resolve_settings(environ=environ)
 
@@ -122,6 +123,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         keep_ir=True,
         stall_timeout_s=None,
         device_memory_bytes=2 * 2**30,
+        record_values=100,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from whet.cli.arguments.packages import import_from_package, package_of
 from whet.core.errors import UsageError, WhetError, did_you_mean, no_triton
 from whet.core.plugins import find_plugin, plugin_names
+from whet.engine.policy.finding import stand_beside
 from whet.engine.target import Placeable, Target
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def load_module(path: Path, enough: str | None = None) -> ModuleType:
     if package is not None:
         imported: ModuleType = guarded(path, lambda: import_from_package(package))
         return imported
+    stand_beside(real.parent)
     folder = str(real.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

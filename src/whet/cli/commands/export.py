@@ -78,8 +78,10 @@ def triton(
     from whet.interop import triton_cache
     from whet.targets.triton.compiler.source import source_of
     from whet.targets.triton.keys import agrees, claimed_key
+    from whet.targets.triton.policy import apply_policy
 
     with open_known(store) as opened:
+        apply_policy(kernel.tuner)
         source = source_of(kernel.tuner)
         claimed = claimed_key(source, kernel.tuner.whet_buckets)
         every = selected(opened, kernel.name, device, where, source.fingerprint).picks

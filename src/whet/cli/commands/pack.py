@@ -20,6 +20,7 @@ Examples:
   whet pack results.whet                        everything in the store
   whet pack results.whet --kernel matmul --best-only
   whet pack results.whet --binaries compiled/   with compiled kernels
+  whet pack missed.whet --missed                to tune on another machine
   WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """
 UNPACK_EXAMPLES = """\b
@@ -54,10 +55,15 @@ def pack(
             "--binaries", metavar="DIR", help="Also pack compiled kernels from this directory."
         ),
     ] = None,
+    missed: Annotated[
+        bool,
+        typer.Option("--missed", help="Also pack keys that were recorded and not tuned yet."),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Write results to a single file."""
     from whet.cli.terminal.output import bytes_text, count_text
+    from whet.store.bundles.bundle import open_bundle
     from whet.store.bundles.writing import FolderBinaries, write_bundle
 
     with _known(store, empty=binaries is not None) as opened:
@@ -70,8 +76,11 @@ def pack(
             models=models,
             binaries=None if binaries is None else FolderBinaries(binaries),
             best_only=best_only,
+            missed=missed,
         )
-    parts = [count_text(number, noun) for noun, number in _counts(manifest).items() if number]
+    with open_bundle(file) as bundle:
+        counts = {**_counts(manifest), "missed key": len(bundle.store.missed())}
+    parts = [count_text(number, noun) for noun, number in counts.items() if number]
     print(f"{file}: {', '.join(parts) or 'nothing'} ({bytes_text(file.stat().st_size)})")
 
 
@@ -110,17 +119,20 @@ def unpack(
             return
         bundle.check()
         with open_store(where) as opened:
+            before = len(opened.missed())
             done = unpack_bundle(bundle, opened, binaries)
             models = models_beside(opened)
             for name in bundle.model_names():
                 models.setdefault(name, bundle.model(name) or "")
             place = opened.location
+            missed = max(0, len(opened.missed()) - before)
         left = len(bundle.binary_keys()) if binaries is None else 0
     counts = {
         "workload": done.merged.workloads,
         "trial": done.merged.trials,
         "run": done.merged.runs,
         "compiled kernel": done.binaries,
+        **({"missed key": missed} if missed else {}),
     }
     if json:
         picks = picks_json(done.merged.picks)

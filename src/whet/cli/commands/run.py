@@ -76,13 +76,18 @@ def run(
     report: Annotated[
         bool, typer.Option("--report", help="List every autotuner and its cost at the end.")
     ] = False,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="Tune nothing; record keys for 'whet tune --missed'."),
+    ] = False,
     store: StoreOption = None,
     jobs: JobsOption = None,
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
 ) -> Script:
     """Run a script and tune every Triton autotuner in it with whet."""
-    pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes)
+    mode = "record" if record else None
+    pass_on(store, jobs=jobs, l2=l2, l2_bytes=l2_bytes, mode=mode)
     if not module:
         _check_file(Path(script))
     _install()

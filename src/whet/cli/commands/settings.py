@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
 from whet.cli.terminal.help import SEARCHES
@@ -10,6 +13,7 @@ from whet.cli.terminal.help import SEARCHES
 EXAMPLES = f"""\b
 Examples:
   whet settings                        show every value and its source
+  whet settings --kernel matmul        with what the policy file says of it
   WHET_BUDGET=30s whet settings        set a value for one command
   echo 'jobs = 4' >> ~/.config/whet/config.toml
 
@@ -40,6 +44,8 @@ Settings:
   isolate        measure GPU configs in a separate process that may crash
   keep_ir        keep Triton's intermediate code of every config it builds
   stall_timeout  warn after this long without progress; 0 disables
+  record_values  mode 'record' keeps contents of integer tensors with up to
+                 this many elements, such as offsets; 0 keeps none
   mode           what a call may do: tune, cached, require, off or record
 
 \b
@@ -47,31 +53,118 @@ Flags override environment variables, which override the config file.
 Each setting has a variable: build_limit is WHET_BUILD_LIMIT, and so on.
 WHET_LOG=info logs each decision; WHET_DEBUG=1 shows tracebacks.
 The config file is $WHET_CONFIG, or ~/.config/whet/config.toml.
+The policy file has rules for single kernels, which override all of these:
+$WHET_POLICY, or whet.toml beside the program or in the working directory.
 """
 
 
-def settings(store: StoreOption = None, json: JsonOption = False) -> None:
+KernelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="NAME",
+        help="Show what applies to one kernel: KERNEL, MODULE:KERNEL or FILE.py:KERNEL.",
+    ),
+]
+
+
+def settings(
+    kernel: KernelOption = None, store: StoreOption = None, json: JsonOption = False
+) -> None:
     """Show each setting and where its value comes from."""
-    from whet.cli.terminal.output import Column, columns, print_json, print_lines, table
+    from whet.cli.terminal.output import Column, columns, print_json, print_lines, table, wrap
 
     found = resolved(store=store)
-    values = _values(found.settings)
+    rows = [
+        _Row(name, value, shown, found.sources[name].kind, found.sources[name].where)
+        for name, (value, shown) in _values(found.settings).items()
+    ]
+    about: dict[str, Any] = {}
+    if kernel is not None:
+        ruled = _ruled(kernel, store, found.settings)
+        about = {"kernel": kernel, "policy": ruled.path}
+        rows = [ruled.rows.pop(row.name, row) for row in rows] + list(ruled.rows.values())
     if json:
-        print_json(
-            {
-                "v": 1,
-                "settings": {
-                    name: {"value": value, "source": source.kind, "where": source.where}
-                    for (name, (value, _)), source in zip(
-                        values.items(), found.sources.values(), strict=True
-                    )
-                },
-            }
-        )
+        told = {r.name: {"value": r.value, "source": r.kind, "where": r.where} for r in rows}
+        print_json({"v": 1, **about, "settings": told})
         return
     layout = [Column("setting"), Column("value", flexible=True), Column("from", flexible=True)]
-    rows = [(name, shown, str(found.sources[name])) for name, (_, shown) in values.items()]
-    print_lines(table(layout, rows, columns()))
+    lines = [(row.name, row.shown, f"{row.kind} {row.where}".rstrip()) for row in rows]
+    print_lines(table(layout, lines, columns()))
+    if kernel is not None:
+        print_lines(["", *wrap(ruled.note, columns())])
+
+
+_UNKNOWN_MODULE = (
+    "The kernel's module is not known, so rules with a module do not count here; give "
+    "MODULE:KERNEL."
+)
+_KERNEL_NOTE = (
+    "A rule of the policy overrides what the kernel's decorator says; where there is none, the "
+    "decorator's arguments override these settings."
+)
+_NO_POLICY = "There is no policy file; write whet.toml, or set WHET_POLICY."
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    value: Any
+    shown: str
+    kind: str
+    where: str
+
+
+@dataclass(frozen=True)
+class _Ruled:
+    """What the policy at `path` says of a kernel, by setting."""
+
+    path: str | None
+    rows: dict[str, _Row]
+    module_known: bool = True
+
+    @property
+    def note(self) -> str:
+        if self.path is None:
+            return _NO_POLICY
+        return _KERNEL_NOTE if self.module_known else f"{_KERNEL_NOTE} {_UNKNOWN_MODULE}"
+
+
+def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
+    """A kernel without its module is looked up in the store."""
+    from whet.cli.arguments.kernels import kernels_in_store
+    from whet.engine.policy.checking import modules_of
+    from whet.engine.policy.finding import current_policy
+    from whet.engine.policy.reading import SHARED
+    from whet.engine.settings import setting_field
+
+    policy = current_policy()
+    if policy is None:
+        return _Ruled(None, {})
+    module, _, name = kernel.rpartition(":")
+    modules = [*modules_of(kernel)] if module.endswith(".py") else [module]
+    if not module:
+        modules = [m for one in kernels_in_store(store) if one.name == name for m in one.modules]
+    rulings = policy.rulings(name, modules)
+    fields = {setting_field(n): rulings[n].value for n in SHARED if n in rulings}
+    shown = _values(replace(settings, **fields))
+    rows = {}
+    for setting, ruling in rulings.items():
+        value, text = shown.get(setting) or _of_kernels(setting, ruling.value)
+        place = policy.place(ruling.rule, setting)
+        rows[setting] = _Row(setting, value, text, "policy", place)
+    return _Ruled(str(policy.path), rows, bool(modules))
+
+
+def _of_kernels(setting: str, value: Any) -> tuple[Any, str]:
+    """What is no setting of the whole process: buckets, a check, and configs."""
+    from whet.engine.policy.reading import BUCKETS
+
+    if value is None or isinstance(value, str):  # a check, or a bucket
+        return value, value or "none"
+    if setting.startswith(BUCKETS):
+        return list(value), ", ".join(map(str, value))
+    return [dict(one) for one in value], "; ".join(f"[{one}]" for one in value) or "none"
 
 
 def _values(settings: Any) -> dict[str, tuple[Any, str]]:
@@ -106,5 +199,6 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "isolate": (settings.isolate, "yes" if settings.isolate else "no"),
         "keep_ir": (settings.keep_ir, "yes" if settings.keep_ir else "no"),
         "stall_timeout": (stall_s, "none" if stall_s is None else f"{stall_s:g} s"),
+        "record_values": (settings.record_values, f"{settings.record_values:,}"),
         "mode": (settings.mode, settings.mode),
     }

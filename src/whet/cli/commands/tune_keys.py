@@ -110,11 +110,13 @@ def tune_keys(
     from whet.store import open_store
     from whet.targets.triton.offline.inputs import check_key
     from whet.targets.triton.offline.tuning import check_ready
+    from whet.targets.triton.policy import apply_policy
 
     check_ready(kernel, keys[0])
     for key in keys:
         check_key(kernel, key)
     tuner = kernel.tuner
+    apply_policy(tuner, [name for name, value in flags.items() if value])
     tuner.whet_search = flags.get("search") or tuner.whet_search
     tuner.whet_budget = flags.get("budget") or tuner.whet_budget
     tuner.whet_effort = flags.get("effort") or getattr(tuner, "whet_effort", None)

@@ -83,6 +83,20 @@ class _Offline:
         return result
 
     def _kernel(self, kernel: Kernel, path: Path, miss: Miss) -> Result:
+        """By the kernel's own `inputs`, else by what was recorded of the call."""
+        from whet.targets.triton.recorded import recorded_inputs
+
+        tuner = kernel.tuner
+        recorded = tuner.whet_inputs is None
+        if recorded:
+            tuner.whet_inputs = recorded_inputs(kernel.name, miss)
+        try:
+            return self._made(kernel, path, miss)
+        finally:
+            if recorded:
+                tuner.whet_inputs = None
+
+    def _made(self, kernel: Kernel, path: Path, miss: Miss) -> Result:
         from whet.cli.commands.tune_keys import tune_keys
         from whet.targets.triton import device
         from whet.targets.triton.keys import input_key

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from whet.core.config import freeze_value
 from whet.core.errors import NotTunedError, SpaceError
-from whet.core.miss import Argument, Miss
+from whet.core.miss import Argument, LaunchGrid, Miss, Placement
 from whet.core.mode import Mode
 from whet.core.workload import Workload
+from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
 from whet.store import StoreReader, store_place
+
+# What an allocator of torch's gives at least; nobody specializes kernels on more.
+_MOST_ALIGNED = 512
 
 
 @runtime_checkable
@@ -34,12 +39,54 @@ class Traceable(Protocol):
     def tune_needs(self) -> str: ...
 
 
+@runtime_checkable
+class Relaunchable(Protocol):
+    """A target whose call is a launch that may be made again without the program."""
+
+    def launch_grids(self) -> Sequence[LaunchGrid]: ...
+
+    def positional_arguments(self) -> int: ...
+
+    def integer_contents(self, most: int) -> Mapping[str, tuple[int, ...]]:
+        """Of tensors with at most so many elements, in order of their indices."""
+        ...
+
+
 def miss_for(target: Target, workload: Workload) -> Miss:
     where, named = "", {}
     if isinstance(target, Traceable):
         where, named = target.defined_at(), dict(target.call_arguments())
-    arguments = tuple(summarised(name, value) for name, value in named.items())
-    return Miss(workload, where, arguments, time.time())
+    storages: dict[int, int] = {}
+    arguments = tuple(
+        replace(summarised(name, value), placement=_placement(value, storages))
+        for name, value in named.items()
+    )
+    miss = Miss(workload, where, arguments, time.time())
+    if not isinstance(target, Relaunchable):
+        return miss
+    contents = target.integer_contents(resolve_settings().settings.record_values)
+    return replace(
+        miss,
+        arguments=tuple(replace(one, value=contents.get(one.name, one.value)) for one in arguments),
+        grids=tuple(target.launch_grids()),
+        positional=target.positional_arguments(),
+    )
+
+
+def _placement(value: Any, storages: dict[int, int]) -> Placement | None:
+    """Of a tensor of torch's, which need not be imported for this."""
+    if not hasattr(value, "untyped_storage"):
+        return None
+    try:
+        begin = int(value.untyped_storage().data_ptr())
+        address = int(value.data_ptr())
+        stride = tuple(int(step) for step in value.stride())
+        offset = int(value.storage_offset())
+    except Exception:  # sparse, nested, or of another library that only looks alike
+        return None
+    storage = storages.setdefault(begin, len(storages))
+    aligned = min(_MOST_ALIGNED, address & -address) if address else _MOST_ALIGNED
+    return Placement(stride, offset, storage, aligned)
 
 
 def summarised(name: str, value: Any) -> Argument:

@@ -6,6 +6,7 @@ store.jsonl               workloads with their runs and trials; in a large bundl
 index-0.jsonl             what the first kernel's workloads are, without their trials
 models/KERNEL.json        a kernel's cost model, as it was handed over
 binaries/KEY/FILE         compiled kernels
+missed.jsonl              keys that were met and not tuned, where they were asked for
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FORMAT = "whet-bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
 METADATA = "metadata.json"
+MISSED = "missed.jsonl"
 
 # A zip file without the extensions for more than four GiB or 65,535 entries, which none needs.
 MAX_ENTRIES = 60_000
@@ -41,7 +43,7 @@ _KEY = re.compile(r"[0-9a-f]{8,128}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,127}")
 _NAMES = re.compile(
     rf"store(-[0-9a-f]{{1,{MOST_DIGITS}}})?\.jsonl|index-[0-9]{{1,5}}\.jsonl"
-    rf"|models/[A-Za-z0-9_.~%-]{{1,4000}}\.json|binaries/{_KEY.pattern}/{_FILE.pattern}"
+    rf"|missed\.jsonl|models/[A-Za-z0-9_.~%-]{{1,4000}}\.json|binaries/{_KEY.pattern}/{_FILE.pattern}"
 )
 _HASH = Scalar(
     "a SHA-256 hash",

@@ -37,7 +37,7 @@ from whet.store.memory import WorkloadHistory
 from whet.store.protocol import WorkloadSummary
 from whet.store.rows import storable
 
-_WORKLOAD = {
+WORKLOAD = {
     "kernel": NAME,
     "fingerprint": TEXT,
     "key": MapOf(PLAIN),
@@ -92,10 +92,10 @@ _RUN = {
     "wall_s": NUMBER,
     "whet": TEXT,
 }
-_HEADER = {"id": NAME, "workload": _WORKLOAD, "standing": [COUNT], "runs": COUNT, "trials": COUNT}
-_SUMMARY = {"workload": _WORKLOAD, "trials": COUNT, "configs": COUNT, "ok": COUNT, "active": NUMBER}
+_HEADER = {"id": NAME, "workload": WORKLOAD, "standing": [COUNT], "runs": COUNT, "trials": COUNT}
+_SUMMARY = {"workload": WORKLOAD, "trials": COUNT, "configs": COUNT, "ok": COUNT, "active": NUMBER}
 
-_UNREADABLE = (
+UNREADABLE = (
     ValueError,
     LookupError,
     TypeError,
@@ -136,7 +136,7 @@ def group_lines(group: Group) -> list[str]:
     places = {trial.id: place for place, trial in enumerate(group.trials)}
     header = {
         "id": group.workload.id,
-        "workload": _portable(group.workload).to_json(),
+        "workload": portable(group.workload).to_json(),
         "standing": [places[trial.id] for trial in group.standing],
         "runs": len(group.runs),
         "trials": len(group.trials),
@@ -153,12 +153,12 @@ def summary_lines(summary: WorkloadSummary) -> list[str]:
     best, rivals = summary.best, [_trial_json(rival) for rival in summary.rivals]
     contested = {"rivals": rivals} if rivals else {}
     return [
-        _dump({"workload": _portable(summary.workload).to_json(), **counts, **contested}),
+        _dump({"workload": portable(summary.workload).to_json(), **counts, **contested}),
         "null" if best is None else _dump(_trial_json(best)),
     ]
 
 
-def _portable(workload: Workload) -> Workload:
+def portable(workload: Workload) -> Workload:
     return replace(workload, origin=workload.origin.portable())
 
 
@@ -261,8 +261,8 @@ def workload_of(data: Any) -> Workload:
         if "origin" in data:
             check(data["origin"], _ORIGIN, "workload.origin")
         return Workload.from_json(data)
-    except _UNREADABLE as error:
-        raise _unreadable("workload", error) from None
+    except UNREADABLE as error:
+        raise unreadable("workload", error) from None
 
 
 def trial_of(line: bytes, workload_id: str) -> Trial:
@@ -279,8 +279,8 @@ def _trial(data: Any, workload_id: str) -> Trial:
     try:
         trial = Trial.from_json(data)
         trial.config.id  # noqa: B018 - a config that has none is no config
-    except _UNREADABLE as error:
-        raise _unreadable("trial", error) from None
+    except UNREADABLE as error:
+        raise unreadable("trial", error) from None
     return trial
 
 
@@ -289,11 +289,11 @@ def _run_of(line: bytes, workload: Workload) -> Run:
     check(data, _RUN, "run")
     try:
         return Run.from_json({**data, "workload": workload.to_json()})
-    except _UNREADABLE as error:
-        raise _unreadable("run", error) from None
+    except UNREADABLE as error:
+        raise unreadable("run", error) from None
 
 
-def _unreadable(what: str, error: Exception) -> ValueError:
+def unreadable(what: str, error: Exception) -> ValueError:
     return ValueError(f"a {what} is not valid ({type(error).__name__}: {error})")
 
 

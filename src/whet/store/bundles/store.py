@@ -16,7 +16,14 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.bundles.archive import Archive
-from whet.store.bundles.format import bundle_error, index_entry, model_entry, store_entry
+from whet.store.bundles.format import (
+    MISSED,
+    bundle_error,
+    index_entry,
+    model_entry,
+    store_entry,
+)
+from whet.store.bundles.misses import misses_of
 from whet.store.bundles.records import IndexLine, Lines, divided, indexed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
@@ -110,13 +117,18 @@ class BundleStore(StoreReader):
         return BundleModels(self._archive)
 
     def missed(self, kernel: str | None = None) -> list[Miss]:
-        return []
+        with self._reading():
+            if MISSED not in self._archive.manifest.entries:
+                return []
+            found = misses_of(self._archive.read(MISSED))
+            return [miss for miss in found if kernel in (None, miss.workload.kernel)]
 
     def marks(self, workload_id: str) -> list[Mark]:
         return []
 
     def check(self) -> None:
         """Reads everything there is, so that whatever is wrong with it is raised now."""
+        self.missed()
         with self._reading():
             kept = []
             for name in self._store_entries():

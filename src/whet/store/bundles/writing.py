@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol
 from whet._version import __version__
 from whet.core.errors import BundleError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Device
@@ -25,6 +26,7 @@ from whet.store.bundles.format import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     METADATA,
+    MISSED,
     MOST_DIGITS,
     Entry,
     KernelPart,
@@ -36,6 +38,7 @@ from whet.store.bundles.format import (
     model_entry,
     store_entry,
 )
+from whet.store.bundles.misses import miss_lines
 from whet.store.bundles.records import Group, group_lines, joined, summary_lines
 from whet.store.lineage import departing, lineages
 from whet.store.protocol import StoreReader, WorkloadSummary
@@ -86,6 +89,7 @@ def write_bundle(
     models: Mapping[str, str] | None = None,
     binaries: BinarySource | None = None,
     best_only: bool = False,
+    missed: bool = False,
     created: float | None = None,
 ) -> Manifest:
     """Writes the whole file or none of it, and replaces only a bundle.
@@ -93,11 +97,12 @@ def write_bundle(
     The same content gives the same bytes but for the date, `created`. Workloads that were never
     tried are left out; with `best_only`, all but each workload's best trial, those it is contested
     with, and the runs that chose them. `kernels` and `workloads` (ids) confine it; None is all of
-    them.
+    them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
-    summaries = _asked(store, None if kernels is None else list(kernels), best_only)
+    kernels = None if kernels is None else list(kernels)
+    summaries = _asked(store, kernels, best_only)
     if workloads is not None:
         summaries = [one for one in summaries if one.workload.id in workloads]
     with tempfile.TemporaryFile() as spool:
@@ -105,6 +110,9 @@ def write_bundle(
         parts, digits = _put_store(draft, store, summaries, best_only)
         for kernel, text in sorted((models or {}).items()):
             draft.put(model_entry(kernel), text.encode())
+        lost = _missed(store, summaries, kernels, workloads) if missed else []
+        if lost:
+            draft.put(MISSED, joined(miss_lines(lost)))
         if binaries is not None:
             _put_binaries(draft, binaries)
         manifest = Manifest(
@@ -222,6 +230,19 @@ def _picked_by(pick: Trial, runs: Sequence[Run]) -> str:
     """The run that chose it; of a pick that none did, the one that measured it."""
     chose = (run.id for run in reversed(runs) if run.chose and run.best == pick.config)
     return next(chose, pick.run_id)
+
+
+def _missed(
+    store: StoreReader,
+    summaries: Sequence[WorkloadSummary],
+    kernels: Iterable[str] | None,
+    workloads: Collection[str] | None,
+) -> list[Miss]:
+    """Of the kernels that were asked for."""
+    if kernels is None and workloads is None:
+        return store.missed()
+    named = {*(kernels or ()), *(one.workload.kernel for one in summaries)}
+    return [miss for miss in store.missed() if miss.workload.kernel in named]
 
 
 def _put_binaries(draft: _Draft, binaries: BinarySource) -> None:

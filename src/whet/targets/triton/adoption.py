@@ -129,7 +129,7 @@ def give_back(tuner: Any) -> None:
     if mark is None:
         return
     with tuner._tuning, _adopting:
-        configs, cache = state["_configs"], state["cache"]
+        configs, cache = state["whet_given"], state["cache"]
         state["configs"] = mark.configs if configs == list(mark.configs) else configs
         state["early_config_prune"] = state["_own_prune"]
         tuner.__class__ = mark.kind

@@ -20,7 +20,6 @@ from whet.core.run import Result
 from whet.core.timing import Method
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.fallback.policy import choose
-from whet.engine.settings import resolve_settings
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -33,6 +32,7 @@ from whet.targets.triton.fallback.choosing import untuned
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
+from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
@@ -57,6 +57,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     whet_idle = False
     whet_place = ""
     whet_spent_s = 0.0
+    whet_policy_due = False
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         **keywords: Any,
     ) -> None:
         self.cache: Any = None  # Triton's constructor assigns `configs` before it makes a cache
+        self.whet_policy: AppliedPolicy | None = None
         self._lookup = Lookup()
         self._pruning = True  # Triton's constructor reads back what the author gave
         super().__init__(*args, **keywords)
@@ -99,16 +101,22 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         # A wish for CUDA graphs alone is granted by our own timer, which flushes the L2 as well.
         own = (keywords.get(name) is None for name in ("do_bench", "warmup", "rep"))
         self.whet_own_benchmark = self._do_bench is None or (self.use_cuda_graph and all(own))
+        self.whet_policy_due = True
 
     @property
     def configs(self) -> Any:
-        """People assign these: what was chosen among the old ones is then no longer looked up."""
+        """People assign these: what was chosen among the old ones is then no longer looked up.
+        Nobody can use the kernel without a look at them, except where its config is known."""
+        if self.whet_policy_due:
+            apply_policy(self)
         return self._configs
 
     @configs.setter
     def configs(self, configs: Any) -> None:
         # A list of our own: Dynamo cannot trace two kernels that share one.
-        self._configs = list(configs)
+        self.whet_given = list(configs)
+        policy = self.whet_policy
+        self._configs = policy.configs(configs) if policy else self.whet_given
         if type(self.cache) is Cache:
             self.cache.forget_plans()
 
@@ -128,6 +136,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         """The author's own while we prune; what Dynamo reads at other times may only look up."""
         if self._pruning:
             return self._own_prune
+        if self.whet_policy_due:
+            apply_policy(self)
         mode = current_mode(self._mode)
         if mode in ("cached", "require", "record") and not self._read_rows:
             self._read_rows = True
@@ -425,17 +435,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
 
     def whet_timer(self) -> Timer:
         """What times the kernels; a subclass may choose another."""
-        settings = resolve_settings().settings
-        graph = bool(self.use_cuda_graph) or settings.cuda_graph
-        return device.timer(device.current_index(), settings.l2, settings.l2_bytes, graph)
+        return device.timer(*timing_of(self))
 
     def whet_method(self) -> Method | None:
         """How `whet_timer` would measure; None where only the timer itself can tell."""
         if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
             return None
-        settings = resolve_settings().settings
-        graph = bool(self.use_cuda_graph) or settings.cuda_graph
-        return device.method(device.current_index(), settings.l2, settings.l2_bytes, graph)
+        return device.method(*timing_of(self))
 
     def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
         announce(self, key, jit_function(self.fn), from_disk)

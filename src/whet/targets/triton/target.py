@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from whet.builds import Job, SharedPool
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
+from whet.core.miss import LaunchGrid
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
@@ -33,6 +34,7 @@ from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
+from whet.targets.triton.recorded import integer_contents, recorded_grids
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
 
@@ -164,6 +166,15 @@ class TritonTarget(QuickSpace):
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named
         return {name: named[name] for name in self.call.tuner.arg_names if name in named}
+
+    def launch_grids(self) -> Sequence[LaunchGrid]:
+        return recorded_grids(self.call, self.call.tuner.configs)
+
+    def positional_arguments(self) -> int:
+        return len(self.call.args)
+
+    def integer_contents(self, most: int) -> Mapping[str, tuple[int, ...]]:
+        return integer_contents(self.call_arguments(), most)
 
     def tune_key(self) -> Mapping[str, Any]:
         tuner, named = self.call.tuner, self.call_arguments()

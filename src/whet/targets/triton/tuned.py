@@ -21,6 +21,7 @@ from whet.measure import DuelPolicy, RacePolicy
 from whet.store import MemoryStore, Store
 from whet.targets.triton.call import Call, out_of_resources
 from whet.targets.triton.measuring.foreign import keep
+from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms
@@ -59,7 +60,7 @@ def tuned(
     tuner: Any, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
 ) -> tuple[Any, dict[Any, list[float]], bool]:
     """The best config, the timings of all, and whether anything was measured for it."""
-    settings = resolve_settings().settings
+    settings = settings_for(tuner)
     target = TritonTarget(call, configs, key, settings)
     if target.workload().id in tuner.whet_waited:  # one call that waits in vain is enough
         settings = replace(settings, agree_wait_s=0.0)

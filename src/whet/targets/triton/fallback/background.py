@@ -17,6 +17,7 @@ from whet.engine.settings import Settings, resolve_settings
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.fallback.shadow import PassingCall, ShadowTarget
 from whet.targets.triton.keys import workload_key
+from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 
 # What finding the refinement of a call may take.
@@ -66,7 +67,7 @@ class IdleAutotuner(Autotuner):
         passed: dict[str, Any],
         configs: Sequence[Any],
     ) -> Any:
-        settings = resolve_settings().settings
+        settings = settings_for(self)
         if not self.whet_idle or not self._refinable(settings):
             return None
         config = self._untuned("cached", key, args, kwargs, passed, configs)

@@ -123,7 +123,7 @@ class IsolatedBench:
             ipc_call = ipc_call_of(call, self._configs, self._packer, through_host)
             self._agree, self._copied_bytes = ipc_call.agree, ipc_call.ipc_arguments.device_bytes
             if self._bare is not None and is_plain(call, self._configs, ipc_call):
-                return bare_bench(ipc_call)
+                return bare_bench(ipc_call, call.tuner)
             self._bare = None
             return RemoteBench(
                 ipc_call, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from whet.engine.settings import resolve_settings
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
+from whet.targets.triton.policy import timing_of
 
 
 def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: bool) -> IpcCall:
@@ -55,10 +55,7 @@ def timer_of(tuner: Any) -> Callable[[], Timer]:
     if tuner.whet_method() is None:
         make: Callable[[], Timer] = _sendable(tuner.whet_timer, "the kernel's own timer")
         return make
-    settings = resolve_settings().settings
-    graph = bool(tuner.use_cuda_graph) or settings.cuda_graph
-    index = device.current_index()
-    return partial(device.timer, index, settings.l2, settings.l2_bytes, graph)
+    return partial(device.timer, *timing_of(tuner))
 
 
 def _expected(call: Call) -> Mapping[str, Any] | None:

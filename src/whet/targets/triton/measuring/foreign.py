@@ -18,7 +18,6 @@ from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.recall.known import start_after
-from whet.engine.settings import resolve_settings
 from whet.store import Store
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -27,6 +26,7 @@ from whet.targets.triton.compiler.compile import compile_kernel
 from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
+from whet.targets.triton.policy import settings_for
 
 
 def benchmark_with(tuner: Any, call: Call, configs: Sequence[Any]) -> dict[Any, list[float]]:
@@ -106,7 +106,7 @@ def _foreign_trial(run: Run, config: Config, said: Any) -> Trial:
 
 def build_all(call: Call, menu: Menu, configs: Sequence[Any]) -> dict[str, BuildResult]:
     """Compiles everything at once; the results by the id of the config."""
-    settings = resolve_settings().settings
+    settings = settings_for(call.tuner)
     limits = device.limits(device.current_index())
     results: dict[str, BuildResult] = {}
     caches = active_binary_caches()

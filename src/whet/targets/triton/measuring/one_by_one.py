@@ -9,7 +9,6 @@ from typing import Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.engine.settings import resolve_settings
 from whet.engine.target import BenchLimits
 from whet.measure import Visit
 from whet.targets.triton import device
@@ -18,6 +17,7 @@ from whet.targets.triton.compiler.capture import identified_request
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.keys import refuse_conflicts, workload_key
 from whet.targets.triton.measuring.foreign import build_all
+from whet.targets.triton.policy import settings_for
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms, stock_bench
 from whet.targets.triton.warn import say_once
@@ -86,7 +86,7 @@ def _likely(tuner: Any, config: Any, meta: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
-    settings = resolve_settings().settings
+    settings = settings_for(tuner)
     passed = {name: v for name, v in call.named.items() if name in tuner.arg_names}
     key = workload_key(tuner.keys, passed, tuner.whet_buckets)
     target = TritonTarget(call, [config], key, settings)

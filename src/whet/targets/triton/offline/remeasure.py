@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from whet.core.workload import Workload
-from whet.engine.settings import resolve_settings
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.keys import agrees, claimed_key
 from whet.targets.triton.offline.kernel import Kernel
 from whet.targets.triton.offline.tuning import NothingToTuneError, _afresh
+from whet.targets.triton.policy import apply_policy, settings_for
 from whet.targets.triton.target import TritonTarget
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def with_target(
     included. Raises `NothingToTuneError` where there is no choice to make."""
 
     def instead(call: Call, key: Mapping[str, Any], configs: Sequence[Any]) -> NoReturn:
-        target = TritonTarget(call, configs, key, resolve_settings().settings)
+        target = TritonTarget(call, configs, key, settings_for(kernel.tuner))
         try:
             answer = use(target)
         finally:
@@ -67,6 +67,7 @@ def keys_for_inputs(kernel: Kernel, known: Sequence[Workload]) -> list[dict[str,
     inputs = kernel.tuner.whet_inputs
     assert inputs is not None
     parameters = inspect.signature(inputs).parameters
+    apply_policy(kernel.tuner)
     claimed = claimed_key(source_of(kernel.tuner), kernel.tuner.whet_buckets)
     needed = {name for name, p in parameters.items() if p.default is p.empty}
     found: list[dict[str, Any]] = []

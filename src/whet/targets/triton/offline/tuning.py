@@ -18,6 +18,7 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.offline.inputs import Key, check_inputs, key_text
 from whet.targets.triton.offline.kernel import Kernel
+from whet.targets.triton.policy import apply_policy
 from whet.targets.triton.target import TritonTarget
 
 Events = Callable[[Event], None]
@@ -157,6 +158,7 @@ class _Watch:
 def _afresh(tuner: Autotuner, events: Events) -> Iterator[None]:
     """Nothing that this process or Triton's own file has chosen before answers the call, and it
     tunes whatever the mode."""
+    apply_policy(tuner)  # before its mode is put aside
     before = tuner.cache_results, tuner.whet_events, tuner.whet_mode
     idle, tuner.whet_idle = tuner.whet_idle, False
     tuner.cache.clear()

@@ -19,6 +19,7 @@ from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
 from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Tensor, Wrapped
 from whet.targets.triton.isolated.launch import Launch
+from whet.targets.triton.policy import settings_for
 
 PRELOAD = ("whet.measure.bench.executor", "whet.targets.triton.isolated.bare.loader")
 
@@ -72,10 +73,10 @@ def is_plain(call: Call, configs: Iterable[Any], ipc_call: IpcCall) -> bool:
     )
 
 
-def bare_bench(ipc_call: IpcCall) -> RemoteBench:
+def bare_bench(ipc_call: IpcCall, tuner: Any) -> RemoteBench:
     """A bench for the plain call that this is the ipc_call of."""
     places = tuple((view.block, view.offset) for view in ipc_call.ipc_arguments.views)
-    settings = resolve_settings().settings
+    settings = settings_for(tuner)
     make_timer: partial[CudaTimer] = partial(
         bare_timer, ipc_call.device, settings.l2, settings.l2_bytes
     )

@@ -1,0 +1,1 @@
+"""The policy file: settings for single kernels, written by those who use them."""

@@ -1,0 +1,51 @@
+"""Missed keys as lines of a bundle, and back with every type checked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+from whet.core.miss import Miss
+from whet.store.bundles.format import parsed
+from whet.store.bundles.records import UNREADABLE, WORKLOAD, portable, unreadable, workload_of
+from whet.store.bundles.shapes import COUNT, NAME, NUMBER, PLAIN, MapOf, check
+
+_PLACEMENT = {"stride": [COUNT], "offset": COUNT, "storage": COUNT, "aligned": COUNT}
+_ARGUMENT = {"name": NAME, "type": NAME, "dtype": NAME, "shape": [COUNT], "value": PLAIN}
+_GRID = {"values": MapOf(PLAIN), "size": [COUNT]}
+_MISS = {"workload": WORKLOAD, "where": NAME, "arguments": [_ARGUMENT], "at": NUMBER}
+
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def miss_lines(misses: Iterable[Miss]) -> list[str]:
+    """Without the folders of this machine."""
+    return [
+        _dump(
+            replace(
+                miss, workload=portable(miss.workload), where=os.path.basename(miss.where)
+            ).to_json()
+        )
+        for miss in misses
+    ]
+
+
+def misses_of(data: bytes) -> list[Miss]:
+    return [_miss(line) for line in data.splitlines()]
+
+
+def _miss(line: bytes) -> Miss:
+    data = parsed(line, "a missed key")
+    check(data, _MISS, "missed")
+    for argument in data["arguments"]:
+        if "placement" in argument:
+            check(argument["placement"], _PLACEMENT, "missed.arguments.placement")
+    check(data.get("grids", []), [_GRID], "missed.grids")
+    check(data.get("positional", 0), COUNT, "missed.positional")
+    workload_of(data["workload"])
+    try:
+        return Miss.from_json(data)
+    except UNREADABLE as error:
+        raise unreadable("missed key", error) from None

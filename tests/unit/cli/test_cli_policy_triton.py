@@ -1,0 +1,189 @@
+"""`whet settings --kernel` and `whet policy check`: what a policy file says, and what is wrong."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import whet as library
+from whet.core.miss import Miss
+from whet.core.workload import Device, Origin, Workload
+from whet.engine.policy import finding
+
+Whet = Callable[..., Any]
+
+LIBRARY = """
+import triton, triton.language as tl
+
+def kernels(key):
+    return triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], key=[key])
+
+@kernels("n")
+@triton.jit
+def double(out, x, n, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x) * 2)
+
+@kernels("m")
+@triton.jit
+def halve(out, x, m, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x) / 2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "policed_lib.py").write_text(LIBRARY)
+    (tmp_path / "train.py").write_text("import policed_lib\n")
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
+    monkeypatch.delenv("WHET_POLICY", raising=False)
+    monkeypatch.setattr(finding, "_given", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("policed_lib", None)
+    gc.collect()
+    yield tmp_path
+    sys.modules.pop("policed_lib", None)
+    library.uninstall()
+
+
+def policy(text: str) -> Path:
+    path = Path("whet.toml").absolute()
+    path.write_text(text)
+    return path
+
+
+def rule(match: str, text: str) -> str:
+    return f'[[kernel]]\nmatch = "{match}"\n{text}\n'
+
+
+def test_the_settings_of_a_kernel_name_the_file_and_the_line(whet: Whet) -> None:
+    path = policy(
+        rule("lib.*:*", 'mode = "cached"\nbuckets = { n = "pow2", m = [16, 64] }')
+        + rule("lib.ops:double", 'l2_bytes = "1M"\nadd = [{ BLOCK = 64 }]\ncheck = "agree"')
+    )
+    ran = whet("settings", "--kernel", "lib.ops:double", "--json")
+    told = json.loads(ran.out)
+
+    assert (told["kernel"], told["policy"]) == ("lib.ops:double", str(path))
+    ruled = {n: one for n, one in told["settings"].items() if one["source"] == "policy"}
+    assert {name: (one["value"], one["where"]) for name, one in ruled.items()} == {
+        "mode": ("cached", f"{path}:3"),
+        "buckets.n": ("pow2", f"{path}:4"),
+        "buckets.m": ([16, 64], f"{path}:4"),
+        "l2_bytes": (2**20, f"{path}:7"),
+        "add": ([{"BLOCK": 64}], f"{path}:8"),
+        "check": ("agree", f"{path}:9"),
+    }
+    assert told["settings"]["budget"]["source"] == "default"
+
+
+def test_the_table_has_the_same_for_people(whet: Whet) -> None:
+    policy(rule("double", 'mode = "cached"\nleave_out = [{ BLOCK = 64, num_warps = 8 }]'))
+    ran = whet("settings", "--kernel", "double")
+    rows = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.split()}
+
+    assert ran.code == 0
+    assert rows["mode"][1:3] == ["cached", "policy"]
+    assert rows["leave_out"][1:3] == ["[BLOCK=64", "num_warps=8]"]
+    assert "give MODULE:KERNEL" in " ".join(ran.out.split())
+    assert ran.widest <= 80
+
+
+def test_the_module_of_a_stored_kernel_is_read_off_its_file(whet: Whet, program: Path) -> None:
+    policy(rule("fla.ops.*:chunk", 'mode = "off"') + rule("other.*:chunk", 'l2 = "warm"'))
+    workload = Workload(
+        "chunk",
+        "f",
+        Device("gpu", "nvidia", "sm_90"),
+        origin=Origin(places=("/env/lib/fla/ops/gla/chunk.py:chunk",)),
+    )
+    with library.open_store(program / "store.db") as store:
+        store.miss(Miss(workload))
+    told = json.loads(whet("settings", "--kernel", "chunk", "--json").out)["settings"]
+
+    assert told["mode"]["value"] == "off"
+    assert told["l2"]["source"] == "default"
+    ran = whet("policy", "check")
+    assert ran.code == 1
+    assert "'other.*:chunk' matches no known kernel" in ran.out
+    assert "fla.ops" not in ran.out
+
+
+def test_without_a_policy_the_settings_of_a_kernel_say_so(whet: Whet) -> None:
+    assert "There is no policy file" in whet("settings", "--kernel", "double").out
+    ran = whet("policy", "check")
+    assert (ran.code, ran.err) == (
+        2,
+        "whet: there is no policy file; write whet.toml, or set WHET_POLICY\n",
+    )
+
+
+@pytest.mark.parametrize("where", [("train.py",), ("--module", "policed_lib")])
+def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
+    whet: Whet, where: tuple[str, ...]
+) -> None:
+    path = policy(
+        rule("doubel", 'mode = "off"')
+        + rule("policed_lib:*", 'buckets = { n = "pow2", T = "pow2" }')
+        + rule("policed_lib:d*", 'effort = "quick"\nl2 = "warm"')
+        + rule("policed_lib:*e", 'effort = "full"\nl2 = "warm"')
+        + rule("halve", "add = [{ BLOK = 64 }]")
+    )
+    ran = whet("policy", "check", *where)
+    lines = ran.out.splitlines()
+
+    assert ran.code == 1
+    assert lines[0] == f"{path}:2: 'doubel' matches no known kernel; did you mean 'double'?"
+    assert lines[1].startswith(f"{path}:6: buckets.T fits no kernel that the rule matches: 'T' is")
+    assert lines[2].startswith(f"{path}:13: effort disagrees with line 9: both rules are about")
+    assert lines[3].startswith(f"{path}:17: add does not fit 'halve': it has no parameter 'BLOK'")
+    assert lines[4:] == [f"5 rules in {path}, 2 known kernels: 4 to mend"]
+
+
+def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
+    path = policy(rule("policed_lib:*", 'buckets = { n = "pow2" }') + rule("halve", 'mode = "off"'))
+    ran = whet("policy", "check", "train.py")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"2 rules in {path}, 2 known kernels: nothing to mend\n"
+    told = json.loads(whet("policy", "check", "train.py", "--json").out)
+    assert told == {"v": 1, "policy": str(path), "kernels": 2, "problems": []}
+
+
+def test_rules_with_the_same_pattern_disagree_whatever_the_kernels_are(whet: Whet) -> None:
+    policy(rule("a*", 'mode = "off"') + rule("a*", 'mode = "cached"\nl2 = "warm"'))
+    ran = whet("policy", "check")
+    assert ran.code == 1
+    assert ":6: mode disagrees with line 3: both rules are about 'a*'" in ran.out
+    assert "name a FILE.py or a --module" in ran.out
+
+
+def test_a_file_is_looked_for_beside_the_program_that_was_named(
+    whet: Whet, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = policy(rule("halve", 'mode = "off"'))
+    (program / "elsewhere").mkdir()
+    monkeypatch.chdir(program / "elsewhere")
+    assert f"1 rule in {path}," in whet("policy", "check", "../train.py").out
+
+
+def test_a_broken_policy_is_one_line(whet: Whet) -> None:
+    path = policy(rule("halve", "mode = off"))
+    for command in (("policy", "check"), ("settings", "--kernel", "halve")):
+        ran = whet(*command)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f"whet: {path}:3: not valid TOML: ")
+        assert ran.err.count("\n") == 1
+
+
+def test_a_module_that_is_not_there_is_one_line(whet: Whet) -> None:
+    policy("")
+    ran = whet("policy", "check", "-m", "no_such_module")
+    assert (ran.code, ran.out) == (2, "")
+    assert "No module named 'no_such_module'" in ran.err
