@@ -35,6 +35,7 @@ from whet.cli.commands import (
     show,
     space,
     store,
+    store_upkeep,
     trials,
     tune,
     verify,
@@ -182,6 +183,10 @@ _add(exports, None, export.python, export.PYTHON_EXAMPLES, "python")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
 _add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
 _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")
+_add(stores, None, store_upkeep.stats, store_upkeep.STATS_EXAMPLES, "stats")
+_add(stores, None, store_upkeep.check, store_upkeep.CHECK_EXAMPLES, "check")
+_add(stores, None, store_upkeep.init, store_upkeep.INIT_EXAMPLES, "init")
+_add(stores, None, store_upkeep.migrate, store_upkeep.MIGRATE_EXAMPLES, "migrate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

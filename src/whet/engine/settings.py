@@ -202,7 +202,7 @@ class _Setting:
 
 
 _TABLE: dict[str, _Setting] = {
-    "store": _Setting("store", _text, "a path or sqlite:///path"),
+    "store": _Setting("store", _text, "a path or postgresql://host/database"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),

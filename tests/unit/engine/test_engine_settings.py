@@ -183,7 +183,7 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
         ("WHET_RUN_LIMIT", "0", "such as 30s or 2m"),
         ("WHET_RUN_LIMIT", "nan", "such as 30s or 2m"),
         ("WHET_MEMORY", "lots", "such as 512M or 8G"),
-        ("WHET_STORE", " ", "a path or sqlite:///path"),
+        ("WHET_STORE", " ", "a path or postgresql://host/database"),
         ("WHET_L2", "tepid", "cold or warm"),
         ("WHET_L2_BYTES", "-1", "0 for none"),
         ("WHET_CUDA_GRAPH", "perhaps", "yes or no"),

@@ -15,7 +15,7 @@ Examples:
 
 \b
 Settings:
-  store          where results are stored: a path or sqlite:///path
+  store          where results are stored: a path or postgresql://…
   bundle         a file from 'whet pack', used where the store has no result
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs

@@ -13,7 +13,7 @@ from whet.core.errors import UsageError
 if TYPE_CHECKING:
     from whet.store import MergeReport
 
-ABOUT = "List stored results, remove some, or merge other stores in."
+ABOUT = "List, remove, merge or check stored results."
 EXAMPLES = """\b
 Examples:
   whet store ls
