@@ -30,6 +30,9 @@ _VALID = (
 _SQLITE = "sqlite:///"
 _MEMORY = ":memory:"
 _IN_MEMORY = (_MEMORY, "sqlite://", "sqlite:///", "sqlite:///:memory:")
+# How long a call waits for a server, once per outage; the setting `store_wait` has the same.
+STORE_WAIT_S = 0.05
+
 _POSTGRES = ("postgresql", "postgres")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -39,6 +42,8 @@ def open_store(
     *,
     read_only: bool = False,
     bundle: str | Path | None = None,
+    direct: bool = False,
+    wait_s: float = STORE_WAIT_S,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """`open_store("runs.db")`, `open_store("sqlite:///runs.db")`, `open_store(":memory:")`.
@@ -48,6 +53,9 @@ def open_store(
     `postgresql://user@host/database?namespace=team` is a store that a team shares. Any other
     scheme, as in `team:///mnt/results`, is a store of an installed package. What is not in the
     store is looked for in `bundle`, which is never written to.
+
+    A shared store is used through one of this host, which goes on while the server is away; no call
+    waits for the server longer than `wait_s`. With `direct` everything is asked of the server.
     """
     named = _named(where, environ)
     under = None if bundle is None else _bundled(bundle)
@@ -59,7 +67,7 @@ def open_store(
     elif isinstance(named, Path):
         store = SqliteStore(named, read_only=read_only)
     else:
-        store = _shared(named, read_only, environ)
+        store = _shared(named, read_only, direct, wait_s, environ)
     return store if under is None else OverlayStore(store, under)
 
 
@@ -72,12 +80,13 @@ def open_if_there(
     where: str | Path | None = None,
     *,
     bundle: str | Path | None = None,
+    wait_s: float = STORE_WAIT_S,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """To be read only, and empty where there is no store: asking must not make one."""
     if is_missing(where, environ):
         where = _MEMORY
-    return open_store(where, read_only=True, bundle=bundle, environ=environ)
+    return open_store(where, read_only=True, bundle=bundle, wait_s=wait_s, environ=environ)
 
 
 def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -129,12 +138,22 @@ def _bundled(path: str | Path) -> StoreReader:
     return active_bundle(path).store
 
 
-def _shared(address: PostgresAddress, read_only: bool, environ: Mapping[str, str]) -> Store:
+def _shared(
+    address: PostgresAddress,
+    read_only: bool,
+    direct: bool,
+    wait_s: float,
+    environ: Mapping[str, str],
+) -> Store:
     """Imported when used: it needs an extra."""
-    from whet.store.postgres.store import PostgresStore
-
     folder = _default_path(environ).parent / "shared" / address.digest
-    return PostgresStore(address, read_only=read_only, folder=folder)
+    if direct:
+        from whet.store.postgres.store import PostgresStore
+
+        return PostgresStore(address, read_only=read_only, folder=folder)
+    from whet.store.postgres.local_first import LocalFirstStore
+
+    return LocalFirstStore(address, folder, read_only=read_only, wait_s=wait_s)
 
 
 def _of_package(plugin: Plugin, where: str, read_only: bool) -> Store:

@@ -45,7 +45,7 @@ def team(whet: Whet, url: str) -> Whet:
 
 def fill(url: str, key: int = 1) -> None:
     workload = a_workload(key={"M": key})
-    with open_store(url) as store:
+    with open_store(url, direct=True) as store:
         store.save_run(a_run(workload, {"BM": 1}))
         store.append([a_trial(workload, {"BM": 1}), a_trial(workload, {"BM": 1})])
 

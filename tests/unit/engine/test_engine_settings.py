@@ -71,6 +71,7 @@ def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str
 def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
     environ = home | {
         "WHET_STORE": "/elsewhere/store.db",
+        "WHET_STORE_WAIT": "20ms",
         "WHET_BUNDLE": "/elsewhere/results.whet",
         "WHET_BUDGET": "5m,200trials",
         "WHET_SEED": "7",
@@ -99,6 +100,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
 
     assert resolved.settings == Settings(
         store="/elsewhere/store.db",
+        store_wait_s=0.02,
         bundle="/elsewhere/results.whet",
         budget=Budget(300.0, 200),
         seed=7,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ from whet.testing.store_kit_base import die_if_stuck, refusal
 
 pytestmark = pytest.mark.slow
 
+open_direct = partial(open_store, direct=True)
+
 
 def opened(url: str, **how: Any) -> PostgresStore:
-    store = open_store(url, **how)
+    store = open_direct(url, **how)
     assert isinstance(store, PostgresStore)
     return store
 
 
 def test_namespaces_know_nothing_of_each_other(postgres_server: PostgresServer) -> None:
-    one, two = (open_store(postgres_server.url(new_namespace())) for _ in "ab")
+    one, two = (open_direct(postgres_server.url(new_namespace())) for _ in "ab")
     one.save_run(a_run(a_workload()))
     assert two.workloads() == []
 
@@ -45,13 +48,13 @@ def test_every_trial_says_who_wrote_it(postgres_url: str) -> None:
 
 
 def test_to_be_read_a_store_must_be_there_and_reading_makes_none(postgres_url: str) -> None:
-    assert "whet store init" in refusal(lambda: open_store(postgres_url, read_only=True))
-    assert "whet store init" in refusal(lambda: open_store(postgres_url, read_only=True))
+    assert "whet store init" in refusal(lambda: open_direct(postgres_url, read_only=True))
+    assert "whet store init" in refusal(lambda: open_direct(postgres_url, read_only=True))
 
 
 def test_a_read_only_store_refuses_to_write(postgres_url: str) -> None:
-    open_store(postgres_url).close()
-    store = open_store(postgres_url, read_only=True)
+    open_direct(postgres_url).close()
+    store = open_direct(postgres_url, read_only=True)
     assert store.read_only
     assert "read-only" in refusal(lambda: store.put_workload(a_workload()))
     assert "read-only" in refusal(lambda: store.merge(store))
@@ -63,7 +66,7 @@ def test_many_that_meet_an_empty_namespace_make_one_store(
     workload = a_workload()
 
     def work(number: int) -> None:
-        with open_store(postgres_url) as store:
+        with open_direct(postgres_url) as store:
             store.put_workload(workload)
             store.append([a_trial(workload, {"BM": number})])
 
@@ -72,7 +75,7 @@ def test_many_that_meet_an_empty_namespace_make_one_store(
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(open_store(postgres_url).trials(workload.id)) == 8
+    assert len(open_direct(postgres_url).trials(workload.id)) == 8
     namespace = postgres_url.partition("namespace=")[2]
     assert postgres_server.sql(f"SELECT count(*) FROM {namespace}.versions") == [(1,)]
 
@@ -82,27 +85,27 @@ def test_processes_that_append_the_same_and_different_trials_lose_and_double_non
 ) -> None:
     workload = a_workload()
     same = [a_trial(workload, {"BM": n}) for n in range(40)]
-    with open_store(postgres_url) as store:
+    with open_direct(postgres_url) as store:
         store.put_workload(workload)
     pids = []
     for worker in range(4):
         pid = os.fork()
         if pid == 0:
             die_if_stuck(60)
-            with open_store(postgres_url) as mine:
+            with open_direct(postgres_url) as mine:
                 for trial in same:
                     mine.append([trial, a_trial(workload, {"worker": worker, "of": trial.id})])
             os._exit(0)
         pids.append(pid)
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 4
-    with open_store(postgres_url) as store:
+    with open_direct(postgres_url) as store:
         ids = [trial.id for trial in store.trials(workload.id, all=True)]
         assert len(ids) == len(set(ids)) == 40 + 4 * 40
         assert len(store.trials(workload.id)) == 40 + 4 * 40
 
 
 def test_a_killed_server_loses_nothing_that_was_committed(own_postgres: PostgresServer) -> None:
-    store, workload = open_store(own_postgres.url("team")), a_workload()
+    store, workload = open_direct(own_postgres.url("team")), a_workload()
     store.put_workload(workload)
     trials = [a_trial(workload, {"BM": n}) for n in range(3)]
     for trial in trials:
@@ -115,7 +118,7 @@ def test_a_killed_server_loses_nothing_that_was_committed(own_postgres: Postgres
 
 
 def test_a_restart_between_two_calls_is_not_noticed(own_postgres: PostgresServer) -> None:
-    store, workload = open_store(own_postgres.url("team")), a_workload()
+    store, workload = open_direct(own_postgres.url("team")), a_workload()
     store.put_workload(workload)
     own_postgres.kill()
     own_postgres.start()
@@ -129,7 +132,7 @@ def test_a_wrong_password_is_told_in_one_line_that_does_not_show_it(
     postgres_server.scram_role(role, "right")
     url = postgres_server.url("team", user=f"{role}:wr0ng")
     with pytest.raises(StoreError, match="check the user and password") as raised:
-        open_store(url)
+        open_direct(url)
     assert "wr0ng" not in str(raised.value)
     assert "\n" not in str(raised.value)
     assert raised.value.__cause__ is None
@@ -142,7 +145,7 @@ def test_the_password_may_come_from_the_environment(
     postgres_server.scram_role(role, "fr0m-env")
     postgres_server.sql(f"GRANT CREATE ON DATABASE whet TO {role}")
     monkeypatch.setenv("PGPASSWORD", "fr0m-env")
-    with open_store(postgres_server.url(namespace, user=role)) as store:
+    with open_direct(postgres_server.url(namespace, user=role)) as store:
         store.put_workload(a_workload())
         assert "fr0m-env" not in repr(store) + store.location
 
@@ -154,7 +157,7 @@ def test_a_service_file_names_the_server(
     lines = ("[team]", "host=127.0.0.1", f"port={postgres_server.port}", f"user={USER}")
     file.write_text("\n".join((*lines, "dbname=whet\n")))
     monkeypatch.setenv("PGSERVICEFILE", str(file))
-    with open_store(f"postgresql://?service=team&namespace={new_namespace()}") as store:
+    with open_direct(f"postgresql://?service=team&namespace={new_namespace()}") as store:
         store.put_workload(a_workload())
         assert len(store.workloads()) == 1
 
@@ -162,14 +165,14 @@ def test_a_service_file_names_the_server(
 def test_an_older_client_works_beside_a_newer_schema_that_allows_it(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    open_store(postgres_url).close()
+    open_direct(postgres_url).close()
     namespace = postgres_url.partition("namespace=")[2]
     newer = schema.SCHEMA_VERSION + 1
     postgres_server.sql(
         f"ALTER TABLE {namespace}.trials ADD COLUMN signature bytea",
         f"INSERT INTO {namespace}.versions VALUES ({newer}, {schema.SCHEMA_VERSION})",
     )
-    store, workload = open_store(postgres_url), a_workload()
+    store, workload = open_direct(postgres_url), a_workload()
     store.put_workload(workload)
     assert store.append([a_trial(workload)]) == 1
     assert len(store.trials(workload.id)) == 1
@@ -178,11 +181,11 @@ def test_an_older_client_works_beside_a_newer_schema_that_allows_it(
 def test_an_older_client_is_told_to_upgrade_where_the_schema_does_not_allow_it(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
-    open_store(postgres_url).close()
+    open_direct(postgres_url).close()
     namespace = postgres_url.partition("namespace=")[2]
     newer = schema.SCHEMA_VERSION + 1
     postgres_server.sql(f"INSERT INTO {namespace}.versions VALUES ({newer}, {newer})")
-    message = refusal(lambda: open_store(postgres_url))
+    message = refusal(lambda: open_direct(postgres_url))
     assert "upgrade whet" in message
     assert "\n" not in message
 
@@ -191,7 +194,7 @@ def test_a_newer_client_reads_an_older_schema_and_is_told_to_migrate_before_it_w
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = a_workload()
-    open_store(postgres_url).save_run(a_run(workload))
+    open_direct(postgres_url).save_run(a_run(workload))
     before = schema.SCHEMA_VERSION
     monkeypatch.setattr(schema, "SCHEMA_VERSION", before + 1)
 
@@ -199,15 +202,15 @@ def test_a_newer_client_reads_an_older_schema_and_is_told_to_migrate_before_it_w
         db.execute(f"ALTER TABLE {namespace}.runs ADD COLUMN more text")
 
     monkeypatch.setitem(schema.STEPS, before, step)
-    assert len(open_store(postgres_url, read_only=True).runs(workload.id)) == 1
-    assert "whet store migrate" in refusal(lambda: open_store(postgres_url))
+    assert len(open_direct(postgres_url, read_only=True).runs(workload.id)) == 1
+    assert "whet store migrate" in refusal(lambda: open_direct(postgres_url))
     assert PostgresStore.migrate(postgres_url) == (before, before + 1)
     assert PostgresStore.migrate(postgres_url) == (before + 1, before + 1)
-    open_store(postgres_url).save_run(a_run(workload))
+    open_direct(postgres_url).save_run(a_run(workload))
 
 
 def test_it_merges_with_sqlite_both_ways(postgres_url: str, tmp_path: Path) -> None:
-    shared, local = open_store(postgres_url), SqliteStore(tmp_path / "local.db")
+    shared, local = open_direct(postgres_url), SqliteStore(tmp_path / "local.db")
     here, there = a_workload(key={"M": 1}), a_workload(key={"M": 2})
     local.save_run(a_run(here, {"BM": 1}))
     local.append([a_trial(here, {"BM": 1})])

@@ -109,7 +109,7 @@ def unpack(
                 print_lines(_listing(bundle))
             return
         bundle.check()
-        with open_store(where) as opened:
+        with open_store(where, direct=True) as opened:
             done = unpack_bundle(bundle, opened, binaries)
             models = models_beside(opened)
             for name in bundle.model_names():

@@ -36,6 +36,12 @@ _WORDS = {
 class ServerAwayError(StoreError):
     """The server cannot be reached, or the connection to it was lost."""
 
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(
+            f"store {location} cannot be reached ({reason}); check the server and network"
+        )
+        self.reason = reason
+
 
 def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError:
     """`store postgresql://db/whet refused the login (…); check the user and password …`"""
@@ -50,9 +56,7 @@ def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError
     if found is not None:
         return StoreError(f"store {address.location} {found[0]} ({reason}); {found[1]}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return ServerAwayError(
-            f"store {address.location} cannot be reached ({reason}); check the server and network"
-        )
+        return ServerAwayError(address.location, reason)
     if isinstance(error, psycopg.DataError):
         return StoreError(f"store {address.location} cannot hold this ({reason}); use valid text")
     return StoreError(f"store {address.location} failed ({reason}); run 'whet store check'")

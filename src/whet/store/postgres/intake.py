@@ -1,0 +1,46 @@
+"""What an outbox brings to a server: any number of times, in one transaction each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whet.core.run import Outcome, Run
+from whet.core.trial import Trial
+from whet.store.postgres.outbox import OutboxEntry
+from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.transaction import WriteTransaction
+
+
+def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
+    """All or none. A trial that comes late does not stand for its config if a younger one is there,
+    and the beginning of a run does not replace its end."""
+    things = [(entry.kind, entry.thing()) for entry in entries]
+    trials = [thing for kind, thing in things if kind == "trial"]
+
+    def work(to: WriteTransaction) -> None:
+        for kind, thing in things:
+            if kind == "workload":
+                to.put_workload(thing)
+            elif kind == "run" and not _is_over(to, thing):
+                to.save_run(thing)
+        to.take_trials(trials, _standing(trials))
+        for kind, thing in things:
+            if kind == "timeline":
+                to.save_timeline(*thing)
+            elif kind == "miss":
+                to.miss(thing)
+            elif kind == "forget":
+                to.forget_missed(thing)
+
+    store.write(work)
+
+
+def _standing(trials: Sequence[Trial]) -> list[str]:
+    latest = {(trial.workload_id, trial.config.id): trial.id for trial in trials}
+    return list(latest.values())
+
+
+def _is_over(to: WriteTransaction, run: Run) -> bool:
+    known = to.run(run.id)
+    over = known is not None and known.outcome is not Outcome.RUNNING
+    return over and run.outcome is Outcome.RUNNING
