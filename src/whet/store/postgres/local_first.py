@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from whet.core.errors import StoreError
@@ -21,11 +21,13 @@ from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+from whet.store.leases import Lease, LeaseHeld
 from whet.store.merging import contents
 from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.faults import ServerAwayError, closed_error, read_only_error
 from whet.store.postgres.fetching import FetchedTrials
 from whet.store.postgres.intake import receive
+from whet.store.postgres.leasing import LEASE_S, HeldLease, renew_lease, take_lease
 from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
 from whet.store.postgres.store import PostgresStore
@@ -74,6 +76,7 @@ class LocalFirstStore(Store):
         self._outbox = Outbox(folder)
         self._asked: dict[str, float] = {}
         self._listed: set[str] = set()
+        self._leases: dict[str, HeldLease] = {}
         self._closed = False
         self._link = ServerLink(
             address, wait_s=wait_s, read_only=read_only, on_return=self._send_some
@@ -124,10 +127,44 @@ class LocalFirstStore(Store):
     def flush(self, seconds: float) -> bool:
         """Whether all is sent, within so many seconds."""
         deadline = time.monotonic() + seconds
-        while len(self._outbox) and time.monotonic() < deadline:
+        while len(self._outbox) and time.monotonic() < deadline and not self._link.away:
             self._link.nudge()
             time.sleep(0.01)
         return not len(self._outbox)
+
+    def lease(self, workload_id: str, process: str) -> Lease | LeaseHeld | None:
+        """See `LeasingStore`. Releasing one sends first what was found under it."""
+        self._refuse_if_closed()
+        if self._read_only:
+            return None
+
+        def work(server: PostgresStore) -> int | LeaseHeld:
+            token = take_lease(server, workload_id, process, LEASE_S)
+            if isinstance(token, int):
+                self._pull(server, workload_id)
+            return token
+
+        try:
+            token = self._link.ask(work)
+        except ServerAwayError:
+            return None
+        if isinstance(token, LeaseHeld):
+            return token
+        self._asked[workload_id] = time.monotonic()
+
+        def renew(seconds: float = LEASE_S) -> bool:
+            ask = self._link.ask
+            return ask(lambda server: renew_lease(server, workload_id, token, seconds), _CLOSE_S)
+
+        def end() -> None:
+            self._leases.pop(workload_id, None)
+            with suppress(StoreError):
+                self.flush(_CLOSE_S)
+                renew(0.0)
+
+        held = HeldLease(token, LEASE_S, renew, end)
+        self._leases[workload_id] = held
+        return held
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         self._fetch(workload_id)
@@ -181,7 +218,9 @@ class LocalFirstStore(Store):
             return self._own.append(batch)
 
     def save_run(self, run: Run) -> None:
-        with self._sent([OutboxEntry.of(run)], [run.workload.id]):
+        lease = self._leases.get(run.workload.id)
+        entry = OutboxEntry.of_run(run, None if lease is None else lease.token)
+        with self._sent([entry], [run.workload.id]):
             self._own.save_run(run)
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
@@ -238,6 +277,8 @@ class LocalFirstStore(Store):
     def close(self) -> None:
         """What can be sent within two seconds is sent; the rest is, by whoever opens it next."""
         if not self._closed:
+            for lease in list(self._leases.values()):
+                lease.release()
             self._closed = True
             if not self._read_only and len(self._outbox):
                 self._link.drain(_CLOSE_S)
@@ -309,7 +350,8 @@ class LocalFirstStore(Store):
         self._own.merge(FetchedTrials(workload, every, latest))
         for run in reversed(server.runs(workload_id)):
             mine = self._own.run(run.id)
-            if mine is None or (mine.outcome is Outcome.RUNNING and run != mine):
+            late = mine is not None and mine.chose and run.outcome is Outcome.INTERRUPTED
+            if mine is None or late or (mine.outcome is Outcome.RUNNING and run != mine):
                 self._own.save_run(run)
 
     def _send_some(self, server: PostgresStore) -> float | None:

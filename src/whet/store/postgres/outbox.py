@@ -52,6 +52,16 @@ class OutboxEntry:
         return cls(kinds[type(thing)], json.dumps(thing.to_json()))
 
     @classmethod
+    def of_run(cls, run: Run, token: int | None) -> OutboxEntry:
+        """`token` is that of the lease under which it was made; None without one."""
+        return cls("run", json.dumps({**run.to_json(), "token": token}))
+
+    @property
+    def token(self) -> int | None:
+        token = json.loads(self.body).get("token") if self.kind == "run" else None
+        return None if token is None else int(token)
+
+    @classmethod
     def of_timeline(cls, run_id: str, timeline: Timeline) -> OutboxEntry:
         packed = base64.b64encode(timeline.packed()).decode()
         return cls("timeline", json.dumps({"run": run_id, "packed": packed}))

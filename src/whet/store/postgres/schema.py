@@ -118,6 +118,16 @@ _TABLES = (
       rivals      bigint[] NOT NULL,
       kept        bigint[] NOT NULL
     )""",
+    # A lease that has ended stays, for its token: what comes with an older one comes too late.
+    "CREATE SEQUENCE {s}.tokens",
+    """
+    CREATE TABLE {s}.leases (
+      id          text PRIMARY KEY,
+      token       bigint NOT NULL,
+      process     text NOT NULL,
+      since       timestamptz NOT NULL,
+      until       timestamptz NOT NULL
+    )""",
     "CREATE TABLE {s}.models (name text PRIMARY KEY, body text NOT NULL)",
 )
 

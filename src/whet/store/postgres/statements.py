@@ -178,6 +178,28 @@ ON CONFLICT (run_id) DO UPDATE SET workload = excluded.workload, body = excluded
 DELETE_MARK = "DELETE FROM {s}.marks WHERE run_id = %s"
 MARKS = f"SELECT n, body FROM {{s}}.marks WHERE workload = {_OF_WORKLOAD} ORDER BY n"
 
+_UNTIL = "clock_timestamp() + %(seconds)s * interval '1 second'"
+TAKE_LEASE = f"""
+INSERT INTO {{s}}.leases (id, token, process, since, until)
+VALUES (%(id)s, nextval('{{s}}.tokens'), %(process)s, clock_timestamp(), {_UNTIL})
+ON CONFLICT (id) DO UPDATE SET token = excluded.token, process = excluded.process,
+  since = excluded.since, until = excluded.until
+WHERE leases.until <= clock_timestamp()
+RETURNING token
+"""
+LEASE_HOLDER = """
+SELECT process, extract(epoch FROM since)::float8 FROM {s}.leases
+WHERE id = %s AND until > clock_timestamp()
+"""
+RENEW_LEASE = f"""
+UPDATE {{s}}.leases SET until = {_UNTIL} WHERE id = %(id)s AND token = %(token)s
+"""
+LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s"
+HAS_CHOICE = f"""
+SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND id <> %(run)s
+  AND outcome = 'finished' AND best_id IS NOT NULL LIMIT 1
+"""
+
 MODEL = "SELECT body FROM {s}.models WHERE name = %s"
 PUT_MODEL = """
 INSERT INTO {s}.models (name, body) VALUES (%s, %s)

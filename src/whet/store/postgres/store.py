@@ -80,6 +80,10 @@ class PostgresStore(Store):
         return f"PostgresStore({self.location!r})"
 
     @property
+    def statements(self) -> Statements:
+        return self._sql
+
+    @property
     def location(self) -> str:
         return self._address.location
 
