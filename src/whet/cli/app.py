@@ -187,6 +187,7 @@ _add(stores, None, store_upkeep.stats, store_upkeep.STATS_EXAMPLES, "stats")
 _add(stores, None, store_upkeep.check, store_upkeep.CHECK_EXAMPLES, "check")
 _add(stores, None, store_upkeep.init, store_upkeep.INIT_EXAMPLES, "init")
 _add(stores, None, store_upkeep.migrate, store_upkeep.MIGRATE_EXAMPLES, "migrate")
+_add(stores, None, store_upkeep.grant, store_upkeep.GRANT_EXAMPLES, "grant")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whet.core.errors import StoreError
+from whet.core.errors import StoreError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.store import schema
 from whet.store.connecting import stored_version
@@ -78,6 +78,18 @@ def migrate_store(where: str | None) -> SchemaChange:
     before = None if "://" in place else _file_version(place)
     open_store(where).close()
     return SchemaChange(place, before, None if before is None else _file_version(place))
+
+
+def grant_role(where: str | None, level: str, role: str) -> str:
+    """Lets a role of the database use the store; returns the store's location."""
+    place = store_place(where)
+    if not _is_shared(place):
+        raise UsageError(f"store {place} has no roles; use a store on a server, postgresql://…")
+    from whet.store.postgres.address import parse_address
+    from whet.store.postgres.roles import grant
+
+    grant(parse_address(where or os.environ["WHET_STORE"]), level, role)
+    return place
 
 
 def faults_in(store: StoreReader) -> Iterator[str]:

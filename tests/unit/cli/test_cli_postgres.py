@@ -110,3 +110,20 @@ def test_a_kernel_is_tuned_into_it_once(team: Whet, tmp_path: Path) -> None:
     again = team("tune", f"{file}:counting")
     assert again.code == 0
     assert json.loads(team("store", "stats", "--json").out)["runs"] == 1
+
+
+def test_a_role_is_let_in(team: Whet, url: str, postgres_server: PostgresServer) -> None:
+    role = new_namespace()
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN")
+    team("store", "init")
+    assert (
+        f"role {role} is now a reader of postgresql://"
+        in team("store", "grant", "reader", role).out
+    )
+    ran = team("store", "grant", "boss", role)
+    assert (ran.code, "use reader or contributor" in ran.err) == (2, True)
+
+
+def test_a_file_has_no_roles(whet: Whet) -> None:
+    ran = whet("store", "grant", "reader", "ann", "--store", "mine.db")
+    assert (ran.code, "has no roles" in ran.err) == (2, True)

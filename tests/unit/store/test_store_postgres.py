@@ -14,7 +14,10 @@ from whet._version import __version__
 from whet.core.errors import StoreError
 from whet.store import SqliteStore, open_store
 from whet.store.postgres import schema
+from whet.store.postgres.address import parse_address
 from whet.store.postgres.faults import ServerAwayError
+from whet.store.postgres.leasing import take_lease
+from whet.store.postgres.roles import grant
 from whet.store.postgres.store import PostgresStore
 from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
@@ -234,3 +237,62 @@ def test_nothing_is_prepared_on_the_server_unless_allowed(
             lambda db: db.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
         )
         assert (found[0] > 0) is prepared
+
+
+class TestRoles:
+    """By rights of the database: what a client leaves out, it could not do either."""
+
+    def role(self, server: PostgresServer, url: str, level: str) -> str:
+        """The URL as a role of this level has it."""
+        name = new_namespace()
+        server.sql(f"CREATE ROLE {name} LOGIN")
+        open_direct(url).close()
+        grant(parse_address(url), level, name)
+        return url.replace(f"{USER}@", f"{name}@")
+
+    def test_a_reader_reads_and_cannot_write(
+        self, postgres_server: PostgresServer, postgres_url: str
+    ) -> None:
+        workload = a_workload()
+        open_direct(postgres_url).save_run(a_run(workload))
+        url = self.role(postgres_server, postgres_url, "reader")
+        assert len(open_direct(url, read_only=True).runs(workload.id)) == 1
+        store = open_direct(url)
+        for write in (
+            lambda: store.put_workload(a_workload(key={"M": 9})),
+            lambda: store.save_run(a_run(workload)),
+            lambda: store.gc(kernel=workload.kernel),
+        ):
+            assert "does not allow this" in refusal(write)
+        assert len(open_direct(postgres_url).runs(workload.id)) == 1
+
+    def test_a_contributor_appends_and_cannot_remove_or_pose_as_another(
+        self, postgres_server: PostgresServer, postgres_url: str
+    ) -> None:
+        workload = a_workload()
+        store = opened(self.role(postgres_server, postgres_url, "contributor"))
+        store.save_run(a_run(workload, {"BM": 1}))
+        assert store.append([a_trial(workload, {"BM": 1}), a_trial(workload, {"BM": 1})]) == 2
+        assert "does not allow this" in refusal(lambda: store.gc(superseded=True))
+        for statement in (
+            f"UPDATE {store.statements.namespace}.trials SET median_ns = 1",
+            f"DELETE FROM {store.statements.namespace}.trials",
+            f"INSERT INTO {store.statements.namespace}.writers (role, os_user, host, whet) "
+            "VALUES ('boss', '', '', '')",
+        ):
+            message = refusal(lambda text=statement: store.write(lambda to: to.db.execute(text)))
+            assert "does not allow this" in message
+        assert len(store.trials(workload.id, all=True)) == 2
+        roles = {writer.role for writer in store.writers(workload.id).values()}
+        assert len(roles) == 1
+        assert USER not in roles
+
+    def test_a_contributor_merges_and_takes_leases(
+        self, postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+    ) -> None:
+        local, workload = SqliteStore(tmp_path / "local.db"), a_workload()
+        local.save_run(a_run(workload, {"BM": 1}))
+        local.append([a_trial(workload, {"BM": 1})])
+        store = opened(self.role(postgres_server, postgres_url, "contributor"))
+        assert store.merge(local).trials == 1
+        assert isinstance(take_lease(store, workload.id, "{}", 5.0), int)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
@@ -13,6 +15,11 @@ Examples:
 MIGRATE_EXAMPLES = """\b
 Examples:
   whet store migrate --store postgresql://db.example/whet?namespace=team
+"""
+GRANT_EXAMPLES = """\b
+Examples:
+  whet store grant reader serving --store postgresql://db.example/whet
+  whet store grant contributor tuning --store postgresql://db.example/whet
 """
 CHECK_EXAMPLES = """\b
 Examples:
@@ -50,6 +57,24 @@ def migrate(store: StoreOption = None) -> None:
         print(f"store {found.location} is up to date{_version_text(found.now)}")
     else:
         print(f"store {found.location} upgraded from schema version {found.before} to {found.now}")
+
+
+def grant(
+    level: Annotated[
+        str, typer.Argument(metavar="reader|contributor", help="What the role may do.")
+    ],
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database.")],
+    store: StoreOption = None,
+) -> None:
+    """Let a database role read a shared store, or contribute to it.
+
+    A reader cannot write. A contributor adds results and cannot change or remove any. The database
+    enforces both. Replaces what the role was allowed in this store before.
+    """
+    from whet.store.upkeep import grant_role
+
+    location = grant_role(resolved(store=store).settings.store, level, role)
+    print(f"role {role} is now a {level} of {location}")
 
 
 def check(store: StoreOption = None, json: JsonOption = False) -> None:
