@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from whet.testing.postgres_server import PostgresMissingError, PostgresServer, new_namespace
 
 _XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
@@ -33,6 +36,35 @@ def _isolated_test(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     _isolate(monkeypatch, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One for all tests; those that stop it start one of their own."""
+    with _postgres_or_skip() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    with _postgres_or_skip() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """Of a namespace that nobody else uses."""
+    return postgres_server.url(new_namespace())
+
+
+def _postgres_or_skip() -> PostgresServer:
+    try:
+        return PostgresServer()
+    except PostgresMissingError as missing:
+        if os.environ.get("CI"):
+            raise
+        warnings.warn(f"tests of the PostgreSQL store are skipped: {missing}", stacklevel=1)
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,7 @@ from whet.cli.commands import (
     show,
     space,
     store,
+    store_upkeep,
     trials,
     tune,
     verify,
@@ -191,6 +192,11 @@ _add(policies, None, policy.check, policy.CHECK_EXAMPLES, "check")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
 _add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
 _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")
+_add(stores, None, store_upkeep.stats, store_upkeep.STATS_EXAMPLES, "stats")
+_add(stores, None, store_upkeep.check, store_upkeep.CHECK_EXAMPLES, "check")
+_add(stores, None, store_upkeep.init, store_upkeep.INIT_EXAMPLES, "init")
+_add(stores, None, store_upkeep.migrate, store_upkeep.MIGRATE_EXAMPLES, "migrate")
+_add(stores, None, store_upkeep.grant, store_upkeep.GRANT_EXAMPLES, "grant")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

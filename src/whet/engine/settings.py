@@ -36,7 +36,8 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """`store` None is the default place; `bundle` is a file of results that is read where the
+    """`store` None is the default place; `store_wait_s` is how long a call may wait for a
+    server, once per outage; `bundle` is a file of results that is read where the
     store knows nothing; `memory_bytes` None is what the machine has free. `device_memory_bytes` is
     what a tuning may allocate on the device for itself, None what is free there.
 
@@ -58,6 +59,7 @@ class Settings:
     """
 
     store: str | None = None
+    store_wait_s: float = 0.05
     bundle: str | None = None
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
@@ -205,7 +207,8 @@ class _Setting:
 
 
 _TABLE: dict[str, _Setting] = {
-    "store": _Setting("store", _text, "a path or sqlite:///path"),
+    "store": _Setting("store", _text, "a path or postgresql://host/database"),
+    "store_wait": _Setting("store_wait_s", _seconds, "a time, such as 50ms or 1s"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),

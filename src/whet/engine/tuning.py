@@ -93,7 +93,7 @@ def tune(
     if allowed != "tune":
         allowed = checked_mode(allowed)
         where = settings.store if store is None else store
-        return _without_tuning(target, where, allowed, settings.bundle)
+        return _without_tuning(target, where, allowed, settings)
     settings = replace(
         settings,
         seed=settings.seed if seed is None else seed,
@@ -112,7 +112,9 @@ def tune(
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store
-            opened = stack.enter_context(open_store(where, bundle=settings.bundle))
+            opened = stack.enter_context(
+                open_store(where, bundle=settings.bundle, wait_s=settings.store_wait_s)
+            )
         else:
             opened = store
         shield = stack.enter_context(Shield())
@@ -154,13 +156,13 @@ def _in_a_group() -> bool:
 
 
 def _without_tuning(
-    target: Target, store: Store | str | Path | None, mode: Mode, bundle: str | None
+    target: Target, store: Store | str | Path | None, mode: Mode, settings: Settings
 ) -> Result:
     if mode == "off":
         raise not_tuned(target, target.workload(), mode, None)
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
-            store = stack.enter_context(open_for(mode, store, bundle))
+            store = stack.enter_context(open_for(mode, store, settings))
         return stored_result(target, store, mode)
 
 

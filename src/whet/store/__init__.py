@@ -8,6 +8,7 @@ from whet.store.opening import (
     open_if_there,
     open_store,
     over_bundle,
+    printable,
     store_place,
 )
 from whet.store.overlay import OverlayStore
@@ -43,5 +44,6 @@ __all__ = [
     "open_if_there",
     "open_store",
     "over_bundle",
+    "printable",
     "store_place",
 ]

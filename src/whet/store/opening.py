@@ -1,6 +1,7 @@
 """From what a person writes to a store.
 
-Of what does not name a file or memory, the scheme says which installed package opens it.
+Of what does not name a file, memory or a PostgreSQL server, the scheme says which installed package
+opens it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whet.core.errors import UsageError
 from whet.core.plugins import Plugin, find_plugin, plugin_names
@@ -18,10 +20,20 @@ from whet.store.overlay import OverlayStore
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
 from whet.store.sqlite import SqliteStore
 
-_VALID = "a path, sqlite:///relative/path, sqlite:////absolute/path, or :memory:"
+if TYPE_CHECKING:
+    from whet.store.postgres.address import PostgresAddress
+
+_VALID = (
+    "a path, sqlite:///relative/path, sqlite:////absolute/path, postgresql://host/database, "
+    "or :memory:"
+)
 _SQLITE = "sqlite:///"
 _MEMORY = ":memory:"
 _IN_MEMORY = (_MEMORY, "sqlite://", "sqlite:///", "sqlite:///:memory:")
+# How long a call waits for a server, once per outage; the setting `store_wait` has the same.
+STORE_WAIT_S = 0.05
+
+_POSTGRES = ("postgresql", "postgres")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -30,14 +42,20 @@ def open_store(
     *,
     read_only: bool = False,
     bundle: str | Path | None = None,
+    direct: bool = False,
+    wait_s: float = STORE_WAIT_S,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """`open_store("runs.db")`, `open_store("sqlite:///runs.db")`, `open_store(":memory:")`.
 
     None stands for `WHET_STORE`, and without that for `whet/store.db` in the XDG data folder.
-    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves. Any other
+    What follows `sqlite:///` is the path as it is: `?`, `#` and `%` mean themselves.
+    `postgresql://user@host/database?namespace=team` is a store that a team shares. Any other
     scheme, as in `team:///mnt/results`, is a store of an installed package. What is not in the
     store is looked for in `bundle`, which is never written to.
+
+    A shared store is used through one of this host, which goes on while the server is away; no call
+    waits for the server longer than `wait_s`. With `direct` everything is asked of the server.
     """
     named = _named(where, environ)
     under = None if bundle is None else _bundled(bundle)
@@ -46,8 +64,10 @@ def open_store(
         store = _of_package(named, _text(where, environ), read_only)
     elif named is None:
         store = MemoryStore(read_only=read_only)
-    else:
+    elif isinstance(named, Path):
         store = SqliteStore(named, read_only=read_only)
+    else:
+        store = _shared(named, read_only, direct, wait_s, environ)
     return store if under is None else OverlayStore(store, under)
 
 
@@ -60,12 +80,13 @@ def open_if_there(
     where: str | Path | None = None,
     *,
     bundle: str | Path | None = None,
+    wait_s: float = STORE_WAIT_S,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """To be read only, and empty where there is no store: asking must not make one."""
     if is_missing(where, environ):
         where = _MEMORY
-    return open_store(where, read_only=True, bundle=bundle, environ=environ)
+    return open_store(where, read_only=True, bundle=bundle, wait_s=wait_s, environ=environ)
 
 
 def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -73,12 +94,23 @@ def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os
     named = _named(where, environ)
     if isinstance(named, Plugin):
         return _text(where, environ)
-    return _MEMORY if named is None else str(named.absolute())
+    if named is None:
+        return _MEMORY
+    return str(named.absolute()) if isinstance(named, Path) else named.location
+
+
+def printable(where: str) -> str:
+    """What was typed, without the password where it is a URL."""
+    if _SCHEME.match(where) is None:
+        return where
+    from whet.store.postgres.address import redacted
+
+    return redacted(where)
 
 
 def is_missing(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether there is no store yet. One of a package is never missing: to be read, it is empty
-    where there is nothing."""
+    where there is nothing. Nor is one on a server, which only the server can tell."""
     named = _named(where, environ)
     return isinstance(named, Path) and not os.path.exists(named)
 
@@ -106,6 +138,24 @@ def _bundled(path: str | Path) -> StoreReader:
     return active_bundle(path).store
 
 
+def _shared(
+    address: PostgresAddress,
+    read_only: bool,
+    direct: bool,
+    wait_s: float,
+    environ: Mapping[str, str],
+) -> Store:
+    """Imported when used: it needs an extra."""
+    folder = _default_path(environ).parent / "shared" / address.digest
+    if direct:
+        from whet.store.postgres.store import PostgresStore
+
+        return PostgresStore(address, read_only=read_only, folder=folder)
+    from whet.store.postgres.local_first import LocalFirstStore
+
+    return LocalFirstStore(address, folder, read_only=read_only, wait_s=wait_s)
+
+
 def _of_package(plugin: Plugin, where: str, read_only: bool) -> Store:
     made: Store = plugin.make(where, read_only=read_only)
     lacking = [name for name in STORE_MEMBERS if not hasattr(made, name)]
@@ -119,17 +169,19 @@ def _text(where: str | Path | None, environ: Mapping[str, str]) -> str:
     return str(environ["WHET_STORE"] if where is None else where)
 
 
-def _named(where: str | Path | None, environ: Mapping[str, str]) -> Path | Plugin | None:
-    """A file, a package's store, or None for memory."""
+def _named(
+    where: str | Path | None, environ: Mapping[str, str]
+) -> Path | Plugin | PostgresAddress | None:
+    """A file, a package's store, a server's, or None for memory."""
     if where is None:
         where = environ.get("WHET_STORE") or _default_path(environ)
     if str(where) in _IN_MEMORY:
         return None
-    found = where if isinstance(where, Path) else _path_or_plugin(where)
-    return found if isinstance(found, Plugin) else _expanded(found)
+    found = where if isinstance(where, Path) else _meant(where)
+    return _expanded(found) if isinstance(found, Path) else found
 
 
-def _path_or_plugin(where: str) -> Path | Plugin:
+def _meant(where: str) -> Path | Plugin | PostgresAddress:
     if not where or "\0" in where:
         raise UsageError(f"store {where!r} is not valid; use {_VALID}")
     if where.startswith(_SQLITE):
@@ -137,9 +189,13 @@ def _path_or_plugin(where: str) -> Path | Plugin:
     scheme = _SCHEME.match(where)
     if scheme is None and not where.startswith("sqlite:"):
         return Path(where)
+    if scheme is not None and scheme[1].lower() in _POSTGRES:
+        from whet.store.postgres.address import parse_address
+
+        return parse_address(where)
     found = None if scheme is None else find_plugin("store", scheme[1].lower())
     if found is None:
-        raise UsageError(f"store '{where}' is not valid; use {_VALID}{_others()}")
+        raise UsageError(f"store '{printable(where)}' is not valid; use {_VALID}{_others()}")
     return found
 
 

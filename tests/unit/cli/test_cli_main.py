@@ -125,7 +125,7 @@ def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str
         (("tune", "nowhere.py:x"), "whet: no such file: nowhere.py"),
         (
             ("settings", "--store", ""),
-            "whet: store = '' (flag --store) is not valid; use a path or sqlite:///path",
+            "whet: store = '' (flag --store) is not valid; use a path or postgresql://host/database",
         ),
     ],
 )

@@ -71,6 +71,7 @@ def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str
 def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
     environ = home | {
         "WHET_STORE": "/elsewhere/store.db",
+        "WHET_STORE_WAIT": "20ms",
         "WHET_BUNDLE": "/elsewhere/results.whet",
         "WHET_BUDGET": "5m,200trials",
         "WHET_SEED": "7",
@@ -100,6 +101,7 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
 
     assert resolved.settings == Settings(
         store="/elsewhere/store.db",
+        store_wait_s=0.02,
         bundle="/elsewhere/results.whet",
         budget=Budget(300.0, 200),
         seed=7,
@@ -185,7 +187,7 @@ def test_memory_is_a_size(home: dict[str, str], text: str, expected: int | None)
         ("WHET_RUN_LIMIT", "0", "such as 30s or 2m"),
         ("WHET_RUN_LIMIT", "nan", "such as 30s or 2m"),
         ("WHET_MEMORY", "lots", "such as 512M or 8G"),
-        ("WHET_STORE", " ", "a path or sqlite:///path"),
+        ("WHET_STORE", " ", "a path or postgresql://host/database"),
         ("WHET_L2", "tepid", "cold or warm"),
         ("WHET_L2_BYTES", "-1", "0 for none"),
         ("WHET_CUDA_GRAPH", "perhaps", "yes or no"),

@@ -102,7 +102,7 @@ def test_a_store_in_memory_can_be_read_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["postgres://host/db", "file:///x.db", "sqlite:x.db", "sqlite://x.db", "SQLITE:///x"]
+    "where", ["mysql://host/db", "file:///x.db", "sqlite:x.db", "sqlite://x.db", "SQLITE:///x"]
 )
 def test_an_unknown_scheme_is_refused_with_the_valid_ones(where: str) -> None:
     with pytest.raises(UsageError, match="sqlite:///relative/path") as caught:

@@ -13,7 +13,9 @@ def pass_on(store: str | None, **given: str | None) -> None:
 
     settings = resolved(store=store, **given).settings
     if store is not None:
-        os.environ["WHET_STORE"] = store_place(settings.store)
+        place = store_place(settings.store)
+        # A place does not show a password, which processes started by the file may need.
+        os.environ["WHET_STORE"] = str(settings.store) if "://" in place else place
     for name, value in given.items():
         if value is not None:
             os.environ[f"WHET_{name.upper()}"] = value

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="PATH", help="Where results are stored: a path, or NAME://… of a plugin."
+        "--store",
+        metavar="PATH",
+        help="Where results are stored: a path, postgresql://…, or NAME://… of a plugin.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

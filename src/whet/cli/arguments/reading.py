@@ -55,7 +55,7 @@ def open_known(store: str | None, *, read_only: bool = True, bundle: bool = True
         raise NothingKnownError(
             f"no results yet: there is no store at {place}; 'whet tune' creates it", place
         )
-    return open_store(where, read_only=read_only, bundle=under)
+    return open_store(where, read_only=read_only, bundle=under, direct=True)
 
 
 def chosen(store: StoreReader, name: str | None) -> list[WorkloadSummary]:

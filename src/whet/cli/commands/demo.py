@@ -346,6 +346,7 @@ def _closing(
         trials_text,
         whereabouts,
     )
+    from whet.store import printable
 
     width = page()
     parts: dict[str, str | Sequence[str]] = {"best": [str(result.config), timing_text(result.best)]}
@@ -367,7 +368,7 @@ def _closing(
     if result.source == "stored":
         more.append(f"{program()} demo --store :memory:  tune again from scratch")
     if location != ":memory:":
-        where = f" --store {shlex.quote(store)}" if store else ""
+        where = f" --store {shlex.quote(printable(store))}" if store else ""
         more.append(f"{program()} explore{where}    look at it in the browser")
     return [*lines, "", *whereabouts(result, location, store, more)]
 

@@ -63,7 +63,10 @@ def diff(
     from whet.store import open_store
 
     check_there(store_a, store_b)
-    with open_store(store_a, read_only=True) as a, open_store(store_b, read_only=True) as b:
+    with (
+        open_store(store_a, read_only=True, direct=True) as a,
+        open_store(store_b, read_only=True, direct=True) as b,
+    ):
         ids = _meant(kernel, a, b)
         found = [one for one in compare_stores(a, b) if ids is None or _is_of(one, ids)]
         places = a.location, b.location

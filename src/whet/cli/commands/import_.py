@@ -68,7 +68,7 @@ def import_results(
         raise UsageError(f"--names '{names}' is not valid; give each name once, such as M,N,K")
     options = ReadOptions(kernel, device, parts)
     readings = {file: read(Path(file), options) for file in files}
-    with open_store(resolved(store=store).settings.store) as opened:
+    with open_store(resolved(store=store).settings.store, direct=True) as opened:
         for file, reading in readings.items():
             workloads, trials = keep(opened, reading.findings)
             print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")

@@ -118,7 +118,7 @@ def unpack(
                 print_lines(_listing(bundle))
             return
         bundle.check()
-        with open_store(where) as opened:
+        with open_store(where, direct=True) as opened:
             before = len(opened.missed())
             done = unpack_bundle(bundle, opened, binaries)
             models = models_beside(opened)

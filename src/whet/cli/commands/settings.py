@@ -19,7 +19,8 @@ Examples:
 
 \b
 Settings:
-  store          where results are stored: a path or sqlite:///path
+  store          where results are stored: a path or postgresql://…
+  store_wait     how long a call waits for a store's server, once per outage
   bundle         a file from 'whet pack', used where the store has no result
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs
@@ -177,6 +178,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     samples, stall_s = settings.samples, settings.stall_timeout_s
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
+        "store_wait": (settings.store_wait_s, f"{settings.store_wait_s:g} s"),
         "bundle": (settings.bundle, settings.bundle or "none"),
         "budget": (str(settings.budget), str(settings.budget)),
         "seed": (settings.seed, str(settings.seed)),

@@ -13,7 +13,7 @@ from whet.core.errors import UsageError
 if TYPE_CHECKING:
     from whet.store import MergeReport
 
-ABOUT = "List stored results, remove some, or merge other stores in."
+ABOUT = "List, remove, merge or check stored results."
 EXAMPLES = """\b
 Examples:
   whet store ls
@@ -199,9 +199,9 @@ def merge(
         raise UsageError(f"cannot merge {store_place(where)} into itself")
     said: list[str] = []
     merged = []
-    with open_store(where) as opened:
+    with open_store(where, direct=True) as opened:
         for other in others:
-            with open_store(other, read_only=True) as source:
+            with open_store(other, read_only=True, direct=True) as source:
                 new = arriving(opened, source)
                 report = opened.merge(source)
             counts = counts_text(report.workloads, report.trials, report.runs)

@@ -26,6 +26,7 @@ from whet.core.config import Config
 from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
+from whet.store import printable
 
 _EQUALS_SHOWN = 3
 _WORTH_A_BAR_S = 0.05
@@ -166,7 +167,7 @@ def whereabouts(
     Paths and commands stay whole, however long: they are there to be copied.
     """
     workload = result.run.workload
-    again = f" --store {shlex.quote(store)}" if store else ""
+    again = f" --store {shlex.quote(printable(store))}" if store else ""
     name = shlex.quote(workload.kernel)
     if location == ":memory:":
         lines, commands = ["not saved: the store is :memory:"], [*more]

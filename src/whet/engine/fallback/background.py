@@ -286,7 +286,9 @@ def refine(
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store
-            store = stack.enter_context(open_store(where, bundle=settings.bundle))
+            store = stack.enter_context(
+                open_store(where, bundle=settings.bundle, wait_s=settings.store_wait_s)
+            )
         choice = choose(target, store=store, mode="cached")
         refinement = Refinement(
             target, store, choice, candidates, allowance=allowance, settings=settings

@@ -18,16 +18,17 @@ from whet.engine.fallback.missed import miss_for, not_tuned
 from whet.engine.fallback.mode import current_mode
 from whet.engine.log import log_event, logger
 from whet.engine.recall.known import timed_like
-from whet.engine.settings import resolve_settings
+from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import OwnMode, QuickSpace, Target
 from whet.store import Pick, Store, open_if_there, open_store
 
 
-def open_for(mode: Mode, where: str | Path | None, bundle: str | None = None) -> Store:
+def open_for(mode: Mode, where: str | Path | None, settings: Settings) -> Store:
     """Only `record` writes; asking must not make a store where there is none."""
+    bundle, wait_s = settings.bundle, settings.store_wait_s
     if mode == "record":
-        return open_store(where, bundle=bundle)
-    return open_if_there(where, bundle=bundle)
+        return open_store(where, bundle=bundle, wait_s=wait_s)
+    return open_if_there(where, bundle=bundle, wait_s=wait_s)
 
 
 def choose(
@@ -53,7 +54,7 @@ def choose(
             if store is None or isinstance(store, str | Path):
                 settings = resolve_settings().settings
                 where = settings.store if store is None else store
-                store = stack.enter_context(open_for(mode, where, settings.bundle))
+                store = stack.enter_context(open_for(mode, where, settings))
             choice = _known(target, workload, store, mode)
     log_event(
         "chosen",

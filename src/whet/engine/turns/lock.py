@@ -16,10 +16,14 @@ from whet.core.decoding import number
 from whet.core.holder import Holder
 from whet.core.mark import ProcessName
 from whet.engine.host import lives, this_process
-from whet.store import StoreReader
+from whet.store import OverlayStore, StoreReader
+from whet.store.leases import Lease, LeaseHeld, LeasingStore
 
 # A wait is worth a line once it is as long as this, or half of what it may be.
 ANNOUNCE_S = 0.5
+
+# How often a lease that another host has is asked for.
+_POLL_S = 0.25
 
 # More than anybody writes into a lock's file.
 _LONGEST = 4096
@@ -36,6 +40,11 @@ class Turn:
 
     def __init__(self, store: StoreReader, workload_id: str) -> None:
         folder = store.lock_folder
+        own = store.layers[0] if isinstance(store, OverlayStore) else store
+        self._fleet = own if isinstance(own, LeasingStore) else None
+        self._workload_id = workload_id
+        self._lease: Lease | None = None
+        self._elsewhere: LeaseHeld | None = None
         self._path = None if folder is None else folder / f"{workload_id}.lock"
         self._descriptor: int | None = None
         self._mine = False
@@ -51,6 +60,8 @@ class Turn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._lease is not None:
+            self._lease.release()
         if self._descriptor is None:
             return
         if self._mine:
@@ -70,20 +81,38 @@ class Turn:
             if told is not None:
                 told(self.holder)
 
-        if self._descriptor is None or _acquire(self._descriptor, wait_s, tell):
+        deadline = time.monotonic() + wait_s
+        if self._descriptor is None or self._mine or _acquire(self._descriptor, wait_s, tell):
             self._mine = self._descriptor is not None
             self._sign()
-            return True
+            return self._leased(deadline, tell)
         return False
+
+    def _leased(self, deadline: float, tell: Callable[[], None]) -> bool:
+        """Whether no other host has the turn; where the server is away nobody can be asked."""
+        if self._fleet is None or self._lease is not None:
+            return True
+        process, told = json.dumps(this_process().to_json()), False
+        while True:
+            answer = self._fleet.lease(self._workload_id, process)
+            if not isinstance(answer, LeaseHeld):
+                self._lease, self._elsewhere = answer, None
+                return True
+            self._elsewhere = answer
+            left = deadline - time.monotonic()
+            if not told and left > 0:
+                told = True
+                tell()
+            if left <= 0:
+                return False
+            time.sleep(min(_POLL_S, left))
 
     @property
     def holder(self) -> Holder:
-        """As the file tells, which may be empty, left by a process that was killed, or foreign."""
-        assert self._descriptor is not None
+        """As the file tells, which may be empty, left by a process that was killed, or foreign; or
+        the server, where it is one of another host."""
         try:
-            data = json.loads(os.pread(self._descriptor, _LONGEST, 0))
-            process = ProcessName.from_json(data["process"])
-            since = float(number(data, "since"))
+            process, since = self._signed()
             time.localtime(since)
         except _UNREADABLE:
             return Holder()
@@ -91,6 +120,14 @@ class Turn:
             return Holder()
         host = "" if process.host == platform.node() else process.host
         return Holder(process.pid, since, host, own=process == this_process())
+
+    def _signed(self) -> tuple[ProcessName, float]:
+        if self._elsewhere is not None:
+            said = ProcessName.from_json(json.loads(self._elsewhere.process))
+            return said, self._elsewhere.since
+        assert self._descriptor is not None
+        data = json.loads(os.pread(self._descriptor, _LONGEST, 0))
+        return ProcessName.from_json(data["process"]), float(number(data, "since"))
 
     def _sign(self) -> None:
         if self._descriptor is None:

@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whet.core.errors import WhetError
@@ -53,12 +53,16 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
         place = store_place(settings.store)
         writing = mode in ("tune", "record")
         known = place != ":memory:" and (writing or not is_missing(settings.store))
-        kept = _taken(place, writing) if known else None
+        kept = _taken(place, writing, settings.store_wait_s) if known else None
     except WhetError as error:
         say_once(f"results will not be saved: {error}")
         place, kept = ":memory:", None
     if kept is None:
-        with MemoryStore() if place == ":memory:" else open_for(mode, place) as store:
+        with (
+            MemoryStore()
+            if place == ":memory:"
+            else open_for(mode, place, replace(settings, bundle=None)) as store
+        ):
             yield _over_bundle(store, settings)
         return
     try:
@@ -90,7 +94,7 @@ def _over_bundle(store: Store, settings: Settings) -> Store:
     return store
 
 
-def _taken(place: str, writing: bool) -> _Kept:
+def _taken(place: str, writing: bool, wait_s: float) -> _Kept:
     global _last
     with _keeping:
         if (
@@ -99,7 +103,7 @@ def _taken(place: str, writing: bool) -> _Kept:
             or _last.store.replaced
             or (writing and not _last.writing)
         ):
-            store = open_store(place, read_only=not writing)
+            store = open_store(place, read_only=not writing, wait_s=wait_s)
             if _last is not None and not _last.users:
                 _last.store.close()
             _last = _Kept(place, store, writing)

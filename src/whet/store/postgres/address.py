@@ -1,0 +1,93 @@
+"""`PostgresAddress`: which server, database and namespace a URL means, and how to print it.
+
+`postgresql://user@host/db?namespace=team` is libpq's URL with parameters of our own:
+
+    namespace    the schema that holds the store; `whet` without one
+    prepare      `yes` allows server-side prepared statements, which PgBouncer may not
+    pool         the most connections of one process; 8 without one
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from whet.core.errors import UsageError
+
+DEFAULT_NAMESPACE = "whet"
+
+_NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,58}")
+_SECRET = ("password", "sslpassword")
+_EXAMPLE = "postgresql://user@host/database?namespace=team"
+
+# By the URL without its secrets: a store's `location` opens it again in this process.
+_secrets: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """`dsn` is for libpq and may hold a password, so it is in no repr; `location` never does."""
+
+    location: str
+    namespace: str
+    prepare: bool
+    pool: int
+    _dsn: tuple[str, ...]
+
+    @property
+    def dsn(self) -> str:
+        return self._dsn[0]
+
+    @property
+    def digest(self) -> str:
+        """A name for what this host keeps of this store."""
+        return hashlib.sha256(self.location.encode()).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"PostgresAddress({self.location!r})"
+
+
+def parse_address(where: str) -> PostgresAddress:
+    """Raises `UsageError`, which does not show the password."""
+    shown = redacted(where)
+    where = _secrets.get(where, where)
+    if shown != where:
+        _secrets[shown] = where
+    try:
+        parts = urlsplit(where)
+        given = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
+    except ValueError:
+        raise UsageError(f"store '{shown}' is not valid; use {_EXAMPLE}") from None
+    namespace = given.pop("namespace", DEFAULT_NAMESPACE)
+    if not _NAMESPACE.fullmatch(namespace) or namespace.startswith("pg_"):
+        raise UsageError(
+            f"namespace '{namespace}' of store '{shown}' is not valid; use lower-case letters, "
+            "digits and underscores, such as team_a"
+        )
+    prepare = given.pop("prepare", "no")
+    if prepare not in ("yes", "no"):
+        raise UsageError(f"prepare='{prepare}' of store '{shown}' is not valid; use yes or no")
+    pool = given.pop("pool", "8")
+    if not pool.isdecimal() or not 1 <= int(pool) <= 1000:
+        raise UsageError(f"pool='{pool}' of store '{shown}' is not valid; use 1 to 1000")
+    query = urlencode(given, quote_via=quote)
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
+    if not parts.netloc and not parts.path:
+        dsn = f"postgresql:///?{query}" if query else "postgresql://"
+    return PostgresAddress(shown, namespace, prepare == "yes", int(pool), (dsn,))
+
+
+def redacted(where: str) -> str:
+    """The URL without its password."""
+    scheme, separator, rest = where.partition("://")
+    base, _, query = rest.partition("?")
+    # A password may hold a slash or an @ that somebody forgot to quote.
+    login, at, place = base.rpartition("@")
+    user = login.partition(":")[0]
+    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in _SECRET]
+    shown = f"{scheme}{separator}{user}{at if user else ''}{place}"
+    return f"{shown}?{'&'.join(kept)}" if any(kept) else shown

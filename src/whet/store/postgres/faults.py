@@ -1,0 +1,87 @@
+"""PostgreSQL's errors, in words: which store, what happened, what to do. Never the password."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet.core.errors import StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from whet.store.postgres.address import PostgresAddress
+
+INSTALL = (
+    "a postgresql:// store needs psycopg, which is not installed; "
+    "install it with: pip install 'whet[postgres]'"
+)
+
+# By SQLSTATE, or its first two characters, which are its class.
+_WORDS = {
+    "28": ("refused the login", "check the user and password (PGPASSWORD, ~/.pgpass)"),
+    "3D": ("has no such database", "create it with 'createdb NAME', or name another"),
+    "42501": (
+        "does not allow this",
+        "ask an administrator for a role with this right, as described in docs/fleet.md",
+    ),
+    "25006": ("is read-only", "connect to the primary server"),
+    "53100": ("is on a full disk", "free some space on the server"),
+    "53300": ("has too many connections", "raise max_connections, or put PgBouncer before it"),
+    "57014": ("cancelled the statement", "raise statement_timeout, or try again"),
+    "3F000": ("has no whet store there", "create it with 'whet store init'"),
+    "42P01": ("has no complete whet store there", "create it with 'whet store init'"),
+}
+
+
+class ServerAwayError(StoreError):
+    """The server cannot be reached, or the connection to it was lost."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(
+            f"store {location} cannot be reached ({reason}); check the server and network"
+        )
+        self.reason = reason
+
+
+def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError:
+    """`store postgresql://db/whet refused the login (…); check the user and password …`"""
+    import psycopg
+
+    reason = (error.diag.message_primary or str(error)).strip().partition("\n")[0]
+    reason = without_secrets(reason, address)
+    state = error.sqlstate or ""
+    found = _WORDS.get(state) or _WORDS.get(state[:2])
+    if found is None and "authentication failed" in reason:
+        found = _WORDS["28"]
+    if found is not None:
+        return StoreError(f"store {address.location} {found[0]} ({reason}); {found[1]}")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return ServerAwayError(address.location, reason)
+    if isinstance(error, psycopg.DataError):
+        return StoreError(f"store {address.location} cannot hold this ({reason}); use valid text")
+    return StoreError(f"store {address.location} failed ({reason}); run 'whet store check'")
+
+
+def without_secrets(text: str, address: PostgresAddress) -> str:
+    """libpq quotes what it cannot parse, and that may be the URL."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    try:
+        parts = urlsplit(address.dsn)
+        secrets = [parts.password, unquote(parts.password or "")]
+        secrets += [v for k, v in parse_qsl(parts.query) if k in ("password", "sslpassword")]
+    except ValueError:
+        secrets = []
+    text = text.replace(address.dsn, address.location)
+    for secret in secrets:
+        if secret and len(secret) > 2:
+            text = text.replace(secret, "…")
+    return text
+
+
+def closed_error(location: str) -> StoreError:
+    return StoreError(f"store {location} is closed; open it again")
+
+
+def read_only_error(location: str) -> StoreError:
+    return StoreError(f"store {location} is read-only; open it without read_only")

@@ -1,0 +1,388 @@
+"""`LocalFirstStore`: a store of this host, over one that a team shares.
+
+Whatever is written is here at once, and on the server later. What is read is asked of the server
+once in the life of a process, and is then here: before the answer is needed where nothing is known
+yet, behind one's back where something is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from whet.core.errors import StoreError
+from whet.core.mark import Mark
+from whet.core.miss import Miss
+from whet.core.run import Outcome, Run
+from whet.core.shown import drawn
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.leases import Lease, LeaseHeld
+from whet.store.merging import contents
+from whet.store.postgres.address import PostgresAddress
+from whet.store.postgres.faults import ServerAwayError, closed_error, read_only_error
+from whet.store.postgres.fetching import FetchedTrials
+from whet.store.postgres.intake import receive
+from whet.store.postgres.leasing import LEASE_S, HeldLease, renew_lease, take_lease
+from whet.store.postgres.link import ServerLink
+from whet.store.postgres.outbox import Outbox, OutboxEntry
+from whet.store.postgres.store import PostgresStore
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergeReport,
+    Models,
+    Pick,
+    Store,
+    StoreReader,
+    WorkloadSummary,
+)
+from whet.store.sqlite import SqliteStore
+
+logger = logging.getLogger("whet")
+
+_BATCH = 500
+_CLOSE_S = 2.0
+# What the server did not know either may be known there later.
+_ASK_AGAIN_S = 30.0
+# As many of a kernel's other workloads are fetched to learn from.
+_MOST_OTHERS = 200
+
+
+class LocalFirstStore(Store):
+    """`folder` has the host's own store and the outbox. Nobody waits for the server longer than
+    `wait_s`, and that once per outage. A server that refuses (a wrong password, no such database)
+    raises `StoreError` where it says so in time."""
+
+    _repr_html_ = drawn
+
+    def __init__(
+        self,
+        address: PostgresAddress,
+        folder: Path,
+        *,
+        read_only: bool = False,
+        wait_s: float,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._address = address
+        self._folder = folder
+        self._read_only = read_only
+        self._own = SqliteStore(folder / "store.db")
+        self._outbox = Outbox(folder)
+        self._asked: dict[str, float] = {}
+        self._listed: set[str] = set()
+        self._leases: dict[str, HeldLease] = {}
+        self._closed = False
+        self._link = ServerLink(
+            address, wait_s=wait_s, read_only=read_only, on_return=self._send_some
+        )
+        try:
+            self._link.ask(lambda server: None)
+        except ServerAwayError:
+            pass
+        except StoreError:
+            self._link.close()
+            self._own.close()
+            raise
+        if not read_only and len(self._outbox):
+            self._link.nudge()
+
+    def __repr__(self) -> str:
+        return f"LocalFirstStore({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        return self._address.location
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def lock_folder(self) -> Path | None:
+        return self._folder / "locks"
+
+    @property
+    def models(self) -> Models:
+        return self._own.models
+
+    @property
+    def size_bytes(self) -> int | None:
+        return self._own.size_bytes
+
+    @property
+    def replaced(self) -> bool:
+        return self._own.replaced
+
+    @property
+    def unsent(self) -> int:
+        """How much waits for the server."""
+        return len(self._outbox)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether all is sent, within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while len(self._outbox) and time.monotonic() < deadline and not self._link.away:
+            self._link.nudge()
+            time.sleep(0.01)
+        return not len(self._outbox)
+
+    def lease(self, workload_id: str, process: str) -> Lease | LeaseHeld | None:
+        """See `LeasingStore`. Releasing one sends first what was found under it."""
+        self._refuse_if_closed()
+        if self._read_only:
+            return None
+
+        def work(server: PostgresStore) -> int | LeaseHeld:
+            token = take_lease(server, workload_id, process, LEASE_S)
+            if isinstance(token, int):
+                self._pull(server, workload_id)
+            return token
+
+        try:
+            token = self._link.ask(work)
+        except ServerAwayError:
+            return None
+        if isinstance(token, LeaseHeld):
+            return token
+        self._asked[workload_id] = time.monotonic()
+
+        def renew(seconds: float = LEASE_S) -> bool:
+            ask = self._link.ask
+            return ask(lambda server: renew_lease(server, workload_id, token, seconds), _CLOSE_S)
+
+        def end() -> None:
+            self._leases.pop(workload_id, None)
+            with suppress(StoreError):
+                self.flush(_CLOSE_S)
+                renew(0.0)
+
+        held = HeldLease(token, LEASE_S, renew, end)
+        self._leases[workload_id] = held
+        return held
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        self._fetch(workload_id)
+        return self._own.trials(workload_id, all=all)
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        self._fetch(workload_id)
+        return self._own.latest(workload_id, config_id)
+
+    def best(self, workload_id: str) -> Trial | None:
+        self._fetch(workload_id)
+        return self._own.best(workload_id)
+
+    def pick(self, workload_id: str) -> Pick | None:
+        self._fetch(workload_id)
+        return self._own.pick(workload_id)
+
+    def runs(self, workload_id: str) -> list[Run]:
+        self._fetch(workload_id)
+        return self._own.runs(workload_id)
+
+    def run(self, run_id: str) -> Run | None:
+        return self._own.run(run_id)
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        return self._own.timeline(run_id)
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        return self._own.missed(kernel)
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        return self._own.marks(workload_id)
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        if kernel is not None:
+            self._list_others(kernel)
+        return self._own.workloads(kernel)
+
+    def match(self, workload: Workload) -> Match | None:
+        self._fetch(workload.id)
+        self._list_others(workload.kernel)
+        return self._own.match(workload)
+
+    def put_workload(self, workload: Workload) -> None:
+        with self._sent([OutboxEntry.of(workload)], [workload.id]):
+            self._own.put_workload(workload)
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        batch = list(trials)
+        with self._sent([OutboxEntry.of(one) for one in batch], [t.workload_id for t in batch]):
+            return self._own.append(batch)
+
+    def save_run(self, run: Run) -> None:
+        lease = self._leases.get(run.workload.id)
+        entry = OutboxEntry.of_run(run, None if lease is None else lease.token)
+        with self._sent([entry], [run.workload.id]):
+            self._own.save_run(run)
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        with self._sent([OutboxEntry.of_timeline(run_id, timeline)]):
+            self._own.save_timeline(run_id, timeline)
+
+    def miss(self, miss: Miss) -> bool:
+        with self._sent([OutboxEntry.of(miss)]):
+            return self._own.miss(miss)
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        ids = list(workload_ids)
+        with self._sent([OutboxEntry.forgetting(ids)] if ids else []):
+            return self._own.forget_missed(ids)
+
+    def mark(self, mark: Mark) -> None:
+        self._refuse_if_read_only()
+        self._own.mark(mark)
+
+    def unmark(self, run_id: str) -> None:
+        self._refuse_if_read_only()
+        self._own.unmark(run_id)
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        """Of what this host keeps; the server's is swept by `whet store gc`."""
+        if not dry_run:
+            self._refuse_if_read_only()
+        return self._own.gc(
+            older_than_s=older_than_s,
+            superseded=superseded,
+            kernel=kernel,
+            workloads=workloads,
+            max_bytes=max_bytes,
+            dry_run=dry_run,
+        )
+
+    def merge(self, other: StoreReader) -> MergeReport:
+        self._refuse_if_read_only()
+        for part in contents(other):
+            parts: list[Workload | Run | Trial] = [part.workload, *part.runs, *part.trials]
+            with self._sent([OutboxEntry.of(one) for one in parts], [part.workload.id]):
+                pass
+        return self._own.merge(other)
+
+    def close(self) -> None:
+        """What can be sent within two seconds is sent; the rest is, by whoever opens it next."""
+        if not self._closed:
+            for lease in list(self._leases.values()):
+                lease.release()
+            self._closed = True
+            if not self._read_only and len(self._outbox):
+                self._link.drain(_CLOSE_S)
+            self._link.close()
+            self._outbox.close()
+        self._own.close()
+
+    @contextmanager
+    def _sent(self, entries: Sequence[OutboxEntry], ids: Iterable[str] = ()) -> Iterator[None]:
+        """Into the outbox before it is here: a process that dies in between has sent one too many,
+        which is a true measurement, and not one too few."""
+        self._refuse_if_read_only()
+        self._refuse_if_closed()
+        for id in ids:
+            self._asked.setdefault(id, time.monotonic())
+        numbers = self._outbox.put(entries) if entries else []
+        try:
+            yield
+        except BaseException:
+            self._outbox.remove(numbers)
+            raise
+        if numbers:
+            self._link.nudge()
+
+    def _refuse_if_read_only(self) -> None:
+        if self._read_only:
+            raise read_only_error(self.location)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise closed_error(self.location)
+
+    def _fetch(self, workload_id: str) -> None:
+        """Asks the server, unless it was asked already; waits only where nothing is known here."""
+        self._refuse_if_closed()
+        now = time.monotonic()
+        asked = self._asked.get(workload_id)
+        if asked is not None and now - asked < _ASK_AGAIN_S:
+            return
+        known = self._own.pick(workload_id) is not None
+        if asked is not None and known:
+            return
+        self._asked[workload_id] = now
+        if known:
+            self._link.tell(lambda server: self._pull(server, workload_id))
+            return
+        try:
+            self._link.ask(lambda server: self._pull(server, workload_id))
+        except ServerAwayError:
+            del self._asked[workload_id]
+
+    def _list_others(self, kernel: str) -> None:
+        """Fetches the kernel's other workloads, once and without waiting."""
+        if kernel not in self._listed and not self._link.away:
+            self._listed.add(kernel)
+            self._link.tell(lambda server: self._pull_others(server, kernel))
+
+    def _pull_others(self, server: PostgresStore, kernel: str) -> None:
+        for one in server.workloads(kernel)[:_MOST_OTHERS]:
+            if one.workload.id not in self._asked:
+                self._asked[one.workload.id] = time.monotonic()
+                self._pull(server, one.workload.id)
+
+    def _pull(self, server: PostgresStore, workload_id: str) -> None:
+        workload = server.workload(workload_id)
+        if workload is None or self._closed:
+            return
+        every, latest = server.trials(workload_id, all=True), server.trials(workload_id)
+        self._own.merge(FetchedTrials(workload, every, latest))
+        for run in reversed(server.runs(workload_id)):
+            mine = self._own.run(run.id)
+            late = mine is not None and mine.chose and run.outcome is Outcome.INTERRUPTED
+            if mine is None or late or (mine.outcome is Outcome.RUNNING and run != mine):
+                self._own.save_run(run)
+
+    def _send_some(self, server: PostgresStore) -> float | None:
+        """One batch; when to be called again, or None where nothing is left."""
+        if self._read_only:
+            return None
+        with self._outbox.sending() as mine:
+            entries = self._outbox.oldest(_BATCH)
+            if not mine:
+                return 0.2 if entries else None
+            if not entries:
+                return None
+            try:
+                receive(server, entries)
+            except ServerAwayError:
+                raise
+            except StoreError:
+                self._send_singly(server, entries)
+            else:
+                self._outbox.remove(entry.n for entry in entries)
+            return 0.0
+
+    def _send_singly(self, server: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
+        """So that what the server refuses does not hold up the rest."""
+        for entry in entries:
+            try:
+                receive(server, [entry])
+            except ServerAwayError:
+                raise
+            except StoreError as reason:
+                self._outbox.refuse(entry, str(reason))
+                logger.warning("a %s was refused and is kept here: %s", entry.kind, reason)
+            else:
+                self._outbox.remove([entry.n])

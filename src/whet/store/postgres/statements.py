@@ -1,0 +1,266 @@
+"""Every statement the PostgreSQL store uses once it is open.
+
+`{s}` is the namespace: names are qualified, because behind a pooler no setting of a session lasts.
+"""
+
+from __future__ import annotations
+
+TRIAL_COLUMNS = (
+    't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
+    "t.timing, t.samples, t.error, t.config_id, t.median_ns"
+)
+_LATEST_COLUMNS = TRIAL_COLUMNS.replace("t.config_id", "l.config_id")
+_OF_WORKLOAD = "(SELECT n FROM {s}.workloads WHERE id = %(workload)s)"
+
+PUT_WRITER = """
+INSERT INTO {s}.writers (os_user, host, whet) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
+"""
+WRITER = """
+SELECT n FROM {s}.writers
+WHERE role = session_user AND os_user = %s AND host = %s AND whet = %s
+"""
+WRITTEN_BY = """
+SELECT t.id, w.role, w.os_user, w.host, w.whet
+FROM {s}.trials t JOIN {s}.writers w ON w.n = t.writer
+WHERE t.workload = (SELECT n FROM {s}.workloads WHERE id = %s) ORDER BY t.n
+"""
+
+BY_WRITER = """
+SELECT w.role, w.os_user, w.host, w.whet, count(*), max(t.created)
+FROM {s}.trials t JOIN {s}.writers w ON w.n = t.writer GROUP BY w.n ORDER BY count(*) DESC, w.n
+"""
+
+PUT_WORKLOAD = """
+INSERT INTO {s}.workloads (id, kernel, added, body) VALUES (%s, %s, %s, %s)
+ON CONFLICT (id) DO NOTHING
+"""
+PUT_BODY = "UPDATE {s}.workloads SET body = %s WHERE id = %s"
+# In one order, so that two who lock the same workloads never wait for each other.
+LOCK_WORKLOADS = "SELECT id, n FROM {s}.workloads WHERE id = ANY(%s) ORDER BY n FOR NO KEY UPDATE"
+WORKLOAD = "SELECT n, body FROM {s}.workloads WHERE id = %s"
+WORKLOADS_WITH_OK = """
+SELECT n, body FROM {s}.workloads w
+WHERE kernel = %s AND EXISTS (SELECT 1 FROM {s}.latest l WHERE l.workload = w.n AND l.ok)
+"""
+TOUCH = "UPDATE {s}.workloads SET active = greatest(active, %s) WHERE id = %s"
+SUMMARIES = """
+SELECT n, body,
+  (SELECT count(*) FROM {s}.trials WHERE workload = w.n),
+  (SELECT count(*) FROM {s}.latest WHERE workload = w.n),
+  (SELECT count(*) FROM {s}.latest WHERE workload = w.n AND ok),
+  coalesce(active, added) AS moment
+FROM {s}.workloads w
+WHERE %(kernel)s::text IS NULL OR kernel = %(kernel)s
+ORDER BY moment DESC, n
+"""
+
+# The number of a trial is taken in the order of the batch; `latest` follows in the same statement.
+_FRESH = """
+WITH fresh AS (
+  INSERT INTO {s}.trials (id, workload, config_id, status, median_ns, created, run_id,
+                          config, cost, facts, "limit", timing, samples, error, writer)
+  SELECT g.id, w.n, g.config_id, g.status, g.median_ns, g.created, g.run_id,
+         g.config, g.cost, g.facts, g."limit", g.timing, g.samples, g.error, %(writer)s
+  FROM unnest(%(id)s::text[], %(workload_id)s::text[], %(config_id)s::text[], %(status)s::text[],
+              %(median_ns)s::float8[], %(created)s::float8[], %(run_id)s::text[],
+              %(config)s::text[], %(cost)s::text[], %(facts)s::text[], %(limit)s::text[],
+              %(timing)s::text[], %(samples)s::bytea[], %(error)s::bytea[])
+       WITH ORDINALITY AS g (id, workload, config_id, status, median_ns, created, run_id,
+                             config, cost, facts, "limit", timing, samples, error, place)
+  JOIN {s}.workloads w ON w.id = g.workload
+  ORDER BY g.place
+  ON CONFLICT (workload, id) DO NOTHING
+  RETURNING n, id, workload, config_id, status, median_ns
+), standing AS (
+  INSERT INTO {s}.latest (workload, config_id, first, trial, ok, median_ns)
+  SELECT DISTINCT ON (workload, config_id) workload, config_id,
+    min(n) OVER (PARTITION BY workload, config_id), n, status = 'ok', median_ns
+  FROM fresh ORDER BY workload, config_id, n DESC
+  ON CONFLICT (workload, config_id)
+"""
+INSERT_TRIALS = f"""{_FRESH} DO UPDATE SET
+  trial = excluded.trial, ok = excluded.ok, median_ns = excluded.median_ns
+) SELECT id FROM fresh"""
+# Of configs that are known nothing changes yet: TAKE_LATEST says what does.
+TAKE_TRIALS = f"{_FRESH} DO NOTHING ) SELECT id FROM fresh"
+# A merged trial that stands for its config elsewhere stands for it here as well, if the config
+# is new here or the trial is newer than the one that stands here.
+TAKE_LATEST = """
+UPDATE {s}.latest l SET trial = t.n, ok = (t.status = 'ok'), median_ns = t.median_ns
+FROM {s}.trials t, {s}.trials now
+WHERE t.workload = (SELECT n FROM {s}.workloads WHERE id = %(workload)s)
+  AND t.id = ANY(%(fresh)s) AND t.id = ANY(%(standing)s)
+  AND l.workload = t.workload AND l.config_id = t.config_id AND now.n = l.trial
+  AND (now.created < t.created
+       OR EXISTS (SELECT 1 FROM {s}.trials f WHERE f.n = l.first AND f.id = ANY(%(fresh)s)))
+"""
+ALL_TRIALS = f"""
+SELECT {TRIAL_COLUMNS} FROM {{s}}.trials t WHERE workload = {_OF_WORKLOAD} ORDER BY t.n
+"""
+LATEST_TRIALS = f"""
+SELECT {_LATEST_COLUMNS} FROM {{s}}.latest l JOIN {{s}}.trials t ON t.n = l.trial
+WHERE l.workload = {_OF_WORKLOAD} ORDER BY l.first
+"""
+LATEST_TRIAL = f"""
+SELECT {_LATEST_COLUMNS} FROM {{s}}.latest l JOIN {{s}}.trials t ON t.n = l.trial
+WHERE l.workload = {_OF_WORKLOAD} AND l.config_id = %(config)s
+"""
+
+PICK = f"""
+WITH w AS (SELECT n FROM {{s}}.workloads WHERE id = %(workload)s),
+chosen AS (
+  SELECT best_id FROM {{s}}.runs
+  WHERE workload = (SELECT n FROM w) AND outcome = 'finished' AND best_id IS NOT NULL
+  ORDER BY started DESC, n DESC LIMIT 1
+)
+SELECT {TRIAL_COLUMNS}, (SELECT rivals FROM {{s}}.picks WHERE workload = (SELECT n FROM w))
+FROM {{s}}.trials t WHERE t.n = coalesce(
+  (SELECT trial FROM {{s}}.picks WHERE workload = (SELECT n FROM w)),
+  (SELECT l.trial FROM {{s}}.latest l JOIN {{s}}.trials t ON t.n = l.trial
+   WHERE l.workload = (SELECT n FROM w) AND l.config_id = (SELECT best_id FROM chosen) AND l.ok
+     AND (l.median_ns IS NOT NULL OR t.timing IS NULL)),
+  (SELECT trial FROM {{s}}.latest
+   WHERE workload = (SELECT n FROM w) AND ok AND median_ns IS NOT NULL
+   ORDER BY median_ns, first LIMIT 1)
+)
+"""
+RIVALS = f"""
+SELECT {TRIAL_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY AS rival (n, place)
+JOIN {{s}}.trials t ON t.n = rival.n ORDER BY rival.place
+"""
+PUT_PICK = f"""
+INSERT INTO {{s}}.picks (workload, trial, rivals, kept)
+VALUES ({_OF_WORKLOAD}, %(trial)s, %(rivals)s, %(kept)s)
+ON CONFLICT (workload) DO UPDATE SET
+  trial = excluded.trial, rivals = excluded.rivals, kept = excluded.kept
+"""
+DELETE_PICK = f"DELETE FROM {{s}}.picks WHERE workload = {_OF_WORKLOAD}"
+HAS_PICK = f"SELECT 1 FROM {{s}}.picks WHERE workload = {_OF_WORKLOAD}"
+TRIAL_NUMBERS = f"SELECT id, n FROM {{s}}.trials WHERE workload = {_OF_WORKLOAD}"
+
+SAVE_RUN = f"""
+INSERT INTO {{s}}.runs (id, workload, started, outcome, best_id, taken, body, writer)
+VALUES (%(id)s, {_OF_WORKLOAD}, %(started)s, %(outcome)s, %(best_id)s, %(taken)s, %(body)s,
+        %(writer)s)
+ON CONFLICT (id) DO UPDATE SET workload = excluded.workload, started = excluded.started,
+  outcome = excluded.outcome, best_id = excluded.best_id, taken = excluded.taken,
+  body = excluded.body
+"""
+TAKE_RUN = f"{SAVE_RUN} WHERE runs.outcome = 'running'"
+_RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload"
+RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = %s ORDER BY r.started DESC, r.n DESC"
+RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = %s"
+RUN_IDS = f"SELECT id FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD}"
+RUNNING = "SELECT id FROM {s}.runs WHERE id = ANY(%s) AND outcome = 'running'"
+ANY_TAKEN = f"SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND taken LIMIT 1"
+
+_PUT_TIMELINE = """
+INSERT INTO {s}.timelines (run, body) VALUES ((SELECT n FROM {s}.runs WHERE id = %s), %s)
+ON CONFLICT (run) DO
+"""
+SAVE_TIMELINE = f"{_PUT_TIMELINE} UPDATE SET body = excluded.body"
+TAKE_TIMELINE = f"{_PUT_TIMELINE} NOTHING"
+TIMELINE = "SELECT run, body FROM {s}.timelines WHERE run = (SELECT n FROM {s}.runs WHERE id = %s)"
+
+MISS = """
+INSERT INTO {s}.missed (id, kernel, at, body, writer) VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT (id) DO NOTHING
+"""
+MISSED = """
+SELECT n, body FROM {s}.missed WHERE %(kernel)s::text IS NULL OR kernel = %(kernel)s ORDER BY n
+"""
+FORGET_MISSED = "DELETE FROM {s}.missed WHERE id = ANY(%s)"
+
+PUT_MARK = f"""
+INSERT INTO {{s}}.marks (run_id, workload, body) VALUES (%(run)s, {_OF_WORKLOAD}, %(body)s)
+ON CONFLICT (run_id) DO UPDATE SET workload = excluded.workload, body = excluded.body
+"""
+DELETE_MARK = "DELETE FROM {s}.marks WHERE run_id = %s"
+MARKS = f"SELECT n, body FROM {{s}}.marks WHERE workload = {_OF_WORKLOAD} ORDER BY n"
+
+_UNTIL = "clock_timestamp() + %(seconds)s * interval '1 second'"
+TAKE_LEASE = f"""
+INSERT INTO {{s}}.leases (id, token, process, since, until)
+VALUES (%(id)s, nextval('{{s}}.tokens'), %(process)s, clock_timestamp(), {_UNTIL})
+ON CONFLICT (id) DO UPDATE SET token = excluded.token, process = excluded.process,
+  since = excluded.since, until = excluded.until
+WHERE leases.until <= clock_timestamp()
+RETURNING token
+"""
+LEASE_HOLDER = """
+SELECT process, extract(epoch FROM since)::float8 FROM {s}.leases
+WHERE id = %s AND until > clock_timestamp()
+"""
+RENEW_LEASE = f"""
+UPDATE {{s}}.leases SET until = {_UNTIL} WHERE id = %(id)s AND token = %(token)s
+"""
+LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s"
+HAS_CHOICE = f"""
+SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND id <> %(run)s
+  AND outcome = 'finished' AND best_id IS NOT NULL LIMIT 1
+"""
+
+MODEL = "SELECT body FROM {s}.models WHERE name = %s"
+PUT_MODEL = """
+INSERT INTO {s}.models (name, body) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET body = excluded.body
+"""
+DELETE_MODEL = "DELETE FROM {s}.models WHERE name = %s"
+MODEL_NAMES = "SELECT name FROM {s}.models ORDER BY name"
+
+_IS_SUPERSEDED = """
+(NOT EXISTS (SELECT 1 FROM {s}.latest l WHERE l.workload = t.workload
+             AND l.config_id = t.config_id AND l.trial = t.n)
+ AND NOT EXISTS (SELECT 1 FROM {s}.picks p WHERE p.workload = t.workload AND t.n = ANY(p.kept)))
+"""
+_TRIALS_GOING = f"""
+(t.workload = ANY(%(going)s)
+ OR (%(superseded)s AND t.workload = ANY(%(confined)s) AND {_IS_SUPERSEDED}))
+"""
+# Beside the bulky columns a trial has some 250 bytes in short columns and indexes. Lengths are
+# read without the values.
+_TRIAL_BYTES = """
+(250 + octet_length(config) + octet_length(cost) + octet_length(facts) + octet_length(error)
+ + coalesce(octet_length(timing), 0) + coalesce(octet_length(samples), 0))
+"""
+COUNT_TRIALS_GOING = f"""
+SELECT count(*) FROM {{s}}.trials t WHERE {_TRIALS_GOING}
+"""
+COUNT_RUNS_GOING = "SELECT count(*) FROM {s}.runs WHERE workload = ANY(%(going)s)"
+DELETE_TRIALS = f"DELETE FROM {{s}}.trials t WHERE {_TRIALS_GOING}"
+DELETE_WORKLOADS = "DELETE FROM {s}.workloads WHERE n = ANY(%(going)s)"
+DELETE_MISSED = """
+DELETE FROM {s}.missed WHERE %(whole)s AND (%(kernel)s::text IS NULL OR kernel = %(kernel)s)
+  AND (%(cutoff)s::float8 IS NULL OR at < %(cutoff)s)
+"""
+SWEPT = "SELECT n, id, kernel, coalesce(active, added) FROM {s}.workloads"
+WEIGH_TRIALS = f"""
+SELECT t.workload, sum({_TRIAL_BYTES})::bigint,
+  coalesce(sum({_TRIAL_BYTES}) FILTER (WHERE {_IS_SUPERSEDED}), 0)::bigint
+FROM {{s}}.trials t GROUP BY t.workload
+"""
+WEIGH_REST = """
+SELECT w.n, 200 + octet_length(w.body)
+  + (SELECT 120 * count(*) FROM {s}.latest WHERE workload = w.n)
+  + (SELECT coalesce(sum(150 + octet_length(r.body) + coalesce(octet_length(t.body), 0)), 0)
+     FROM {s}.runs r LEFT JOIN {s}.timelines t ON t.run = r.n WHERE r.workload = w.n)::bigint
+FROM {s}.workloads w
+"""
+SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+FROM pg_class c WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r'
+"""
+
+
+class Statements:
+    """The statements above for one namespace: `Statements("team").PICK`."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def __getattr__(self, name: str) -> str:
+        if not name.isupper() or name not in globals():
+            raise AttributeError(name)
+        text = str(globals()[name]).replace("{s}", self.namespace)
+        setattr(self, name, text)
+        return text

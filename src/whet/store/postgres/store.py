@@ -1,0 +1,306 @@
+"""`PostgresStore`: one server, many hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whet.core.mark import Mark
+from whet.core.miss import Miss
+from whet.core.run import Run
+from whet.core.shown import drawn
+from whet.core.timeline import Timeline
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.faults import unknown_workload
+from whet.store.matching import nearest
+from whet.store.merging import contents, take_missed
+from whet.store.postgres import schema
+from whet.store.postgres.address import PostgresAddress, parse_address
+from whet.store.postgres.connections import Connection, ConnectionPool
+from whet.store.postgres.faults import read_only_error
+from whet.store.postgres.models import TableModels
+from whet.store.postgres.records import pick_from, trial_from
+from whet.store.postgres.statements import Statements
+from whet.store.postgres.sweeping import swept
+from whet.store.postgres.transaction import WriteTransaction
+from whet.store.postgres.writers import Contribution, Writer, this_writer
+from whet.store.protocol import (
+    GcReport,
+    Match,
+    MergedPick,
+    MergeReport,
+    Pick,
+    Store,
+    StoreReader,
+    WorkloadSummary,
+)
+from whet.store.rows import (
+    mark_of,
+    mark_values,
+    miss_of,
+    runs_of,
+    timeline_of,
+    workload_of,
+)
+from whet.store.sweeping import Sweep
+
+T = TypeVar("T")
+
+
+class PostgresStore(Store):
+    """Opens the store in the address's namespace, and where there is none makes it, unless it is
+    only to be read. Threads use it at once, each with a connection of its own. `folder`
+    is where processes of this host take turns.
+    """
+
+    _repr_html_ = drawn
+
+    def __init__(
+        self, address: PostgresAddress, *, read_only: bool = False, folder: Path | None = None
+    ) -> None:
+        self._address = address
+        self._folder = folder
+        self._read_only = read_only
+        self._sql = Statements(address.namespace)
+        self._pool = ConnectionPool(address)
+        self._writer: int | None = None
+        state = self._pool.run(self._state, one_state=False, write=False)
+        if not state.version and not read_only:
+            self._pool.run(
+                lambda db: schema.create(db, address.namespace), one_state=False, write=True
+            )
+            state = self._pool.run(self._state, one_state=False, write=False)
+        schema.check_usable(state, self.location, write=not read_only)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.location!r})"
+
+    @property
+    def statements(self) -> Statements:
+        return self._sql
+
+    @property
+    def location(self) -> str:
+        return self._address.location
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def lock_folder(self) -> Path | None:
+        return None if self._folder is None else self._folder / "locks"
+
+    @property
+    def models(self) -> TableModels:
+        def fetch(name: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+            return self._read(lambda db: db.execute(getattr(self._sql, name), values).fetchall())
+
+        def change(name: str, values: tuple[Any, ...]) -> int:
+            return self.write(lambda to: to.db.execute(getattr(self._sql, name), values).rowcount)
+
+        return TableModels(fetch, change)
+
+    @property
+    def size_bytes(self) -> int | None:
+        rows = self._read(
+            lambda db: db.execute(self._sql.SIZE, (self._address.namespace,)).fetchall()
+        )
+        return int(rows[0][0])
+
+    @classmethod
+    def prepare(cls, where: str) -> tuple[int, int]:
+        """Makes the store where there is none: its version before, which is 0 then, and now."""
+
+        def work(db: Connection, namespace: str, location: str) -> tuple[int, int]:
+            made = schema.create(db, namespace)
+            now = schema.state_of(db, namespace).version
+            return (0 if made else now), now
+
+        return _in_transaction(parse_address(where), work)
+
+    @classmethod
+    def migrate(cls, where: str) -> tuple[int, int]:
+        """Takes the store to this version's schema: from which version, to which."""
+        return _in_transaction(parse_address(where), schema.migrate)
+
+    def writers(self, workload_id: str) -> dict[str, Writer]:
+        """By trial id, who wrote it."""
+        rows = self._read(lambda db: db.execute(self._sql.WRITTEN_BY, (workload_id,)).fetchall())
+        return {id: Writer(*said) for id, *said in rows}
+
+    def contributions(self) -> list[Contribution]:
+        """How much each writer has brought, most first."""
+        rows = self._read(lambda db: db.execute(self._sql.BY_WRITER).fetchall())
+        return [Contribution(Writer(*row[:4]), int(row[4]), float(row[5])) for row in rows]
+
+    def put_workload(self, workload: Workload) -> None:
+        self.write(lambda to: to.put_workload(workload))
+
+    def append(self, trials: Iterable[Trial]) -> int:
+        batch = list(trials)
+        return self.write(lambda to: to.append(batch)) if batch else 0
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        statement = self._sql.ALL_TRIALS if all else self._sql.LATEST_TRIALS
+        rows = self._read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
+        return [trial_from(row, workload_id, self.location) for row in rows]
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        asked = {"workload": workload_id, "config": config_id}
+        row = self._read(lambda db: db.execute(self._sql.LATEST_TRIAL, asked).fetchone())
+        return None if row is None else trial_from(row, workload_id, self.location)
+
+    def best(self, workload_id: str) -> Trial | None:
+        found = self.pick(workload_id)
+        return None if found is None else found.trial
+
+    def pick(self, workload_id: str) -> Pick | None:
+        return self._read(lambda db: pick_from(db, self._sql, workload_id, self.location))
+
+    def save_run(self, run: Run) -> None:
+        self.write(lambda to: to.save_run(run))
+
+    def runs(self, workload_id: str) -> list[Run]:
+        rows = self._read(lambda db: db.execute(self._sql.RUNS, (workload_id,)).fetchall())
+        return runs_of(rows, self.location)
+
+    def run(self, run_id: str) -> Run | None:
+        rows = self._read(lambda db: db.execute(self._sql.RUN, (run_id,)).fetchall())
+        found = runs_of(rows, self.location)
+        return found[0] if found else None
+
+    def save_timeline(self, run_id: str, timeline: Timeline) -> None:
+        self.write(lambda to: to.save_timeline(run_id, timeline))
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        row = self._read(lambda db: db.execute(self._sql.TIMELINE, (run_id,)).fetchone())
+        return None if row is None else timeline_of((row[0], bytes(row[1])), self.location)
+
+    def miss(self, miss: Miss) -> bool:
+        return self.write(lambda to: to.miss(miss))
+
+    def missed(self, kernel: str | None = None) -> list[Miss]:
+        rows = self._read(lambda db: db.execute(self._sql.MISSED, {"kernel": kernel}).fetchall())
+        return [miss_of(row, self.location) for row in rows]
+
+    def forget_missed(self, workload_ids: Iterable[str]) -> int:
+        ids = list(workload_ids)
+        return self.write(lambda to: to.forget_missed(ids))
+
+    def mark(self, mark: Mark) -> None:
+        run_id, workload_id, body = mark_values(mark)
+        values = {"run": run_id, "workload": workload_id, "body": body}
+
+        def work(to: WriteTransaction) -> None:
+            if to.db.execute(self._sql.WORKLOAD, (workload_id,)).fetchone() is None:
+                raise unknown_workload(workload_id, self.location)
+            to.db.execute(self._sql.PUT_MARK, values)
+
+        self.write(work)
+
+    def unmark(self, run_id: str) -> None:
+        self.write(lambda to: to.db.execute(self._sql.DELETE_MARK, (run_id,)))
+
+    def marks(self, workload_id: str) -> list[Mark]:
+        asked = {"workload": workload_id}
+        rows = self._read(lambda db: db.execute(self._sql.MARKS, asked).fetchall())
+        return [mark_of(row, self.location) for row in rows]
+
+    def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
+        def work(db: Connection) -> list[WorkloadSummary]:
+            rows = db.execute(self._sql.SUMMARIES, {"kernel": kernel}).fetchall()
+            return [self._summary(db, row) for row in rows]
+
+        return self._read(work, one_state=True)
+
+    def workload(self, workload_id: str) -> Workload | None:
+        row = self._read(lambda db: db.execute(self._sql.WORKLOAD, (workload_id,)).fetchone())
+        return None if row is None else workload_of(row, self.location)
+
+    def match(self, workload: Workload) -> Match | None:
+        def work(db: Connection) -> Match | None:
+            same = db.execute(self._sql.WORKLOAD, (workload.id,)).fetchone()
+            if same is not None:
+                return Match("strict", workload_of(same, self.location))
+            rows = db.execute(self._sql.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
+            return nearest(workload, [workload_of(row, self.location) for row in rows])
+
+        return self._read(work, one_state=True)
+
+    def gc(
+        self,
+        *,
+        older_than_s: float | None = None,
+        superseded: bool = False,
+        kernel: str | None = None,
+        workloads: Collection[str] | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> GcReport:
+        sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
+        if dry_run:
+            return self._read(lambda db: swept(db, self._sql, sweep, dry_run=True), one_state=True)
+        return self.write(lambda to: swept(to.db, self._sql, sweep, dry_run=False))
+
+    def merge(self, other: StoreReader) -> MergeReport:
+        if self._read_only:
+            raise read_only_error(self.location)
+        workloads = trials = runs = 0
+        picks: list[MergedPick] = []
+        for part in contents(other):
+            new, told = self.write(partial(WriteTransaction.take, part=part))
+            workloads, trials, runs = workloads + new[0], trials + new[1], runs + new[2]
+            picks += told
+        take_missed(self, other)
+        return MergeReport(trials, runs, workloads, tuple(picks))
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _state(self, db: Connection) -> schema.SchemaState:
+        return schema.state_of(db, self._address.namespace)
+
+    def _read(self, work: Callable[[Connection], T], *, one_state: bool = False) -> T:
+        return self._pool.run(work, one_state=one_state, write=False)
+
+    def write(self, work: Callable[[WriteTransaction], T]) -> T:
+        """What `work` makes of one transaction."""
+        if self._read_only:
+            raise read_only_error(self.location)
+        if self._writer is None:
+            self._writer = self._pool.run(self._known_writer, one_state=False, write=False)
+        writer, sql, location = self._writer, self._sql, self.location
+        return self._pool.run(
+            lambda db: work(WriteTransaction(db, sql, writer, location)),
+            one_state=False,
+            write=True,
+        )
+
+    def _known_writer(self, db: Connection) -> int:
+        said = this_writer()
+        row = db.execute(self._sql.WRITER, said).fetchone()
+        if row is None:
+            db.execute(self._sql.PUT_WRITER, said)
+            row = db.execute(self._sql.WRITER, said).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _summary(self, db: Connection, row: Sequence[Any]) -> WorkloadSummary:
+        n, body, trials, configs, ok, active = row
+        workload = workload_of((n, body), self.location)
+        pick = pick_from(db, self._sql, workload.id, self.location)
+        if pick is None:
+            return WorkloadSummary(workload, trials, configs, ok, active, None)
+        return WorkloadSummary(workload, trials, configs, ok, active, pick.trial, pick.rivals)
+
+
+def _in_transaction(address: PostgresAddress, work: Callable[[Connection, str, str], T]) -> T:
+    with closing(ConnectionPool(address)) as pool:
+        return pool.run(
+            lambda db: work(db, address.namespace, address.location), one_state=False, write=True
+        )

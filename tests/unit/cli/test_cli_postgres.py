@@ -1,0 +1,129 @@
+"""The commands on a store that a team shares, as on a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.store import open_store
+from whet.testing.postgres_server import PostgresServer, new_namespace
+from whet.testing.samples import a_run, a_trial, a_workload
+
+pytestmark = pytest.mark.slow
+
+Whet = Callable[..., Any]
+
+KERNEL = """
+import whet
+
+def count(step, n=4096):
+    return sum(range(0, n, step)) and None
+
+counting = whet.function(count, {"step": [1, 2, 4]}, key={})
+"""
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> str:
+    """With a password, which this server does not ask for and nobody may print."""
+    return postgres_server.url(new_namespace(), user="whet:hunter2")
+
+
+@pytest.fixture
+def team(whet: Whet, url: str) -> Whet:
+    def run(*words: str) -> Any:
+        ran = whet(*words, "--store", url)
+        assert "hunter2" not in ran.out + ran.err
+        return ran
+
+    return run
+
+
+def fill(url: str, key: int = 1) -> None:
+    workload = a_workload(key={"M": key})
+    with open_store(url, direct=True) as store:
+        store.save_run(a_run(workload, {"BM": 1}))
+        store.append([a_trial(workload, {"BM": 1}), a_trial(workload, {"BM": 1})])
+
+
+def test_init_says_whether_there_was_a_store(team: Whet) -> None:
+    assert "is ready (schema version 1)" in team("store", "init").out
+    assert "is already there (schema version 1)" in team("store", "init").out
+    assert "is up to date" in team("store", "migrate").out
+
+
+def test_without_a_store_reading_names_the_command_that_makes_one(team: Whet) -> None:
+    for command in (["store", "ls"], ["best"], ["store", "stats"], ["store", "migrate"]):
+        ran = team(*command)
+        assert ran.code == 1
+        assert "whet store init" in ran.err
+
+
+def test_results_are_listed_counted_checked_and_swept(team: Whet, url: str) -> None:
+    fill(url)
+    assert "matmul" in team("store", "ls").out
+    assert "BM=1" in team("best", "matmul").out
+    stats = json.loads(team("store", "stats", "--json").out)
+    assert (stats["workloads"], stats["trials"], stats["runs"]) == (1, 2, 1)
+    [writer] = stats["writers"]
+    assert (writer["trials"], writer["writer"]["role"]) == (2, "whet")
+    assert "as whet" in team("store", "stats").out
+    assert "no faults" in team("store", "check").out
+    assert "1 trial" in team("store", "gc", "--superseded").out
+    assert json.loads(team("store", "stats", "--json").out)["trials"] == 1
+
+
+def test_check_finds_a_damaged_row(team: Whet, url: str, postgres_server: PostgresServer) -> None:
+    fill(url)
+    namespace = url.partition("namespace=")[2]
+    postgres_server.sql(f"UPDATE {namespace}.trials SET median_ns = 5 WHERE n = 1")
+    ran = team("store", "check")
+    assert ran.code == 1
+    assert "trial row 1 is not valid" in ran.out
+
+
+def test_a_file_and_a_server_are_merged_and_compared(
+    whet: Whet, team: Whet, url: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "mine.db")
+    fill(file, key=2)
+    fill(url, key=1)
+    assert "1 workload, 2 trials, 1 run new" in team("store", "merge", file).out
+    assert "1 workload, 2 trials, 1 run new" in whet("store", "merge", url, "--store", file).out
+    ran = whet("diff", url, file)
+    assert "2 same" in ran.out
+    assert "hunter2" not in ran.out + ran.err
+    assert "cannot merge" in team("store", "merge", url).err
+
+
+def test_a_kernel_is_tuned_into_it_once(team: Whet, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL)
+    first = team("tune", f"{file}:counting")
+    assert first.code == 0, first.err
+    assert "saved in postgresql://whet@127.0.0.1" in first.out
+    assert "step=" in team("best", "count").out
+    again = team("tune", f"{file}:counting")
+    assert again.code == 0
+    assert json.loads(team("store", "stats", "--json").out)["runs"] == 1
+
+
+def test_a_role_is_let_in(team: Whet, url: str, postgres_server: PostgresServer) -> None:
+    role = new_namespace()
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN")
+    team("store", "init")
+    assert (
+        f"role {role} is now a reader of postgresql://"
+        in team("store", "grant", "reader", role).out
+    )
+    ran = team("store", "grant", "boss", role)
+    assert (ran.code, "use reader or contributor" in ran.err) == (2, True)
+
+
+def test_a_file_has_no_roles(whet: Whet) -> None:
+    ran = whet("store", "grant", "reader", "ann", "--store", "mine.db")
+    assert (ran.code, "has no roles" in ran.err) == (2, True)

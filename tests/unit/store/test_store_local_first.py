@@ -1,0 +1,256 @@
+"""A store of this host over one on a server: it goes on while the server is away, and what was
+written meanwhile arrives, once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.config import Config
+from whet.core.errors import StoreError
+from whet.core.workload import Workload
+from whet.store import Store, open_store
+from whet.store.postgres.local_first import LocalFirstStore
+from whet.store.postgres.outbox import OutboxEntry
+from whet.testing.postgres_server import PostgresServer, new_namespace
+from whet.testing.samples import a_run, a_trial, a_workload
+from whet.testing.store_kit_base import die_if_stuck, in_child, refusal
+
+pytestmark = pytest.mark.slow
+
+WORKLOAD = a_workload()
+
+
+def host(url: str, folder: Path, name: str = "host", **how: Any) -> LocalFirstStore:
+    """A host's store; `wait_s` is long where a test is not about outages."""
+    environ = {"XDG_DATA_HOME": str(folder / name)}
+    store = open_store(url, environ=environ, **{"wait_s": 20.0, **how})
+    assert isinstance(store, LocalFirstStore)
+    return store
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60.0
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tuned(store: Store, workload: Workload = WORKLOAD, best: int = 1) -> None:
+    store.save_run(a_run(workload, {"BM": best}))
+    store.append([a_trial(workload, {"BM": n}) for n in (1, 2, 3)])
+
+
+def test_what_one_host_tunes_another_finds(postgres_url: str, tmp_path: Path) -> None:
+    with host(postgres_url, tmp_path, "one") as one:
+        tuned(one, best=2)
+    with host(postgres_url, tmp_path, "two") as two:
+        best = two.best(WORKLOAD.id)
+        assert best is not None
+        assert best.config == Config(BM=2)
+        pick = two.pick(WORKLOAD.id)
+        assert pick is not None
+        assert pick.rivals == ()
+
+
+def test_what_was_read_once_is_here_without_the_server(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = own_postgres.url("team")
+    with host(url, tmp_path, "one") as one:
+        tuned(one)
+    with host(url, tmp_path, "two") as two:
+        before = two.trials(WORKLOAD.id)
+        own_postgres.kill()
+        assert two.trials(WORKLOAD.id) == before
+    with host(url, tmp_path, "two", wait_s=0.05) as again:
+        assert again.trials(WORKLOAD.id) == before
+
+
+def test_hosts_that_tuned_apart_agree_once_both_are_sent(postgres_url: str, tmp_path: Path) -> None:
+    for name, best, started in (("one", 1, 100.0), ("two", 2, 200.0)):
+        with host(postgres_url, tmp_path, name) as store:
+            store.put_workload(WORKLOAD)
+            trials = [a_trial(WORKLOAD, {"BM": n}, created=started) for n in (1, 2)]
+            store.append(trials)
+            store.save_run(a_run(WORKLOAD, {"BM": best}, started=started))
+    picks = []
+    for name in ("one", "two", "three"):
+        with host(postgres_url, tmp_path, name) as store:
+            store.best(WORKLOAD.id)
+            assert eventually(lambda s=store: len(s.runs(WORKLOAD.id)) == 2)
+            picks.append(store.pick(WORKLOAD.id))
+    assert picks[0] == picks[1] == picks[2] is not None
+    with open_store(postgres_url, direct=True) as server:
+        assert server.pick(WORKLOAD.id) == picks[0]
+
+
+def test_a_late_trial_does_not_replace_a_younger_one(postgres_url: str, tmp_path: Path) -> None:
+    young, old = a_trial(WORKLOAD, created=200.0), a_trial(WORKLOAD, created=100.0)
+    for name, trial in (("one", young), ("two", old)):
+        with host(postgres_url, tmp_path, name) as store:
+            store.put_workload(WORKLOAD)
+            store.append([trial])
+    with open_store(postgres_url, direct=True) as server:
+        assert server.trials(WORKLOAD.id) == [young]
+        assert len(server.trials(WORKLOAD.id, all=True)) == 2
+
+
+class TestOutages:
+    """Three of each kind, with work going on before, during and after."""
+
+    def work(self, store: LocalFirstStore, number: int) -> set[str]:
+        trials = [a_trial(WORKLOAD, {"BM": number, "n": n}) for n in range(5)]
+        for trial in trials:
+            assert store.append([trial]) == 1
+            assert store.latest(WORKLOAD.id, trial.config.id) == trial
+        return {trial.id for trial in trials}
+
+    def check_all_arrived_once(self, url: str, store: LocalFirstStore, ids: set[str]) -> None:
+        assert eventually(lambda: store.unsent == 0)
+        with open_store(url, direct=True) as server:
+            there = [trial.id for trial in server.trials(WORKLOAD.id, all=True)]
+        assert len(there) == len(set(there))
+        assert set(there) == ids
+
+    def test_a_server_that_is_killed(
+        self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        url, ids = own_postgres.url("team"), set[str]()
+        with host(url, tmp_path, wait_s=0.5) as store:
+            store.put_workload(WORKLOAD)
+            for outage in range(3):
+                ids |= self.work(store, 10 * outage)
+                own_postgres.kill()
+                with caplog.at_level(logging.WARNING, "whet"):
+                    ids |= self.work(store, 10 * outage + 1)
+                    assert eventually(lambda: store._link.away)
+                    assert store.best("not-known") is None
+                own_postgres.start()
+                ids |= self.work(store, 10 * outage + 2)
+                self.check_all_arrived_once(url, store, ids)
+                assert eventually(lambda: not store._link.away)
+        said = [record.message for record in caplog.records if " is away (" in record.message]
+        assert len(said) == 3
+
+    def test_a_server_that_is_paused(self, own_postgres: PostgresServer, tmp_path: Path) -> None:
+        url, ids = own_postgres.url("team"), set[str]()
+        with host(url, tmp_path, wait_s=0.5) as store:
+            store.put_workload(WORKLOAD)
+            for outage in range(3):
+                ids |= self.work(store, 10 * outage)
+                own_postgres.pause()
+                ids |= self.work(store, 10 * outage + 1)
+                assert store.best(f"not-known-{outage}") is None
+                assert store._link.away
+                assert store.best(f"not-known-{outage}-either") is None
+                own_postgres.resume()
+                ids |= self.work(store, 10 * outage + 2)
+                self.check_all_arrived_once(url, store, ids)
+                assert eventually(lambda: not store._link.away)
+
+    def test_it_can_be_opened_while_the_server_is_away(
+        self, own_postgres: PostgresServer, tmp_path: Path
+    ) -> None:
+        url = own_postgres.url("team")
+        open_store(url, direct=True).close()
+        own_postgres.kill()
+        with host(url, tmp_path, wait_s=0.5) as store:
+            store.put_workload(WORKLOAD)
+            ids = self.work(store, 1)
+            assert store.unsent > 0
+        own_postgres.start()
+        with host(url, tmp_path) as store:
+            self.check_all_arrived_once(url, store, ids)
+
+    def test_what_a_killed_process_wrote_is_sent_by_the_next(
+        self, own_postgres: PostgresServer, tmp_path: Path
+    ) -> None:
+        url = own_postgres.url("team")
+        open_store(url, direct=True).close()
+        own_postgres.kill()
+        pid = os.fork()
+        if pid == 0:
+            die_if_stuck()
+            store = host(url, tmp_path, wait_s=0.5)
+            store.put_workload(WORKLOAD)
+            store.append([a_trial(WORKLOAD, id="written-before-the-end")])
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        own_postgres.start()
+        with host(url, tmp_path) as store:
+            self.check_all_arrived_once(url, store, {"written-before-the-end"})
+
+    def test_what_is_sent_twice_is_there_once(self, postgres_url: str, tmp_path: Path) -> None:
+        trial = a_trial(WORKLOAD)
+        with host(postgres_url, tmp_path) as store:
+            store.put_workload(WORKLOAD)
+            store.append([trial])
+            assert eventually(lambda: store.unsent == 0)
+            store._outbox.put([OutboxEntry.of(WORKLOAD), OutboxEntry.of(trial)])
+            store._link.nudge()
+            self.check_all_arrived_once(postgres_url, store, {trial.id})
+
+
+def test_what_the_server_refuses_is_named_and_holds_up_nothing(
+    postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = a_workload(kernel="stranger")
+    with host(postgres_url, tmp_path) as store, caplog.at_level(logging.WARNING, "whet"):
+        store._outbox.put([OutboxEntry.of(a_trial(stranger))])
+        store.put_workload(WORKLOAD)
+        store.append([a_trial(WORKLOAD)])
+        assert eventually(lambda: store.unsent == 0)
+    assert stranger.id in caplog.text
+    with open_store(postgres_url, direct=True) as server:
+        assert len(server.trials(WORKLOAD.id)) == 1
+
+
+def test_a_wrong_password_is_said_at_once(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    role = new_namespace()
+    postgres_server.scram_role(role, "right")
+    url = postgres_server.url("team", user=f"{role}:wr0ng")
+    message = refusal(lambda: host(url, tmp_path), StoreError)
+    assert "check the user and password" in message
+    assert "wr0ng" not in message
+
+
+def test_a_store_that_is_only_read_fetches_and_writes_nothing(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with host(postgres_url, tmp_path, "one") as one:
+        tuned(one)
+    with host(postgres_url, tmp_path, "two", read_only=True) as two:
+        assert two.best(WORKLOAD.id) is not None
+        assert "read-only" in refusal(lambda: two.put_workload(a_workload(key={"M": 9})))
+        assert "read-only" in refusal(lambda: two.mark(None))  # type: ignore[arg-type]
+
+
+def test_a_forked_child_asks_the_server_by_itself(postgres_url: str, tmp_path: Path) -> None:
+    other = a_workload(key={"M": 7})
+    with host(postgres_url, tmp_path, "one") as one:
+        tuned(one, other)
+    with host(postgres_url, tmp_path, "two") as two:
+        two.put_workload(WORKLOAD)
+        assert in_child(lambda: two.best(other.id) is not None and two.flush(20.0))
+        assert two.append([a_trial(WORKLOAD)]) == 1
+        assert two.best(other.id) is not None
+        assert eventually(lambda: two.unsent == 0)
+
+
+def test_closing_sends_what_is_left_though_the_first_connection_took_its_time(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with host(postgres_url, tmp_path, wait_s=0.0001) as store:
+        tuned(store)
+    with open_store(postgres_url, direct=True) as server:
+        assert len(server.trials(WORKLOAD.id)) == 3
