@@ -78,10 +78,11 @@ def doctor(
             "if __name__ == '__main__':"
         )
     require_torch()
+    wanted = checked_modes(MODES if modes is None else modes)
     subject = subject_of(model, inputs, training=training)
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
         return _diagnose(
-            subject, lambda: save(subject, Path(folder)), modes, store, progress or _silent
+            subject, lambda: save(subject, Path(folder)), wanted, store, progress or _silent
         )
 
 
@@ -97,6 +98,7 @@ def doctor_file(
     """The same for the model that `FILE.py:NAME` makes. A call of torch.compile that torch refuses
     is a finding, though the model then cannot be made."""
     require_torch()
+    wanted = checked_modes(MODES if modes is None else modes)
     try:
         subject = subject_in(path, name, training=training)
     except UsageError as error:
@@ -106,7 +108,7 @@ def doctor_file(
         looked = Examination((*written, *environment_findings()))
         return Diagnosis(name, str(path), _torch_version(), looked, problem=str(error))
     source = MadeInFile(str(path.resolve()), name, training)
-    return _diagnose(subject, lambda: source, modes, store, progress or _silent)
+    return _diagnose(subject, lambda: source, wanted, store, progress or _silent)
 
 
 def _silent(text: str) -> None:
@@ -116,16 +118,15 @@ def _silent(text: str) -> None:
 def _diagnose(
     subject: Subject,
     source: Callable[[], SubjectSource],
-    modes: Sequence[str] | None,
+    modes: tuple[str, ...],
     store: Any,
     progress: Progress,
 ) -> Diagnosis:
-    wanted = checked_modes(MODES if modes is None else modes)
     looked = examine(subject, progress)
     trial: TrialOfModes | None = None
-    if wanted:
+    if modes:
         try:
-            target = ModesTarget(subject, source(), wanted)
+            target = ModesTarget(subject, source(), modes)
             trial = try_modes(target, store, progress)
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))

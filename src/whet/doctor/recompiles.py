@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.doctor import dynamo
 from whet.doctor.dynamo import NotThereError, Recompile
-from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.finding import Finding, Remedy
 from whet.doctor.subject import Call, Subject
 
 REPEATS = 4
@@ -19,6 +19,7 @@ REPEATS = 4
 GROWTHS = (0, 1, 2, 3)
 
 _SETTING = re.compile(r"torch\._dynamo\.config\.(\w+) = True")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _SIZE = "size mismatch at index"
 _LENGTH = re.compile(r"len\((\w+)\) == \d+")
 
@@ -83,11 +84,12 @@ def _with_rows(call: Call, rows: int, wanted: int) -> Call:
 def _findings(
     subject: Subject, calls: Sequence[Call], found: Sequence[Recompile], over: str
 ) -> list[Finding]:
-    """One for each line. A size that changed is one finding, in however many parts of a broken
-    graph its guard failed."""
-    grouped: dict[Place | str, list[Recompile]] = {}
+    """One for each guard: what changed is one finding, in however many parts of a broken graph its
+    guard failed."""
+    grouped: dict[str, list[Recompile]] = {}
     for one in found:
-        grouped.setdefault("size" if _SIZE in one.guard else one.place, []).append(one)
+        kind = _SIZE if _SIZE in one.guard else _NUMBER.sub("#", one.guard)
+        grouped.setdefault(kind, []).append(one)
     if not grouped:
         return []
     tried = _tried(subject, calls, len(found), _hints(found))
@@ -126,15 +128,16 @@ def _tried(
     remedies = []
     for text, keywords in attempts:
         try:
-            after = len(dynamo.recompiles(subject, calls, **keywords))
+            after = dynamo.recompiles(subject, calls, **keywords)
         except NotThereError:
             continue
         except Exception as error:
             said = f"tried: fails with {type(error).__name__}"
             remedies.append(Remedy(text, said, works=False))
             continue
-        said = f"tried: {before} → {after} recompilations"
-        remedies.append(Remedy(text, said, works=after < before and after <= 1))
+        said = f"tried: {before} → {len(after)} recompilations"
+        works = len(after) < before and not _beyond_the_first(after)
+        remedies.append(Remedy(text, said, works=works))
     return remedies
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from whet.core.errors import did_you_mean
@@ -52,17 +52,23 @@ def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
     findings = []
     if mode is not None and mode not in names:
         known = did_you_mean(mode, names)
-        near = mode.replace("_", "-")
-        right = near if near in names else None
-        tried = f"tried: torch accepts mode='{right}'" if right else ""
-        remedy = Remedy(
-            f"mode='{right}'" if right else known.lstrip("; "), tried, bool(right) or None
-        )
+        remedy = _spelt(mode, names) or Remedy(known.lstrip("; "))
         evidence = f"torch.compile has no mode '{mode}'{known}"
         findings.append(Finding("compile-call", evidence, place, (remedy,)))
     if mode is not None and options is not None and not _is_none(options):
         findings.append(_both(mode if mode in names else "default", place))
     return findings
+
+
+def _spelt(mode: str, names: Sequence[str]) -> Remedy | None:
+    """The mode that differs in a hyphen: options are written with underscores."""
+    near = mode.strip().lower().replace("_", "-")
+    if near not in names:
+        return None
+    import torch
+
+    torch.compile(lambda x: x, mode=near)
+    return Remedy(f"mode='{near}'", f"tried: torch.compile takes mode='{near}'", works=True)
 
 
 def _both(mode: str, place: Place) -> Finding:

@@ -63,12 +63,14 @@ class TrialOfModes:
 def trial_of_modes(
     trials: Iterable[Trial], order: Sequence[str], result: Result | None
 ) -> TrialOfModes:
-    """`result` is None where the trial was interrupted before anything could be chosen."""
+    """`result` is None where the trial was interrupted before anything could be chosen. Where only
+    eager was timed, there is nothing to recommend."""
     by_mode = {str(trial.config["mode"]): trial for trial in trials}
     modes = tuple(_mode(name, by_mode[name]) for name in order if name in by_mode)
     if result is None:
         return TrialOfModes(modes, None, notes=("the trial was interrupted",))
-    verdict = _verdict({one.mode: one for one in modes}, result)
+    timed = {one.mode: one for one in modes}
+    verdict = _verdict(timed, result) if len(order) > 1 else None
     notes = ("the trial was interrupted",) if result.interrupted else ()
     return TrialOfModes(modes, verdict, result.source, notes)
 
