@@ -32,8 +32,7 @@ class Mlp(nn.Module):  # type: ignore[misc]
         self.linear2 = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.linear1(x).relu()
-        out: torch.Tensor = self.linear2(hidden / hidden.abs().max())
+        out: torch.Tensor = self.linear2(self.linear1(x).relu())
         return out
 
 
@@ -46,4 +45,12 @@ def make_model() -> tuple[nn.Module, torch.Tensor]:
 
 
 def make_mlp() -> tuple[nn.Module, torch.Tensor]:
-    return Mlp(256).to(device()), torch.randn(64, 256, device=device())
+    return Mlp(1024).to(device()), torch.randn(256, 1024, device=device())
+
+
+def make_transformer() -> tuple[nn.Module, torch.Tensor]:
+    """In half precision on a GPU. It stays in training mode, since in eval mode torch replaces the
+    whole layer by one fused operation."""
+    dtype = torch.float16 if device() == "cuda" else torch.float32
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
+    return layer.to(device(), dtype), torch.randn(8, 128, 512, device=device(), dtype=dtype)

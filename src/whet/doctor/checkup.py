@@ -14,12 +14,12 @@ from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.trial import Trial
 from whet.doctor.examine import examine
-from whet.doctor.finding import Examination
+from whet.doctor.finding import Examination, Finding, Remedy
 from whet.doctor.modes.loaded import EAGER
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import MODES, ModesTarget
 from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
-from whet.doctor.subject import Subject, subject_in, subject_of
+from whet.doctor.subject import Subject, device_of, subject_in, subject_of
 from whet.doctor.written import environment_findings, written_findings
 
 Progress = Callable[[str], None]
@@ -52,6 +52,7 @@ class Diagnosis:
             "operations": looked.operations,
             "findings": [finding.to_json() for finding in looked.findings],
             "left_out": list(looked.left_out),
+            "conditions": list(looked.conditions),
             "trial": None if self.trial is None else self.trial.to_json(),
         }
 
@@ -128,10 +129,26 @@ def _diagnose(
         try:
             target = ModesTarget(subject, source(), modes)
             trial = try_modes(target, store, progress)
+            looked = replace(looked, findings=(*looked.findings, *_skipped(subject, trial)))
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))
     place = subject.place
     return Diagnosis(subject.name, str(place), _torch_version(), looked, trial)
+
+
+def _skipped(subject: Subject, trial: TrialOfModes) -> list[Finding]:
+    """CUDA graphs that a mode asked for and torch did not use: a finding only on a GPU."""
+    if device_of(subject) is None:
+        return []
+    skipped: dict[str, list[str]] = {}
+    for one in trial.modes:
+        if one.cudagraph_skip:
+            skipped.setdefault(one.cudagraph_skip, []).append(one.mode)
+    remedy = Remedy("remove the cause, or use a mode without CUDA graphs")
+    return [
+        Finding("cuda-graphs", f"in {' and '.join(modes)}: {why}", subject.place, (remedy,))
+        for why, modes in skipped.items()
+    ]
 
 
 def checked_modes(modes: Sequence[str]) -> tuple[str, ...]:

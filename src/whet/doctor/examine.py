@@ -7,6 +7,7 @@ from collections.abc import Callable
 from whet.core.errors import UsageError
 from whet.doctor import dynamo
 from whet.doctor.breaks import break_findings
+from whet.doctor.conditions import conditions
 from whet.doctor.finding import Examination, Finding, Remedy
 from whet.doctor.graphs import graph_findings
 from whet.doctor.recompiles import recompile_findings
@@ -51,11 +52,19 @@ def examine(subject: Subject, progress: Callable[[str], None] = lambda text: Non
         look("wider types, copies and changed inputs", lambda: graph_findings(subject, graphs))
     if not any(one.name == "compile-error" for one in findings):
         look("recompilations", lambda: recompile_findings(subject))
+    holding: list[str] = []
+
+    def silent_conditions() -> list[Finding]:
+        holding.extend(conditions(subject))
+        return []
+
+    look("silent conditions", silent_conditions)
     return Examination(
         tuple(_once_a_line(findings)),
         tuple(left_out),
         len(captured[0].graphs) if captured else None,
         captured[0].operations if captured else None,
+        tuple(holding),
     )
 
 

@@ -51,6 +51,7 @@ NAMES = {
     "host-copy": "values are copied to the host",
     "input-mutation": "the model changes its input in place",
     "compile-call": "torch.compile is called with arguments it does not take",
+    "cuda-graphs": "CUDA graphs are not used",
     "disabled": "torch.compile is switched off",
     "compile-error": "the model cannot be compiled",
 }
@@ -58,9 +59,11 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Examination:
-    """`left_out` has a line for each finding that could not be looked for, and why."""
+    """`left_out` has a line for each finding that could not be looked for, and why; `conditions`
+    those under which torch silently does less than a mode's name says."""
 
     findings: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
     graphs: int | None = None
     operations: int | None = None
+    conditions: tuple[str, ...] = ()

@@ -42,6 +42,11 @@ class Subject:
         enabled: AbstractContextManager[Any] = torch.set_grad_enabled(self.training)
         return enabled
 
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        listed = getattr(self.model, "parameters", None)
+        return tuple(listed()) if callable(listed) else ()
+
     def names(self, call: Call) -> dict[str, Any]:
         """The arguments by the model's own names for them, as far as it has any."""
         forward = getattr(self.model, "forward", self.model)
@@ -61,6 +66,15 @@ class Subject:
             return Place(inspect.getsourcefile(forward) or self.file, first, lines[0].strip())
         except (OSError, TypeError):
             return Place(self.file)
+
+
+def device_of(subject: Subject) -> int | None:
+    """The GPU of the first tensor among the arguments or parameters; None for the CPU."""
+    for value in (*subject.calls[0].named.values(), *subject.parameters):
+        device: Any = getattr(value, "device", None)
+        if getattr(device, "type", "") == "cuda":
+            return int(device.index or 0)
+    return None
 
 
 def subject_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_an_interrupted_trial_has_its_modes_and_no_verdict() -> None:
     done = trial_of_modes([trial("eager", 3, 0.1)], MODES, None)
     assert [one.mode for one in done.modes] == ["eager"]
     assert done.verdict is None
-    assert done.notes == ("the trial was interrupted",)
+    assert done.interrupted
 
 
 SCRIPT = """\
@@ -173,6 +174,30 @@ def test_modes_are_compiled_with_caches_of_their_own_and_stored(
     assert again.modes == first.modes
     assert again.verdict is not None
     assert again.verdict.mode == first.verdict.mode
+
+
+@pytest.mark.slow
+def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    (tmp_path / "model.py").write_text(MODEL)
+    words = ["doctor", "model.py:make_model", "--modes", "default", "--store", ":memory:"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "whet", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "timing default" in line:
+                break
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    assert running.returncode == 130, err
+    assert "The trial was interrupted" in out
+    [row] = [line for line in out.splitlines() if line.startswith("eager ")]
+    assert "ms" in row or "µs" in row
 
 
 def test_the_room_can_be_called_whichever_was_imported_first() -> None:

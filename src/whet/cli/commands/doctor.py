@@ -85,6 +85,8 @@ def doctor(
         print_lines(report(done))
         if limits is not None:
             print_lines(over_budget_lines(exceeded))
+    if done.trial is not None and done.trial.interrupted:
+        raise typer.Exit(130)
     if exceeded or done.problem:
         raise typer.Exit(1)
 

@@ -41,6 +41,8 @@ def report(done: Diagnosis) -> list[str]:
         lines += ["", *wrap(f"The model cannot be made: {done.problem}", page(), indent=2)]
     if done.trial is not None:
         lines += ["", *_trial(done.trial)]
+        for condition in looked.conditions:
+            lines += wrap(f"Note: {condition}.", page(), indent=2)
     lines += ["", count_text(len(looked.findings), "finding") if looked.findings else "no findings"]
     for number, finding in enumerate(looked.findings, 1):
         lines += ["", *_finding(number, finding)]
@@ -66,7 +68,9 @@ def _trial(trial: TrialOfModes) -> list[str]:
     for one in trial.modes:
         if one.problem:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
-    notes = [*trial.notes, *_numerics(trial)]
+    notes = _numerics(trial)
+    if trial.interrupted:
+        notes.append("The trial was interrupted: the verdict may change when all modes are timed.")
     if trial.source == "stored":
         notes.append("Timings are from the store; --store :memory: measures again.")
     peak = max((one.peak_bytes or 0 for one in trial.modes), default=0)

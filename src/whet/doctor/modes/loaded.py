@@ -13,7 +13,7 @@ from typing import Any
 from whet.core.config import Config, Value
 from whet.doctor.modes.numerics import errors_of
 from whet.doctor.modes.sources import SubjectSource
-from whet.doctor.subject import Call, Subject
+from whet.doctor.subject import Call, Subject, device_of
 from whet.measure import Verdict
 
 EAGER = "eager"
@@ -77,6 +77,7 @@ class LoadedMode:
         self._facts["first_call_s"] = times[0]
         self._facts["second_call_s"] = times[1]
         self._facts["third_call_s"] = times[2]
+        self._facts.update(_skipped_graphs())
         _end_compile_workers()
 
     def repeat(self, n: int) -> None:
@@ -124,17 +125,6 @@ def _synchronize(subject: Subject) -> Callable[[], object]:
     return synchronize
 
 
-def device_of(subject: Subject) -> int | None:
-    """The GPU of the first tensor among the arguments or parameters; None for the CPU."""
-    parameters = getattr(subject.model, "parameters", None)
-    values = [*subject.calls[0].named.values(), *(parameters() if callable(parameters) else ())]
-    for value in values:
-        device: Any = getattr(value, "device", None)
-        if getattr(device, "type", "") == "cuda":
-            return int(device.index or 0)
-    return None
-
-
 def _peak_bytes(subject: Subject) -> int:
     import resource
 
@@ -143,6 +133,20 @@ def _peak_bytes(subject: Subject) -> int:
     import torch
 
     return int(torch.cuda.max_memory_allocated())
+
+
+def _skipped_graphs() -> dict[str, Value]:
+    """Why CUDA graphs were not used where the mode asks for them; empty where they were."""
+    with suppress(Exception):
+        from torch._dynamo import utils
+
+        reasons = [one.cudagraph_skip_reason for one in utils.get_compilation_metrics()]
+        told = [str(reason).strip().splitlines()[0] for reason in reasons if reason]
+        if told:
+            return {"cudagraph_skip": told[0]}
+        if utils.counters["inductor"]["cudagraph_skips"]:
+            return {"cudagraph_skip": "torch does not say why"}
+    return {}
 
 
 def _end_compile_workers() -> None:

@@ -17,13 +17,13 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Origin, Workload
 from whet.doctor.modes.bench import ModeBench
-from whet.doctor.modes.loaded import EAGER, MakeModeLoader, device_of
+from whet.doctor.modes.loaded import EAGER, MakeModeLoader
 from whet.doctor.modes.sources import SubjectSource
-from whet.doctor.subject import Subject
+from whet.doctor.modes.timer import GpuModelTimer
+from whet.doctor.subject import Subject, device_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.timers import MakeTimer
-from whet.targets.choice.cost import EagerTimer
 from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -66,8 +66,8 @@ class ModesTarget:
         return Method(self._make_timer.name)
 
     @property
-    def _make_timer(self) -> type[CpuTimer]:
-        return CpuTimer if self.gpu is None else EagerTimer
+    def _make_timer(self) -> type[CpuTimer] | type[GpuModelTimer]:
+        return CpuTimer if self.gpu is None else GpuModelTimer
 
     def workload(self) -> Workload:
         return self._workload

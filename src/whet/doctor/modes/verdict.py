@@ -20,7 +20,8 @@ AS_GOOD_WITHIN = 0.01
 class ModeTrial:
     """`first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
     and third call took beyond a steady one: under CUDA graphs that is the recording. `error` is
-    relative to the same model in float64; `eager_error` is that of the model without a compiler."""
+    relative to the same model in float64; `eager_error` is that of the model without a compiler.
+    `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them."""
 
     mode: str
     status: str
@@ -32,6 +33,7 @@ class ModeTrial:
     error: float | None = None
     eager_error: float | None = None
     close_to_eager: bool | None = None
+    cudagraph_skip: str = ""
     problem: str = ""
 
 
@@ -54,7 +56,7 @@ class TrialOfModes:
     modes: tuple[ModeTrial, ...]
     verdict: ModeVerdict | None
     source: str = "tuned"
-    notes: tuple[str, ...] = ()
+    interrupted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,11 +70,10 @@ def trial_of_modes(
     by_mode = {str(trial.config["mode"]): trial for trial in trials}
     modes = tuple(_mode(name, by_mode[name]) for name in order if name in by_mode)
     if result is None:
-        return TrialOfModes(modes, None, notes=("the trial was interrupted",))
+        return TrialOfModes(modes, None, interrupted=True)
     timed = {one.mode: one for one in modes}
     verdict = _verdict(timed, result) if len(order) > 1 else None
-    notes = ("the trial was interrupted",) if result.interrupted else ()
-    return TrialOfModes(modes, verdict, result.source, notes)
+    return TrialOfModes(modes, verdict, result.source, result.interrupted)
 
 
 def _mode(name: str, trial: Trial) -> ModeTrial:
@@ -98,6 +99,7 @@ def _mode(name: str, trial: Trial) -> ModeTrial:
         error=fact("error"),
         eager_error=fact("eager_error"),
         close_to_eager=close if isinstance(close, bool) else None,
+        cudagraph_skip=str(facts.get("cudagraph_skip", "")),
         problem=trial.error if trial.status not in (Status.OK, Status.OUTRACED) else "",
     )
 
