@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from whet.core.errors import UsageError
 from whet.doctor import dynamo
@@ -14,58 +15,70 @@ from whet.doctor.recompiles import recompile_findings
 from whet.doctor.subject import Subject
 from whet.doctor.written import environment_findings, written_findings
 
+T = TypeVar("T")
+
 
 def examine(subject: Subject, progress: Callable[[str], None] = lambda text: None) -> Examination:
     """A look that needs what this torch lacks is left out, and said so."""
     _check_eager(subject)
-    findings: list[Finding] = []
-    left_out: list[str] = []
+    looks = _Looks(progress)
+    file = subject.file or subject.place.file
+    looks.at("calls of torch.compile", lambda: written_findings(file))
+    looks.at("switches", environment_findings)
+    captured = looks.at("graph breaks", lambda: _captured(subject))
+    first = captured[0] if captured else None
+    traced = first if isinstance(first, dynamo.Captured) else None
+    if traced is not None:
+        looks.at("settings that help", lambda: break_findings(subject, traced))
+        looks.at(
+            "wider types, copies and changed inputs",
+            lambda: graph_findings(subject, traced.graphs),
+        )
+    if not isinstance(first, Finding):
+        looks.at("recompilations", lambda: recompile_findings(subject))
+    holding = looks.at("silent conditions", lambda: conditions(subject))
+    return Examination(
+        tuple(_once_a_line(looks.findings)),
+        tuple(looks.left_out),
+        None if traced is None else len(traced.graphs),
+        None if traced is None else traced.operations,
+        tuple(holding),
+    )
 
-    def look(what: str, step: Callable[[], list[Finding]]) -> None:
-        progress(f"looking for {what}")
+
+class _Looks:
+    """What was found so far, and what could not be looked for."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self.findings: list[Finding] = []
+        self.left_out: list[str] = []
+
+    def at(self, what: str, step: Callable[[], list[T]]) -> list[T]:
+        """Findings are kept; whatever else it answers is returned only."""
+        self._progress(f"looking for {what}")
         try:
-            findings.extend(step())
+            answer = step()
         except dynamo.NotThereError as error:
-            left_out.append(f"not looked for: {what} ({error} in torch {_version()})")
+            self.left_out.append(f"not looked for: {what} ({error} in torch {_version()})")
+            return []
         except Exception as error:
             text = str(error).strip().splitlines()
             said = f"{type(error).__name__}: {text[0] if text else ''}"
-            left_out.append(f"not looked for: {what} ({said})")
+            self.left_out.append(f"not looked for: {what} ({said})")
+            return []
+        self.findings += [one for one in answer if isinstance(one, Finding)]
+        return answer
 
-    file = subject.place.file or subject.file
-    look("calls of torch.compile", lambda: written_findings(subject.file or file))
-    look("switches", environment_findings)
-    captured: list[dynamo.Captured] = []
 
-    def graph_breaks() -> list[Finding]:
-        try:
-            captured.append(dynamo.capture(subject, subject.calls[0]))
-        except dynamo.NotThereError:
-            raise
-        except Exception as error:
-            return [_cannot_compile(subject, error)]
-        return break_findings(subject, captured[0])
-
-    look("graph breaks", graph_breaks)
-    if captured:
-        graphs = captured[0].graphs
-        look("wider types, copies and changed inputs", lambda: graph_findings(subject, graphs))
-    if not any(one.name == "compile-error" for one in findings):
-        look("recompilations", lambda: recompile_findings(subject))
-    holding: list[str] = []
-
-    def silent_conditions() -> list[Finding]:
-        holding.extend(conditions(subject))
-        return []
-
-    look("silent conditions", silent_conditions)
-    return Examination(
-        tuple(_once_a_line(findings)),
-        tuple(left_out),
-        len(captured[0].graphs) if captured else None,
-        captured[0].operations if captured else None,
-        tuple(holding),
-    )
+def _captured(subject: Subject) -> list[dynamo.Captured | Finding]:
+    """One entry: what Dynamo made of the model, or that it could not."""
+    try:
+        return [dynamo.capture(subject, subject.calls[0])]
+    except dynamo.NotThereError:
+        raise
+    except Exception as error:
+        return [_cannot_compile(subject, error)]
 
 
 def _once_a_line(findings: list[Finding]) -> list[Finding]:

@@ -87,9 +87,16 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
         ns_text(one.median_ns),
         _spread(one),
         "–" if one.first_call_s is None else seconds_text(one.first_call_s),
-        "–" if one.recording_s is None else seconds_text(one.recording_s),
+        _recording(one),
         "–" if one.error is None else f"{one.error:.0e}",
     )
+
+
+def _recording(one: ModeTrial) -> str:
+    """A dash where the second and third call took no longer than others may."""
+    if one.recording_s is None or one.recording_s * 1e9 < (one.median_ns or 0.0):
+        return "–"
+    return seconds_text(one.recording_s)
 
 
 def _spread(one: ModeTrial) -> str:

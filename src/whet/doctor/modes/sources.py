@@ -65,8 +65,7 @@ def save(subject: Subject, folder: Path) -> SavedOnDisk:
             "write a function that makes it into a file, and run 'whet doctor FILE.py:FUNCTION'"
         ) from error
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    owner = type(subject.model) if not hasattr(subject.model, "__module__") else subject.model
-    if owner.__module__ == "__main__" and not main:
+    if _of_main(subject) and not main:
         raise UsageError(
             f"{subject.name} is defined in a session without a file, so that no other process can "
             "load it; write it into a file, and run 'whet doctor FILE.py:FUNCTION'"

@@ -109,7 +109,7 @@ def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     tied = tuple(str(config["mode"]) for config in result.equals)
     mode = best if best == EAGER else _soonest(best, tied, modes)
     equals = tuple(one for one in (best, *tied) if one != mode)
-    speedup = _speedup(mode, modes)
+    speedup = result.speedup if mode == best else _speedup(mode, modes)
     calls = break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
     sure = not result.interrupted
     return ModeVerdict(
