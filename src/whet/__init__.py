@@ -12,6 +12,7 @@
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
+    whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
     whet.TritonAutoTuner   a small class API for callables in this process
 
 Names are imported when first used: importing whet is quick and quiet.
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from whet.core.space import Categorical, Ordered, Permutation, Space
     from whet.core.status import Status
     from whet.core.trial import Trial
+    from whet.doctor.checkup import Diagnosis, doctor
     from whet.engine.fallback.background import Refinement, refine
     from whet.engine.fallback.mode import mode
     from whet.engine.fallback.policy import choose
@@ -82,6 +84,7 @@ _HOMES = {
     "Config": "whet.core.config",
     "ConfigCache": "whet.autotuner.cache",
     "DeviceLostError": "whet.engine.recovery.interrupt",
+    "Diagnosis": "whet.doctor.checkup",
     "FP8_GEMM_CONFIGS": "whet.autotuner.configs",
     "GATED_MLP_CONFIGS": "whet.autotuner.configs",
     "Interrupted": "whet.engine.recovery.interrupt",
@@ -111,6 +114,7 @@ _HOMES = {
     "compute_elementwise_metrics": "whet.autotuner.metrics",
     "compute_gemm_metrics": "whet.autotuner.metrics",
     "cost": "whet.targets.choice.cost",
+    "doctor": "whet.doctor.checkup",
     "filter_valid_configs": "whet.autotuner.configs",
     "function": "whet.targets.function",
     "generate_configs": "whet.autotuner.configs",
@@ -137,6 +141,7 @@ __all__ = [
     "Config",
     "ConfigCache",
     "DeviceLostError",
+    "Diagnosis",
     "HostLostError",
     "Interrupted",
     "KernelMetrics",
@@ -164,6 +169,7 @@ __all__ = [
     "compute_elementwise_metrics",
     "compute_gemm_metrics",
     "cost",
+    "doctor",
     "filter_valid_configs",
     "function",
     "generate_configs",

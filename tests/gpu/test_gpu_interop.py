@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from whet.cli import main
-from whet.cli.arguments.locate import load_module
 from whet.store import open_store
+from whet.targets.files import load_module
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("triton")

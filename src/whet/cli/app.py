@@ -19,6 +19,7 @@ from whet.cli.commands import (
     cost,
     demo,
     diff,
+    doctor,
     explore,
     export,
     export_serving,
@@ -164,6 +165,7 @@ _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
 _add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
+_add(app, "Study", doctor.doctor, doctor.EXAMPLES, "doctor")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(
     app,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import whet as package
-from whet.cli.arguments.locate import load_module
 from whet.core.miss import Miss
+from whet.targets.files import load_module
 from whet.testing.samples import a_workload
 
 Whet = Callable[..., Any]

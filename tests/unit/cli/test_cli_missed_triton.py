@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 import whet as package
-from whet.cli.arguments.locate import load_module
+from whet.targets.files import load_module
 from whet.testing.fake_triton import FakeTensor, fake_driver
 
 Whet = Callable[..., Any]

@@ -57,7 +57,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def load(path: Path, text: str) -> Any:
     """The file's kernel, as a process that imports the file has it."""
-    from whet.cli.arguments.locate import load_module
+    from whet.targets.files import load_module
 
     path.write_text(text)
     return load_module(path).double

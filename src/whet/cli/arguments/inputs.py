@@ -41,7 +41,8 @@ def with_inputs(found: Target | Kernel, text: str | None) -> Target | Kernel:
 
 
 def _function(text: str, kernel: Kernel) -> Callable[..., Any]:
-    from whet.cli.arguments.locate import file_of, load_module, name_in
+    from whet.cli.arguments.locate import file_of, name_in
+    from whet.targets.files import load_module
 
     path, name = file_of(text), name_in(text)
     module = _loaded(kernel, path) or load_module(path)

@@ -28,7 +28,8 @@ def live_tuners(file: str | None, module: str | None) -> list[Any]:
     import sys
     from pathlib import Path
 
-    from whet.cli.arguments.locate import file_of, guarded, load_module
+    from whet.cli.arguments.locate import file_of
+    from whet.targets.files import guarded, load_module
 
     try:
         from whet.targets.triton.adoption import live

@@ -161,7 +161,7 @@ class CProduct:
     checked_against = "NumPy"
 
     def __init__(self, n: int) -> None:
-        from whet.cli.arguments.locate import load_module
+        from whet.targets.files import load_module
 
         self.n = n
         self._example = load_module(example_file("matmul.py"))
@@ -207,7 +207,7 @@ class TritonProduct:
     checked_against = "torch"
 
     def __init__(self, n: int) -> None:
-        from whet.cli.arguments.locate import load_module
+        from whet.targets.files import load_module
         from whet.targets.triton.offline.kernel import Kernel
 
         self.n = n

@@ -133,8 +133,9 @@ def _ordered(
 ) -> tuple[str, list[Order]]:
     """The kernel's name, and what is to be compiled of it. The file is run once for every
     architecture, since its configs may depend on what it finds."""
-    from whet.cli.arguments.locate import file_of, guarded
+    from whet.cli.arguments.locate import file_of
     from whet.store import open_if_there
+    from whet.targets.files import guarded
     from whet.targets.triton.offline.tuning import check_compiles
     from whet.targets.triton.packed.precompile import orders
 

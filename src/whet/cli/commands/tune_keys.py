@@ -137,9 +137,9 @@ def tune_keys(
 
 
 def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> KeyOutcome:
-    from whet.cli.arguments.locate import guarded
     from whet.cli.terminal.progress import progress
     from whet.engine import HostLostError
+    from whet.targets.files import guarded
     from whet.targets.triton.configs import plain_config
     from whet.targets.triton.offline.inputs import make_inputs
     from whet.targets.triton.offline.tuning import NothingToTuneError, tune_call

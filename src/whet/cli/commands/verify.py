@@ -168,8 +168,9 @@ def _of_kernel(
 
 
 def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) -> Checked:
-    from whet.cli.arguments.locate import file_of, guarded
+    from whet.cli.arguments.locate import file_of
     from whet.core.errors import WhetError
+    from whet.targets.files import guarded
     from whet.targets.triton.offline.inputs import key_text, make_inputs
     from whet.targets.triton.offline.remeasure import with_target
 

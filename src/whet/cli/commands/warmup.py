@@ -88,7 +88,8 @@ def _progress(text: str) -> None:
 
 
 def _step(text: str) -> Callable[[], Any]:
-    from whet.cli.arguments.locate import file_of, load_module, name_in
+    from whet.cli.arguments.locate import file_of, name_in
+    from whet.targets.files import load_module
 
     path, name = file_of(text), name_in(text)
     if name is None:

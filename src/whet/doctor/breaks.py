@@ -1,0 +1,105 @@
+"""Graph breaks: where, why, and which settings of torch remove them from this very model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.doctor import dynamo
+from whet.doctor.dynamo import Break, Captured, NotThereError
+from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.subject import Subject
+
+_REWRITES = {
+    "Data-dependent branching": "compute both sides and select with torch.where(condition, a, b), "
+    "or use torch.cond(condition, true_fn, false_fn, operands)",
+    "Attempted to call function marked as skipped": "move the call out of the model, or wrap it in "
+    "a custom operator (torch.library.custom_op)",
+    "Tensor.tolist() with non-integer tensor": "keep the values in a tensor; copying them to the "
+    "host waits for the device as well",
+}
+
+# What torch says of nearly every break and helps nobody.
+_IDLE_HINTS = ("Please report an issue to PyTorch", "It may be possible to write Dynamo tracing")
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of `torch._dynamo.config`, tried where a break mentions one of `words`."""
+
+    text: str
+    values: Mapping[str, Any]
+    words: tuple[str, ...]
+
+    def fits(self, one: Break) -> bool:
+        said = f"{one.kind} {one.explanation} {' '.join(one.hints)}"
+        return any(word in said for word in self.words)
+
+
+_SETTINGS = (
+    _Setting(
+        "set torch._dynamo.config.capture_scalar_outputs = True",
+        {"capture_scalar_outputs": True},
+        ("capture_scalar_outputs",),
+    ),
+    _Setting(
+        "set torch._dynamo.config.capture_dynamic_output_shape_ops = True",
+        {"capture_dynamic_output_shape_ops": True},
+        ("capture_dynamic_output_shape_ops",),
+    ),
+    _Setting(
+        "torch._dynamo.config.reorderable_logging_functions.add(print); the text is then printed "
+        "after the graph has run",
+        {"reorderable_logging_functions": {print}},
+        ("`print`",),
+    ),
+)
+
+
+def break_findings(subject: Subject, captured: Captured) -> list[Finding]:
+    """One finding for each line and kind of break."""
+    grouped: dict[tuple[str, Place], list[Break]] = {}
+    for one in captured.breaks:
+        grouped.setdefault((one.kind, one.place), []).append(one)
+    return [
+        _finding(subject, captured, same[0], place, len(same))
+        for (_, place), same in grouped.items()
+    ]
+
+
+def _finding(subject: Subject, captured: Captured, one: Break, place: Place, count: int) -> Finding:
+    tried = [_tried(subject, setting, captured, one) for setting in _SETTINGS if setting.fits(one)]
+    helpful = [remedy for remedy in tried if remedy is not None and remedy.works]
+    futile = [remedy for remedy in tried if remedy is not None and not remedy.works]
+    remedies = [*helpful, *_rewrites(one)]
+    if not remedies:
+        useful = [hint for hint in one.hints if not any(idle in hint for idle in _IDLE_HINTS)]
+        remedies = [Remedy(hint) for hint in useful[:2]] or futile
+    if not remedies:
+        remedies = [Remedy("move the line out of the compiled model")]
+    evidence = one.kind if not one.explanation else f"{one.kind}: {one.explanation}"
+    return Finding("graph-break", evidence, place, tuple(remedies), one.code, count)
+
+
+def _rewrites(one: Break) -> list[Remedy]:
+    if "`print`" in one.explanation:
+        return [Remedy("print only outside of the compiler: if not torch.compiler.is_compiling()")]
+    return [Remedy(_REWRITES[one.kind])] if one.kind in _REWRITES else []
+
+
+def _tried(subject: Subject, setting: _Setting, before: Captured, one: Break) -> Remedy | None:
+    """The model is traced again under the setting; None where torch does not have it."""
+    try:
+        after = dynamo.capture(subject, subject.calls[0], setting.values)
+    except NotThereError:
+        return None
+    except Exception as error:
+        said = f"tried: compiling then fails with {type(error).__name__}"
+        return Remedy(setting.text, said, works=False)
+    here = (one.kind, one.place)
+    gone = all((other.kind, other.place) != here for other in after.breaks)
+    counts = f"{len(before.breaks)} → {len(after.breaks)} graph breaks"
+    if gone and len(after.breaks) < len(before.breaks):
+        return Remedy(setting.text, f"tried: {counts}", works=True)
+    return Remedy(setting.text, f"tried: does not help ({counts})", works=False)

@@ -1,0 +1,249 @@
+"""Everything the doctor asks of torch's private interfaces, in one place.
+
+A function raises `NotThereError` where this version of torch lacks what it needs; that costs one
+finding, and the report says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from whet.doctor.finding import Place
+from whet.doctor.subject import Call, Subject
+
+# In torch 2.13 as well as 2.11 a branch on a tensor is reported by the name of the byte code's
+# handler, not by its entry in the registry.
+_BRANCH = "Data-dependent branching"
+
+
+class NotThereError(Exception):
+    """This version of torch lacks an interface."""
+
+
+@dataclass(frozen=True)
+class Break:
+    """`kind` is the name in torch's registry, `code` its number there."""
+
+    kind: str
+    code: str
+    explanation: str
+    hints: tuple[str, ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Recompile:
+    """`guard` is the condition that no longer held; `frame` numbers the part of the model, of which
+    there are several where the graph breaks."""
+
+    guard: str
+    hint: str
+    place: Place
+    frame: str
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What Dynamo made of one call: the graphs are `torch.fx` graphs."""
+
+    breaks: tuple[Break, ...]
+    graphs: tuple[Any, ...]
+    operations: int
+
+
+def reset() -> None:
+    import torch
+
+    torch._dynamo.reset()
+
+
+def capture(subject: Subject, call: Call, settings: Mapping[str, Any] | None = None) -> Captured:
+    """Traces one call. `settings` are of `torch._dynamo.config`."""
+    import torch
+
+    explain = getattr(torch._dynamo, "explain", None)
+    if explain is None:
+        raise NotThereError("torch._dynamo.explain is not there")
+    model, call = fresh(subject, call)
+    reset()
+    with quiet(), _configured(settings or {}), subject.gradients():
+        told = explain(model)(*call.args, **call.kwargs)
+    reset()
+    breaks = tuple(_break(reason) for reason in told.break_reasons if reason.graph_break)
+    return Captured(breaks, tuple(told.graphs), int(told.op_count))
+
+
+def recompiles(
+    subject: Subject,
+    calls: Sequence[Call],
+    *,
+    dynamic: bool | None = None,
+    settings: Mapping[str, Any] | None = None,
+    prepare: Callable[[Call], None] | None = None,
+) -> tuple[Recompile, ...]:
+    """What is compiled again when the model is called with these inputs one after another."""
+    import torch
+    from torch._dynamo import utils
+
+    clear = getattr(utils, "clear_compilation_metrics", None)
+    metrics = getattr(utils, "get_compilation_metrics", None)
+    if clear is None or metrics is None:
+        raise NotThereError("torch._dynamo.utils.get_compilation_metrics is not there")
+    model, _ = fresh(subject, calls[0])
+    copies = [fresh(subject, call)[1] for call in calls]
+    reset()
+    clear()
+    with quiet(), _configured(settings or {}), subject.gradients():
+        compiled = torch.compile(model, backend="eager", dynamic=dynamic)
+        for call in copies:
+            if prepare is not None:
+                prepare(call)
+            compiled(*call.args, **call.kwargs)
+    entries = list(metrics())
+    reset()
+    if entries and not hasattr(entries[0], "recompile_reason"):
+        raise NotThereError("the compilation metrics have no recompile_reason")
+    return tuple(_recompile(one) for one in entries if one.recompile_reason)
+
+
+def mode_names() -> tuple[str, ...]:
+    import torch._inductor
+
+    list_modes = getattr(torch._inductor, "list_mode_options", None)
+    if list_modes is None:
+        raise NotThereError("torch._inductor.list_mode_options is not there")
+    return tuple(list_modes())
+
+
+def mode_options(mode: str) -> dict[str, Any]:
+    import torch._inductor
+
+    return dict(torch._inductor.list_mode_options(mode))
+
+
+@cache
+def registry() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+    """Torch's own list of graph breaks, by the name of the break: its number and its entry."""
+    import torch._dynamo
+
+    path = Path(torch._dynamo.__file__).with_name("graph_break_registry.json")
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {
+        str(entry["Gb_type"]): (code, entry)
+        for code, entries in data.items()
+        for entry in reversed(entries)
+    }
+
+
+def fresh(subject: Subject, call: Call) -> tuple[Callable[..., Any], Call]:
+    """Copies: a probe leaves neither counters nor inputs changed. What cannot be copied is used."""
+    return _copied(subject.model), Call(_copied(call.args), _copied(dict(call.kwargs)))
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return deepcopy(value)
+    except Exception:
+        return value
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings that torch logs while it traces come back as findings; what the model prints is
+    said by nobody."""
+    import logging
+    import warnings
+
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _configured(settings: Mapping[str, Any]) -> Iterator[None]:
+    import torch._dynamo.config as config
+
+    known = {name: value for name, value in settings.items() if hasattr(config, name)}
+    if len(known) < len(settings):
+        missing = next(name for name in settings if name not in known)
+        raise NotThereError(f"torch._dynamo.config.{missing} is not there")
+    with config.patch(**known):
+        yield
+
+
+def _break(reason: Any) -> Break:
+    """`reason.reason` is the kind, then lines of `Explanation:`, `Hint:` and a debug context."""
+    lines = str(reason.reason).splitlines()
+    kind = lines[0].strip() if lines else ""
+    if kind.startswith("generic_jump"):
+        kind = _BRANCH
+    explanation = _after("Explanation:", lines)
+    hints = [line.partition("Hint:")[2].strip() for line in lines if "Hint:" in line]
+    code, entry = registry().get(kind, ("", {}))
+    if kind == _BRANCH and not explanation:
+        explanation = "The branch taken depends on the values of a tensor."
+    if not hints:
+        hints = [hint for hint in entry.get("Hints", ()) if "{" not in hint]
+    return Break(kind, code, explanation, tuple(hints), _innermost(reason.user_stack))
+
+
+def _after(word: str, lines: Sequence[str]) -> str:
+    return next((line.partition(word)[2].strip() for line in lines if word in line), "")
+
+
+def _innermost(stack: Any) -> Place:
+    """The last line of the user's own; where all are torch's, the last."""
+    frames = list(stack or ())
+    own = [frame for frame in frames if "/torch/" not in frame.filename]
+    if not frames:
+        return Place()
+    frame = (own or frames)[-1]
+    return Place(frame.filename, frame.lineno or 0, (frame.line or "").strip())
+
+
+_STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def place_in(stack: str) -> Place:
+    """The innermost of the user's own lines in a stack printed as text."""
+    lines = stack.splitlines()
+    found = [(at, match) for at, line in enumerate(lines) if (match := _STACK_LINE.search(line))]
+    own = [one for one in found if "/torch/" not in one[1]["file"]]
+    if not found:
+        return Place()
+    at, match = (own or found)[-1]
+    code = lines[at + 1].strip() if at + 1 < len(lines) else ""
+    return Place(match["file"], int(match["line"]), code)
+
+
+def _recompile(metrics: Any) -> Recompile:
+    """`0/1: self.calls == 0    # source line (HINT: …)`, then a stack where there is one."""
+    text = str(metrics.recompile_reason)
+    first, _, rest = text.partition("\n")
+    condition, _, hint = first.partition("(HINT:")
+    guard = condition.partition(": ")[2].split("   ")[0].split("  #")[0].strip()
+    place = place_in(rest)
+    if not place.line:
+        place = Place(metrics.co_filename or "", metrics.co_firstlineno or 0)
+    if "/torch/" in place.file:
+        place = Place()
+    frame = str(metrics.compile_id).partition("/")[0]
+    return Recompile(guard, hint.strip().removesuffix(")"), place, frame)

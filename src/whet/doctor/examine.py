@@ -1,0 +1,116 @@
+"""All findings of one model, in this process: nothing is timed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from whet.core.errors import UsageError
+from whet.doctor import dynamo
+from whet.doctor.breaks import break_findings
+from whet.doctor.conditions import conditions
+from whet.doctor.finding import Examination, Finding, Remedy
+from whet.doctor.graphs import graph_findings
+from whet.doctor.recompiles import recompile_findings
+from whet.doctor.subject import Subject
+from whet.doctor.written import environment_findings, written_findings
+
+T = TypeVar("T")
+
+
+def examine(subject: Subject, progress: Callable[[str], None] = lambda text: None) -> Examination:
+    """A look that needs what this torch lacks is left out, and said so."""
+    _check_eager(subject)
+    looks = _Looks(progress)
+    file = subject.file or subject.place.file
+    looks.at("calls of torch.compile", lambda: written_findings(file))
+    looks.at("switches", environment_findings)
+    captured = looks.at("graph breaks", lambda: _captured(subject))
+    first = captured[0] if captured else None
+    traced = first if isinstance(first, dynamo.Captured) else None
+    if traced is not None:
+        looks.at("settings that help", lambda: break_findings(subject, traced))
+        looks.at(
+            "wider types, copies and changed inputs",
+            lambda: graph_findings(subject, traced.graphs),
+        )
+    if not isinstance(first, Finding):
+        looks.at("recompilations", lambda: recompile_findings(subject))
+    holding = looks.at("silent conditions", lambda: conditions(subject))
+    return Examination(
+        tuple(_once_a_line(looks.findings)),
+        tuple(looks.left_out),
+        None if traced is None else len(traced.graphs),
+        None if traced is None else traced.operations,
+        tuple(holding),
+    )
+
+
+class _Looks:
+    """What was found so far, and what could not be looked for."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self.findings: list[Finding] = []
+        self.left_out: list[str] = []
+
+    def at(self, what: str, step: Callable[[], list[T]]) -> list[T]:
+        """Findings are kept; whatever else it answers is returned only."""
+        self._progress(f"looking for {what}")
+        try:
+            answer = step()
+        except dynamo.NotThereError as error:
+            self.left_out.append(f"not looked for: {what} ({error} in torch {_version()})")
+            return []
+        except Exception as error:
+            text = str(error).strip().splitlines()
+            said = f"{type(error).__name__}: {text[0] if text else ''}"
+            self.left_out.append(f"not looked for: {what} ({said})")
+            return []
+        self.findings += [one for one in answer if isinstance(one, Finding)]
+        return answer
+
+
+def _captured(subject: Subject) -> list[dynamo.Captured | Finding]:
+    """One entry: what Dynamo made of the model, or that it could not."""
+    try:
+        return [dynamo.capture(subject, subject.calls[0])]
+    except dynamo.NotThereError:
+        raise
+    except Exception as error:
+        return [_cannot_compile(subject, error)]
+
+
+def _once_a_line(findings: list[Finding]) -> list[Finding]:
+    """A copy to the host that breaks the graph is told as the break."""
+    broken = {one.place for one in findings if one.name == "graph-break"}
+    return [one for one in findings if one.name != "host-copy" or one.place not in broken]
+
+
+def _cannot_compile(subject: Subject, error: Exception) -> Finding:
+    text = str(error).strip().splitlines()
+    place = dynamo.place_in(str(error))
+    return Finding(
+        "compile-error",
+        f"{type(error).__name__}: {text[0] if text else ''}",
+        place if place.file else subject.place,
+        (Remedy("run that part without the compiler: @torch.compiler.disable"),),
+    )
+
+
+def _check_eager(subject: Subject) -> None:
+    model, call = dynamo.fresh(subject, subject.calls[0])
+    try:
+        with dynamo.quiet(), subject.gradients():
+            model(*call.args, **call.kwargs)
+    except Exception as error:
+        raise UsageError(
+            f"{subject.name} fails on its inputs without any compiler: {type(error).__name__}: "
+            f"{error}"
+        ) from error
+
+
+def _version() -> str:
+    import torch
+
+    return str(torch.__version__).partition("+")[0]

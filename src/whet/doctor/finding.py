@@ -1,0 +1,69 @@
+"""What the doctor reports: findings, each with its evidence, its place and a remedy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's; `line` is 0 where only the file is known, `file` empty where not even
+    that."""
+
+    file: str = ""
+    line: int = 0
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """`tried` says what came of it when the doctor applied it to this model; empty where it could
+    not, since the code itself has to change. `works` is None then."""
+
+    text: str
+    tried: str = ""
+    works: bool | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`name` is one of `NAMES`; `code` is the entry in torch's registry of graph breaks."""
+
+    name: str
+    evidence: str
+    place: Place
+    remedies: tuple[Remedy, ...]
+    code: str = ""
+    count: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+NAMES = {
+    "graph-break": "the model is compiled in parts",
+    "recompilation": "the model is compiled again and again",
+    "upcast": "an operation computes in a wider type than its input",
+    "host-copy": "values are copied to the host",
+    "input-mutation": "the model changes its input in place",
+    "compile-call": "torch.compile is called with arguments it does not take",
+    "cuda-graphs": "CUDA graphs are not used",
+    "disabled": "torch.compile is switched off",
+    "compile-error": "the model cannot be compiled",
+}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """`left_out` has a line for each finding that could not be looked for, and why; `conditions`
+    those under which torch silently does less than a mode's name says."""
+
+    findings: tuple[Finding, ...]
+    left_out: tuple[str, ...] = ()
+    graphs: int | None = None
+    operations: int | None = None
+    conditions: tuple[str, ...] = ()

@@ -1,0 +1,149 @@
+"""The modes of torch.compile, as a target of the engine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from whet.builds import Job
+from whet.core.config import Config, Value
+from whet.core.frozen import FrozenMap
+from whet.core.space import Space
+from whet.core.timing import Method
+from whet.core.workload import Device, Origin, Workload
+from whet.doctor.modes.bench import ModeBench
+from whet.doctor.modes.loaded import EAGER, MakeModeLoader
+from whet.doctor.modes.sources import SubjectSource
+from whet.doctor.modes.timer import GpuModelTimer
+from whet.doctor.subject import Subject, device_of
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timers import MakeTimer
+from whet.targets.fingerprint import digest
+from whet.targets.host import host_device
+from whet.targets.key import key_of
+
+MODES = (EAGER, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class ModesTarget:
+    """Eager is the first config: it stays unless a mode is shown to be faster."""
+
+    subject: Subject
+    source: SubjectSource
+    modes: tuple[str, ...] = MODES
+
+    build_mode = "spawn"
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    @property
+    def file(self) -> str:
+        return self.subject.file
+
+    @cached_property
+    def space(self) -> Space:
+        return Space({"mode": list(self.modes)})
+
+    @cached_property
+    def gpu(self) -> int | None:
+        return device_of(self.subject)
+
+    @property
+    def shares_host(self) -> bool:
+        return self.gpu is None
+
+    @property
+    def method(self) -> Method:
+        return Method(self._make_timer.name)
+
+    @property
+    def _make_timer(self) -> type[CpuTimer] | type[GpuModelTimer]:
+        return CpuTimer if self.gpu is None else GpuModelTimer
+
+    def workload(self) -> Workload:
+        return self._workload
+
+    @cached_property
+    def _workload(self) -> Workload:
+        import torch
+
+        text = self._text()
+        key = dict(key_of(None, self.subject.names(self.subject.calls[0])))
+        key["step"] = "training" if self.subject.training else "inference"
+        key["calls"] = len(self.subject.calls)
+        if self.gpu is None:
+            key["threads"] = torch.get_num_threads()
+        return Workload(
+            kernel=self.name,
+            fingerprint=digest(text),
+            device=self._device(),
+            key=FrozenMap(key),
+            toolchain=FrozenMap({"torch": str(torch.__version__).partition("+")[0]}),
+            origin=Origin(digest(text), FrozenMap({})),
+        )
+
+    def _text(self) -> str:
+        """The file that makes the model; else its layers and the code of its own class."""
+        if self.subject.file:
+            return Path(self.subject.file).read_text(errors="replace")
+        place = self.subject.place
+        own = Path(place.file).read_text(errors="replace") if place.file else ""
+        return f"{self.subject.model!r}\n{own}"
+
+    def _device(self) -> Device:
+        if self.gpu is None:
+            return host_device()
+        from whet.targets.triton import device
+
+        return device.describe(self.gpu)
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        return None
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        folder = tempfile.mkdtemp(prefix="whet-doctor-")
+        timer: MakeTimer = self._make_timer
+
+        def open_bench(config: Config) -> RemoteBench:
+            caches = str(Path(folder) / str(config["mode"]))
+            return RemoteBench(
+                MakeModeLoader(self.source, caches),
+                timer,
+                mode="spawn",
+                first_call_s=limits.first_call_s,
+            )
+
+        return _InFolder(open_bench, folder)
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return None
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return self.subject.names(self.subject.calls[0])
+
+
+class _InFolder(ModeBench):
+    """Takes the caches with it when it is closed."""
+
+    def __init__(self, open_bench: Any, folder: str) -> None:
+        super().__init__(open_bench)
+        self._folder = folder
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._folder, ignore_errors=True)

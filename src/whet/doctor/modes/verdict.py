@@ -1,0 +1,177 @@
+"""From the trials of all modes to one recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from whet.core.run import Result
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.doctor.modes.loaded import EAGER
+
+# Among modes that could not be told apart, one that compiles sooner may be so much slower.
+AS_GOOD_WITHIN = 0.01
+
+
+@dataclass(frozen=True)
+class ModeTrial:
+    """`first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
+    and third call took beyond a steady one: under CUDA graphs that is the recording. `error` is
+    relative to the same model in float64; `eager_error` is that of the model without a compiler.
+    `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them."""
+
+    mode: str
+    status: str
+    median_ns: float | None = None
+    interval_ns: tuple[float, float] | None = None
+    first_call_s: float | None = None
+    recording_s: float | None = None
+    peak_bytes: int | None = None
+    error: float | None = None
+    eager_error: float | None = None
+    close_to_eager: bool | None = None
+    cudagraph_skip: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ModeVerdict:
+    """`equals` could not be told from `mode`. `break_even_calls` is after how many calls the time
+    for compiling is earned back, None where it never is or there is nothing to earn. `sure` is
+    False where the trial ended before it was decided."""
+
+    mode: str
+    equals: tuple[str, ...]
+    speedup: float | None
+    break_even_calls: int | None
+    sure: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class TrialOfModes:
+    modes: tuple[ModeTrial, ...]
+    verdict: ModeVerdict | None
+    source: str = "tuned"
+    interrupted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def trial_of_modes(
+    trials: Iterable[Trial], order: Sequence[str], result: Result | None
+) -> TrialOfModes:
+    """`result` is None where the trial was interrupted before anything could be chosen. Where only
+    eager was timed, there is nothing to recommend."""
+    by_mode = {str(trial.config["mode"]): trial for trial in trials}
+    modes = tuple(_mode(name, by_mode[name]) for name in order if name in by_mode)
+    if result is None:
+        return TrialOfModes(modes, None, interrupted=True)
+    timed = {one.mode: one for one in modes}
+    verdict = _verdict(timed, result) if len(order) > 1 else None
+    return TrialOfModes(modes, verdict, result.source, result.interrupted)
+
+
+def _mode(name: str, trial: Trial) -> ModeTrial:
+    facts, timing, median_ns = trial.facts, trial.timing, trial.median_ns
+
+    def fact(key: str) -> float | None:
+        value = facts.get(key)
+        return float(value) if isinstance(value, int | float) else None
+
+    calls = [fact("second_call_s"), fact("third_call_s")]
+    recording = None
+    if median_ns is not None and None not in calls:
+        recording = max(0.0, sum(one or 0.0 for one in calls) - 2 * median_ns / 1e9)
+    close, peak = facts.get("close_to_eager"), fact("peak_bytes")
+    return ModeTrial(
+        mode=name,
+        status=str(Status.OK if trial.status is Status.OUTRACED else trial.status),
+        median_ns=median_ns,
+        interval_ns=None if timing is None else timing.interval_ns,
+        first_call_s=fact("first_call_s"),
+        recording_s=recording,
+        peak_bytes=None if peak is None else int(peak),
+        error=fact("error"),
+        eager_error=fact("eager_error"),
+        close_to_eager=close if isinstance(close, bool) else None,
+        cudagraph_skip=str(facts.get("cudagraph_skip", "")),
+        problem=trial.error if trial.status not in (Status.OK, Status.OUTRACED) else "",
+    )
+
+
+def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
+    best = str(result.config["mode"])
+    tied = tuple(str(config["mode"]) for config in result.equals)
+    mode = best if best == EAGER else _soonest(best, tied, modes)
+    equals = tuple(one for one in (best, *tied) if one != mode)
+    speedup = result.speedup if mode == best else _speedup(mode, modes)
+    calls = break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
+    sure = not result.interrupted
+    return ModeVerdict(
+        mode, equals, speedup, calls, sure, _text(mode, equals, speedup, calls, modes)
+    )
+
+
+def _soonest(best: str, tied: Sequence[str], modes: dict[str, ModeTrial]) -> str:
+    """Of those as good as the best, the one that compiles soonest; eager if it is among them."""
+    if EAGER in tied:
+        return EAGER
+    limit = (modes[best].median_ns or 0.0) * (1 + AS_GOOD_WITHIN)
+    good = [one for one in tied if one in modes and (modes[one].median_ns or math.inf) <= limit]
+    return min([best, *good], key=lambda one: modes[one].first_call_s or math.inf)
+
+
+def _speedup(mode: str, modes: dict[str, ModeTrial]) -> float | None:
+    eager, chosen = modes.get(EAGER), modes.get(mode)
+    if eager is None or chosen is None or not eager.median_ns or not chosen.median_ns:
+        return None
+    return eager.median_ns / chosen.median_ns
+
+
+def break_even(eager: ModeTrial | None, mode: ModeTrial) -> int | None:
+    """The number of calls from which on compiling has cost less than it saved."""
+    if eager is None or eager.median_ns is None or mode.median_ns is None:
+        return None
+    saved_s = (eager.median_ns - mode.median_ns) / 1e9
+    if saved_s <= 0 or mode.first_call_s is None or eager.first_call_s is None:
+        return None
+    spent_s = mode.first_call_s + (mode.recording_s or 0.0) - eager.first_call_s
+    return max(1, math.ceil(spent_s / saved_s))
+
+
+def _text(
+    mode: str,
+    equals: Sequence[str],
+    speedup: float | None,
+    calls: int | None,
+    modes: dict[str, ModeTrial],
+) -> str:
+    if mode == EAGER:
+        return f"Don't compile this model: {_why_eager(equals, modes)}."
+    said = (
+        f"Use mode='{mode}': {speedup:.2f} times as fast as eager" if speedup else f"Use '{mode}'"
+    )
+    if calls is not None:
+        said += f"; compiling pays from call {calls:,} on"
+    if equals:
+        said += f". {', '.join(equals)} could not be told from it"
+    return said + "."
+
+
+def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
+    compiled = [one for one in modes.values() if one.mode != EAGER and one.median_ns]
+    eager = modes.get(EAGER)
+    if not compiled:
+        return "no mode could be measured"
+    if equals or eager is None or not eager.median_ns:
+        return "no mode is measurably faster than eager"
+    best = min(compiled, key=lambda one: one.median_ns or math.inf)
+    slower = (best.median_ns or 0.0) / eager.median_ns - 1
+    if slower <= 0:
+        return "no mode is measurably faster than eager"
+    return f"the fastest mode ({best.mode}) is {100 * slower:.0f} % slower than eager"

@@ -1,0 +1,128 @@
+"""What is examined: a model with the inputs of one call, or of several."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.core.errors import UsageError
+from whet.doctor.finding import Place
+
+_RETURN = "return model, inputs, where inputs is a tensor, a tuple of arguments, a dict of keywords"
+
+
+@dataclass(frozen=True)
+class Call:
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {**{str(at): value for at, value in enumerate(self.args)}, **self.kwargs}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`calls` has more than one entry where the inputs change from call to call. `training`: a call
+    is a forward and a backward pass; else gradients are off."""
+
+    name: str
+    model: Callable[..., Any]
+    calls: tuple[Call, ...]
+    file: str = ""
+    training: bool = False
+
+    def gradients(self) -> AbstractContextManager[Any]:
+        import torch
+
+        enabled: AbstractContextManager[Any] = torch.set_grad_enabled(self.training)
+        return enabled
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        listed = getattr(self.model, "parameters", None)
+        return tuple(listed()) if callable(listed) else ()
+
+    def names(self, call: Call) -> dict[str, Any]:
+        """The arguments by the model's own names for them, as far as it has any."""
+        forward = getattr(self.model, "forward", self.model)
+        try:
+            parameters = list(inspect.signature(forward).parameters)
+        except (TypeError, ValueError):
+            parameters = []
+        names = [*parameters, *(str(at) for at in range(len(parameters), len(call.args)))]
+        return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+
+    @property
+    def place(self) -> Place:
+        """Where the model's code begins."""
+        forward = getattr(type(self.model), "forward", self.model)
+        try:
+            lines, first = inspect.getsourcelines(forward)
+            return Place(inspect.getsourcefile(forward) or self.file, first, lines[0].strip())
+        except (OSError, TypeError):
+            return Place(self.file)
+
+
+def device_of(subject: Subject) -> int | None:
+    """The GPU of the first tensor among the arguments or parameters; None for the CPU."""
+    for value in (*subject.calls[0].named.values(), *subject.parameters):
+        device: Any = getattr(value, "device", None)
+        if getattr(device, "type", "") == "cuda":
+            return int(device.index or 0)
+    return None
+
+
+def subject_of(
+    model: Any, inputs: Any, *, name: str = "", file: str = "", training: bool = False
+) -> Subject:
+    """Checks both; a model that is compiled already is examined as it was before."""
+    model = getattr(model, "_orig_mod", model)
+    if not callable(model):
+        raise UsageError(
+            f"a model of type {type(model).__name__} cannot be called; pass a torch.nn.Module or "
+            "a function"
+        )
+    called = name or getattr(model, "__name__", type(model).__name__)
+    if isinstance(inputs, list):
+        if not inputs:
+            raise UsageError("the list of inputs is empty; give the inputs of at least one call")
+        calls = tuple(_call(one) for one in inputs)
+    else:
+        calls = (_call(inputs),)
+    return Subject(called, model, calls, file, training)
+
+
+def _call(inputs: Any) -> Call:
+    if isinstance(inputs, Call):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Call(kwargs=dict(inputs))
+    return Call(args=inputs if isinstance(inputs, tuple) else (inputs,))
+
+
+def subject_in(path: Path, name: str, *, training: bool = False) -> Subject:
+    """Runs the file and calls its function NAME, which returns a model and inputs."""
+    from whet.core.errors import did_you_mean
+    from whet.targets.files import guarded, load_module
+
+    module = load_module(path)
+    make = getattr(module, name, None)
+    if make is None:
+        functions = [n for n, value in vars(module).items() if inspect.isfunction(value)]
+        raise UsageError(f"{path} has no '{name}'{did_you_mean(name, functions)}")
+    if not callable(make):
+        raise UsageError(f"{path}:{name} is not a function; {_RETURN}")
+    made = guarded(path, make)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise UsageError(
+            f"{path}:{name} returned {type(made).__name__}, not a model and inputs; {_RETURN}, or "
+            "a list of these for several calls"
+        )
+    model, inputs = made
+    file = str(path.resolve())
+    return subject_of(model, inputs, name=name, file=file, training=training)

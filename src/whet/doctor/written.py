@@ -1,0 +1,131 @@
+"""What a file and the environment say about torch.compile before anything runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from whet.core.errors import did_you_mean
+from whet.doctor import dynamo
+from whet.doctor.finding import Finding, Place, Remedy
+
+_SWITCHED_OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+
+# Advice that is still passed around, and what replaced it.
+_REPLACED = {
+    "torch._dynamo.config.log_level": "set TORCH_LOGS=+dynamo, or call "
+    "torch._logging.set_logs(dynamo=logging.DEBUG)",
+    "torch._dynamo.config.verbose": "set TORCH_LOGS=+dynamo,graph_breaks,recompiles",
+}
+
+
+def written_findings(file: str) -> list[Finding]:
+    """Calls of `torch.compile` that torch refuses, and settings that it no longer has."""
+    try:
+        text = Path(file).read_text()
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return []
+    lines = text.splitlines()
+
+    def place(node: ast.expr) -> Place:
+        return Place(file, node.lineno, lines[node.lineno - 1].strip())
+
+    findings: list[Finding] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _dotted(node.func) == "torch.compile":
+            findings += _call_findings(node, place(node))
+        elif isinstance(node, ast.Attribute) and (name := _dotted(node)) in _REPLACED:
+            evidence = f"{name} no longer exists"
+            if not _there(name):
+                remedy = Remedy(_REPLACED[name])
+                findings.append(Finding("compile-call", evidence, place(node), (remedy,)))
+    return findings
+
+
+def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
+    given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    mode, options = _text(given.get("mode")), given.get("options")
+    names = dynamo.mode_names()
+    findings = []
+    if mode is not None and mode not in names:
+        known = did_you_mean(mode, names)
+        remedy = _spelt(mode, names) or Remedy(known.lstrip("; "))
+        evidence = f"torch.compile has no mode '{mode}'{known}"
+        findings.append(Finding("compile-call", evidence, place, (remedy,)))
+    if mode is not None and options is not None and not _is_none(options):
+        findings.append(_both(mode if mode in names else "default", place))
+    return findings
+
+
+def _spelt(mode: str, names: Sequence[str]) -> Remedy | None:
+    """The mode that differs in a hyphen: options are written with underscores."""
+    near = mode.strip().lower().replace("_", "-")
+    if near not in names:
+        return None
+    import torch
+
+    torch.compile(lambda x: x, mode=near)
+    return Remedy(f"mode='{near}'", f"tried: torch.compile takes mode='{near}'", works=True)
+
+
+def _both(mode: str, place: Place) -> Finding:
+    """`mode` is a set of options, so that both can be written as one `options=`."""
+    inside = dynamo.mode_options(mode)
+    listed = ", ".join(f'"{name}": {value}' for name, value in inside.items())
+    text = "give options= alone" + (
+        f", with those of the mode in it: {{{listed}}}" if listed else ""
+    )
+    return Finding(
+        "compile-call",
+        "torch.compile takes mode= or options=, not both",
+        place,
+        (Remedy(text),),
+    )
+
+
+def environment_findings(environment: Mapping[str, str] | None = None) -> list[Finding]:
+    """Variables that switch the compiler off, or that it does not read."""
+    variables = os.environ if environment is None else environment
+    findings = [
+        Finding(
+            "disabled",
+            f"{name}={variables[name]} is set: torch.compile does nothing",
+            Place(),
+            (Remedy(f"unset {name}"),),
+        )
+        for name in _SWITCHED_OFF
+        if variables.get(name, "0") not in ("", "0")
+    ]
+    if "TORCH_LOG" in variables:
+        remedy = Remedy("set TORCH_LOGS instead")
+        evidence = "TORCH_LOG is set, which torch does not read"
+        findings.append(Finding("disabled", evidence, Place(), (remedy,)))
+    return findings
+
+
+def _dotted(node: ast.expr) -> str:
+    """`torch.compile` of the expression that says so; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""
+
+
+def _there(name: str) -> bool:
+    import torch._dynamo.config as config
+
+    return hasattr(config, name.rpartition(".")[2])
+
+
+def _text(node: ast.expr | None) -> str | None:
+    constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return str(node.value) if constant and isinstance(node, ast.Constant) else None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

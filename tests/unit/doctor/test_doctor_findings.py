@@ -1,0 +1,186 @@
+"""What the doctor finds in models with a disease, and that it finds nothing in healthy ones."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import doctor_models as models  # noqa: E402
+
+from whet.doctor import dynamo  # noqa: E402
+from whet.doctor.examine import examine  # noqa: E402
+from whet.doctor.finding import NAMES, Finding  # noqa: E402
+from whet.doctor.subject import subject_of  # noqa: E402
+from whet.doctor.written import environment_findings, written_findings  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+FILE = Path(models.__file__)
+MARK = re.compile(r"# finds: (\S+)")
+OTHERS = {models.HasItsOwnFunction: models.LoudClamp}
+
+
+def marked(model: type) -> list[tuple[str, int]]:
+    """The findings that the model's own source asks for, with their lines."""
+    lines = FILE.read_text().splitlines()
+    start = next(n for n, text in enumerate(lines) if text.startswith(f"class {model.__name__}("))
+    found = []
+    for number in range(start, len(lines)):
+        if number > start and re.match(r"\S", lines[number]):
+            break
+        if mark := MARK.search(lines[number]):
+            found.append((mark[1], number + 1))
+    return found
+
+
+def found_in(model: Any, inputs: Any) -> tuple[Finding, ...]:
+    looked = examine(subject_of(model, inputs))
+    assert looked.left_out == ()
+    return looked.findings
+
+
+@pytest.mark.parametrize("model", models.SICK, ids=lambda model: model.__name__)
+def test_each_disease_is_found_at_its_line_and_nothing_else(model: type) -> None:
+    findings = found_in(model(), models.SICK[model])
+    assert [(one.name, one.place.line) for one in findings] == marked(OTHERS.get(model, model))
+    for one in findings:
+        assert one.name in NAMES
+        assert one.place.file == str(FILE)
+        assert one.remedies
+
+
+@pytest.mark.parametrize("make", models.HEALTHY, ids=lambda make: make.__name__)
+def test_a_healthy_model_has_no_finding(make: Any) -> None:
+    assert found_in(make(), models.HEALTHY[make]) == ()
+
+
+def tried(model: type) -> dict[str, str]:
+    [finding] = found_in(model(), models.SICK[model])
+    return {one.text: one.tried for one in finding.remedies if one.works}
+
+
+def test_a_setting_that_removes_a_break_was_tried_on_the_model() -> None:
+    name = "set torch._dynamo.config.capture_scalar_outputs = True"
+    assert tried(models.TakesItem) == {name: "tried: 1 → 0 graph breaks"}
+
+
+def test_a_setting_that_does_not_remove_a_break_is_not_recommended() -> None:
+    """Printing a shape breaks the graph whatever printing functions torch may reorder."""
+    assert tried(models.Prints) == {}
+    assert any("reorderable" in text for text in tried(models.HasItsOwnFunction))
+
+
+def test_symbolic_sizes_were_tried_against_recompilations() -> None:
+    assert tried(models.SeesManySizes) == {
+        "torch.compile(model, dynamic=True)": "tried: 1 → 0 recompilations",
+        "torch._dynamo.mark_dynamic(x, 0) before the first call": "tried: 1 → 0 recompilations",
+    }
+
+
+def test_what_torch_hints_at_was_tried_against_recompilations() -> None:
+    [text] = tried(models.Counts)
+    assert "allow_unspec_int_on_nn_module" in text
+
+
+def test_a_cast_was_tried_against_an_upcast() -> None:
+    assert list(tried(models.Upcasts)) == [
+        "cast the model's parameters and buffers: model.to(torch.float32)"
+    ]
+
+
+def test_a_break_has_its_number_in_torchs_registry() -> None:
+    [finding] = found_in(models.Branches(), models.SICK[models.Branches])
+    assert re.fullmatch(r"GB\d{4}", finding.code)
+    assert any("torch.where" in one.text for one in finding.remedies)
+
+
+def test_a_probe_leaves_model_and_inputs_as_they_were() -> None:
+    counting, x = models.Counts(), models.batch()
+    found_in(counting, x)
+    assert counting.calls == 0
+    y = x.clone()
+    found_in(models.WritesToAView(), y)
+    assert torch.equal(x, y)
+
+
+def test_a_model_that_fails_without_a_compiler_is_the_callers() -> None:
+    with pytest.raises(UsageError, match="Mlp fails on its inputs without any compiler"):
+        examine(subject_of(models.Mlp(), torch.ones(2, 7)))
+
+
+def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> None:
+    monkeypatch.delattr("torch._dynamo.utils.get_compilation_metrics")
+    looked = examine(subject_of(models.TakesItem(), models.batch()))
+    assert [one.name for one in looked.findings] == ["graph-break"]
+    [line] = looked.left_out
+    assert line.startswith("not looked for: recompilations (")
+    assert "get_compilation_metrics is not there in torch" in line
+
+
+def test_without_explain_the_rest_is_still_looked_for(monkeypatch: Any) -> None:
+    monkeypatch.delattr("torch._dynamo.explain")
+    looked = examine(subject_of(models.Counts(), models.batch()))
+    assert [one.name for one in looked.findings] == ["recompilation"]
+    [line] = looked.left_out
+    assert line.startswith("not looked for: graph breaks (")
+
+
+CALLS = """\
+import torch
+
+model = torch.nn.Linear(4, 4)
+misspelt = torch.compile(model, mode="max_autotune")
+both = torch.compile(
+    model, mode="max-autotune", options={"trace.enabled": True})
+fine = torch.compile(model, mode="reduce-overhead")
+torch._dynamo.config.log_level = 10
+"""
+
+
+def test_calls_that_torch_refuses_are_found_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "calls.py"
+    file.write_text(CALLS)
+    found = written_findings(str(file))
+    assert [(one.name, one.place.line) for one in found] == [
+        ("compile-call", 4),
+        ("compile-call", 5),
+        ("compile-call", 8),
+    ]
+    misspelt, both, gone = found
+    assert [one.text for one in misspelt.remedies] == ["mode='max-autotune'"]
+    assert '"max_autotune": True' in both.remedies[0].text
+    assert "TORCH_LOGS" in gone.remedies[0].text
+
+
+def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
+    from whet.doctor.modes.target import MODES
+
+    assert {*MODES} - {"eager"} <= {*dynamo.mode_names()}
+
+
+def test_what_a_mode_silently_leaves_out_is_said(monkeypatch: Any) -> None:
+    """Without being a finding: nothing is wrong with the model."""
+    looked = examine(subject_of(models.Mlp(), torch.ones(8, 32)))
+    assert [line.split(" unless ")[0] for line in looked.conditions] == [
+        "max-autotune does not tune matrix products on a CPU"
+    ]
+    monkeypatch.setattr("torch._inductor.config.freezing", True)
+    assert examine(subject_of(models.Mlp(), torch.ones(8, 32))).conditions == ()
+
+
+def test_switches_that_turn_the_compiler_off_are_found() -> None:
+    found = environment_findings({"TORCHDYNAMO_DISABLE": "1", "TORCH_LOG": "perf_hints"})
+    assert [one.remedies[0].text for one in found] == [
+        "unset TORCHDYNAMO_DISABLE",
+        "set TORCH_LOGS instead",
+    ]
+    assert environment_findings({"TORCH_COMPILE_DISABLE": "0"}) == []

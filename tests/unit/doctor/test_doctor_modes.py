@@ -1,0 +1,207 @@
+"""The trial of modes: each in a process of its own, and what follows from their times."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from whet.core.config import Config
+from whet.core.frozen import FrozenMap
+from whet.core.run import Outcome, Result, Run
+from whet.core.status import Status
+from whet.core.timing import Timing
+from whet.core.trial import Trial
+from whet.core.workload import Device, Workload
+from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
+
+MS = 1e6
+WORKLOAD = Workload("model", "f", Device("cpu", "cpu", "x"), FrozenMap({}), FrozenMap({}))
+MODES = ("eager", "default", "reduce-overhead", "max-autotune")
+
+
+def trial(mode: str, ms: float, first_call_s: float, settling_s: float = 0.0) -> Trial:
+    later = ms / 1e3 + settling_s / 2
+    facts = {"first_call_s": first_call_s, "second_call_s": later, "third_call_s": later}
+    return Trial(
+        WORKLOAD.id,
+        Config({"mode": mode}),
+        Status.OK,
+        Timing((ms * MS,) * 9, loops=1, timer="cpu"),
+        facts=FrozenMap(facts),
+    )
+
+
+def decided(trials: list[Trial], best: int, equals: tuple[int, ...] = ()) -> TrialOfModes:
+    run = Run(WORKLOAD, "s", len(trials), "auto", 0, outcome=Outcome.FINISHED)
+    tied = tuple(trials[at].config for at in equals)
+    result = Result(run, trials[best], trials[0], tuple(trials), equals=tied)
+    return trial_of_modes(trials, MODES, result)
+
+
+def test_a_faster_mode_is_recommended_with_the_call_from_which_it_pays() -> None:
+    done = decided([trial("eager", 3, 0.5), trial("default", 1, 10.5)], best=1)
+    assert done.verdict is not None
+    assert (done.verdict.mode, done.verdict.speedup) == ("default", 3.0)
+    assert done.verdict.break_even_calls == 5000
+    assert "compiling pays from call 5,000 on" in done.verdict.text
+
+
+def test_recording_a_graph_is_kept_apart_and_counts_for_breaking_even() -> None:
+    trials = [trial("eager", 3, 0.5), trial("max-autotune", 1, 10.5, settling_s=2.0)]
+    done = decided(trials, best=1)
+    assert done.verdict is not None
+    assert done.modes[1].recording_s == pytest.approx(2.0)
+    assert done.verdict.break_even_calls == pytest.approx(6000, abs=1)
+
+
+def test_not_to_compile_is_a_verdict() -> None:
+    done = decided([trial("eager", 1, 0.1), trial("default", 1.5, 9)], best=0)
+    assert done.verdict is not None
+    assert done.verdict.mode == "eager"
+    assert done.verdict.break_even_calls is None
+    assert done.verdict.text == (
+        "Don't compile this model: the fastest mode (default) is 50 % slower than eager."
+    )
+
+
+def test_a_mode_that_eager_cannot_be_told_from_is_not_worth_compiling() -> None:
+    done = decided([trial("eager", 1.0, 0.1), trial("default", 0.99, 9)], best=1, equals=(0,))
+    assert done.verdict is not None
+    assert done.verdict.mode == "eager"
+    assert done.verdict.equals == ("default",)
+    assert "no mode is measurably faster" in done.verdict.text
+
+
+def test_among_equal_modes_the_one_that_compiles_sooner_is_recommended() -> None:
+    trials = [trial("eager", 3, 0.1), trial("max-autotune", 1, 60), trial("default", 1.005, 9)]
+    done = decided(trials, best=1, equals=(2,))
+    assert done.verdict is not None
+    assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
+
+
+def test_an_interrupted_trial_has_its_modes_and_no_verdict() -> None:
+    done = trial_of_modes([trial("eager", 3, 0.1)], MODES, None)
+    assert [one.mode for one in done.modes] == ["eager"]
+    assert done.verdict is None
+    assert done.interrupted
+
+
+SCRIPT = """\
+import sys
+import torch, whet
+
+class Own(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x).relu()
+
+def run():
+    done = whet.doctor(Own(), torch.ones(2, 8), modes=["eager"], store=":memory:")
+    [eager] = done.trial.modes
+    print(done.name, eager.mode, eager.status, eager.close_to_eager)
+    print("left out", *done.examination.left_out)
+
+"""
+
+
+def run_script(path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    path.write_text(text)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_model_of_a_script_is_timed_in_another_process(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    done = run_script(tmp_path / "own.py", SCRIPT + 'if __name__ == "__main__":\n    run()\n')
+    assert done.stdout == "Own eager ok True\nleft out\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_that_would_start_over_is_told_what_to_write(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    body = SCRIPT.replace("[eager] = done.trial.modes\n    print(done.name, eager.mode, ", "#")
+    done = run_script(tmp_path / "own.py", body + "run()\n")
+    assert 'put the call under if __name__ == "__main__"' in done.stdout.replace("'", '"')
+
+
+MODEL = """\
+import torch
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), torch.ones(2, 8)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_modes_are_compiled_with_caches_of_their_own_and_stored(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Headers are not precompiled here: that takes longer than all the rest."""
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    from whet.doctor.checkup import doctor_file
+
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "the user's own"))
+    file, store = tmp_path / "model.py", str(tmp_path / "store.db")
+    file.write_text(MODEL)
+    said: list[str] = []
+    first = doctor_file(
+        file, "make_model", modes=["default"], store=store, progress=said.append
+    ).trial
+    assert first is not None
+    assert first.verdict is not None
+    assert first.source == "tuned"
+    assert [(one.mode, one.status) for one in first.modes] == [("eager", "ok"), ("default", "ok")]
+    eager, compiled = first.modes
+    assert compiled.close_to_eager is True
+    assert (compiled.first_call_s or 0) > (eager.first_call_s or 0)
+    assert any(line.startswith("timing default") for line in said)
+    assert not [*(tmp_path / "the user's own").rglob("*.so")]
+
+    again = doctor_file(file, "make_model", modes=["default"], store=store).trial
+    assert again is not None
+    assert again.source == "stored"
+    assert again.modes == first.modes
+    assert again.verdict is not None
+    assert again.verdict.mode == first.verdict.mode
+
+
+@pytest.mark.slow
+def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    (tmp_path / "model.py").write_text(MODEL)
+    words = ["doctor", "model.py:make_model", "--modes", "default", "--store", ":memory:"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "whet", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "timing default" in line:
+                break
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    assert running.returncode == 130, err
+    assert "The trial was interrupted" in out
+    [row] = [line for line in out.splitlines() if line.startswith("eager ")]
+    assert "ms" in row or "µs" in row
+
+
+def test_the_room_can_be_called_whichever_was_imported_first() -> None:
+    code = "import whet.doctor.finding, whet; print(callable(whet.doctor))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+    assert callable(whet.doctor)
