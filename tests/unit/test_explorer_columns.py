@@ -11,7 +11,7 @@ from explorer_samples import HOSTILE, decoded, fill, hostile, trial, workload
 from whet.core.status import Status
 from whet.explorer.columns import LONGEST_ERROR, TrialColumns
 from whet.explorer.latest import LatestRows, number_of, numbers_of
-from whet.explorer.stored import StoreSubject
+from whet.explorer.stored import FIRST_BATCH, StoreSubject
 from whet.explorer.values import ValueCodes
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.store.scanning import rows_of
@@ -64,6 +64,19 @@ def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) 
     assert columns.rows == 300
     for name, values in fresh.items():
         np.testing.assert_array_equal(arrays[name], values)
+
+
+def test_the_first_answer_waits_for_the_first_batch_alone(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "s.db") as store:
+        of = workload()
+        store.put_workload(of)
+        store.append(trial(of, {"n": n}, 100.0, samples=1) for n in range(FIRST_BATCH + 10))
+        subject = _subject(store)
+        header, _ = decoded(subject.encoded(0))
+        assert (header["rows"], header["complete"]) == (FIRST_BATCH, False)
+        assert header["total_rows"] == FIRST_BATCH + 10
+        rest, _ = decoded(subject.encoded(FIRST_BATCH))
+    assert (rest["rows"], rest["complete"]) == (10, True)
 
 
 def test_the_best_the_first_and_the_equals_are_named_by_row(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from explorer_samples import HOSTILE, SCRIPT, fill, hostile
 from whet.core.errors import UsageError
-from whet.explorer.bundling import BundlingError, bundled, page
+from whet.explorer.bundling import STATIC, BundlingError, bundled, page
 from whet.explorer.library import Library
 from whet.explorer.report import write_report
 from whet.store import SqliteStore
@@ -181,3 +181,8 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -
         fill(store)
         with pytest.raises(UsageError, match="cannot write"):
             write_report(Library(store), tmp_path / "nowhere" / "r.html")
+
+
+def test_the_page_stays_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in STATIC.iterdir()}
+    assert sum(sizes.values()) <= 200_000, sizes

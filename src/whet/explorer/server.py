@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from whet.core.errors import WhetError
 from whet.explorer.comparing import compare_json
@@ -38,7 +29,12 @@ from whet.explorer.searching import run_json, simulated_json, strategies_json
 from whet.explorer.subject import AbsentError, NotThereError, Subject
 
 STATIC = Path(__file__).parent / "static"
-NICENESS = 5
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 _BINARY = "application/octet-stream"
 
 
@@ -57,9 +53,11 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
         # A plain function runs in a thread of its own, so that reading a store delays nobody.
         return Route(path, partial(answer, library))
 
+    assets = _Assets()
     return Starlette(
         routes=[
-            Route("/", _index),
+            Route("/", assets.index),
+            Route("/static/{name}", assets.file),
             route("/api/about", lambda known, _: AsciiJson(known.about())),
             route("/api/workloads", lambda known, _: AsciiJson(known.summaries())),
             route("/api/workloads/{id}/columns", _columns),
@@ -73,7 +71,6 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             route("/api/frontier/{id}", _frontier),
             route("/api/compare", _compare),
             Route("/api/live", partial(_live, library)),
-            Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={WhetError: _told, 404: _not_there},
@@ -87,17 +84,32 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Until Ctrl-C. Whatever tunes on this machine goes first."""
-    with suppress(OSError):
-        os.nice(NICENESS)
+    """Until Ctrl-C."""
     settings = uvicorn.Config(
         app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
     )
     uvicorn.Server(settings).run(sockets=[listening])
 
 
-def _index(request: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
+class _Assets:
+    """The page's own files, in memory: a page asks for all of them before it can draw anything, and
+    files that threads open and read take several times as long."""
+
+    def __init__(self) -> None:
+        self._files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
+        # All modules at once, and not one after another as their imports are read.
+        modules = (name for name in self._files if name.endswith(".js"))
+        self._link = ", ".join(f"<static/{name}>; rel=modulepreload" for name in modules)
+
+    async def index(self, request: Request) -> Response:
+        headers = {"link": self._link}
+        return Response(self._files["index.html"], media_type="text/html", headers=headers)
+
+    async def file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._files:
+            raise NotThereError(f"there is no file '{name}'")
+        return Response(self._files[name], media_type=_TYPES.get(Path(name).suffix))
 
 
 def _columns(library: Library, request: Request) -> Response:

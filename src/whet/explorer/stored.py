@@ -39,7 +39,7 @@ from whet.store.scanning import code_folder, column_folder, scan
 # The first is small, so that there is something to draw.
 FIRST_BATCH, BATCH = 5_000, 20_000
 # How long a page waits for its first or its next rows.
-FIRST_PATIENCE_S, PATIENCE_S = 0.1, 0.3
+FIRST_PATIENCE_S, PATIENCE_S = 0.0, 0.3
 # How often it is made sure that what was read is still in the store; it takes tens of milliseconds
 # for a million rows.
 CHECKED_S = 2.0

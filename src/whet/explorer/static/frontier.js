@@ -12,8 +12,8 @@ const KNOBS = [
 	["runs", "runs each", "How many tunings are simulated with each", 4, 8, 50],
 	["compile_factor", "parallel builds", "How many builds run at once", 1, 16, 256],
 	["most_configs", "most configs", "How many configs a tuning tries at most", 1, 80, 1e4],
-	["exec_ms_low", "repeated for", "The shortest time a config is repeated for, in ms", 1, 10, 1e4],
-	["exec_ms_high", "to ms", "The longest time", 1, 100, 1e4],
+	["exec_ms_low", "run for ms", "The shortest time a config is repeated for, in ms", 1, 10, 1e4],
+	["exec_ms_high", "to", "The longest time", 1, 100, 1e4],
 	["seed", "seed", "Another seed, other draws", 0, 0, 1e6]
 ]
 const SWITCHES = [["racing", "racing", "Add whet's race"], ["all", "all keys", "Another key of the table in every draw"]]
@@ -87,7 +87,7 @@ export class FrontierView extends View {
 			this.tools,
 			KNOBS.map(([name, text, title, min, usual, max]) => input(name, text, title, { type: "number", min, max, value: knobs[name] ?? usual })),
 			SWITCHES.map(([name, text, title]) => input(name, text, title, { type: "checkbox", checked: knobs[name] === "1" })),
-			input("search", "strategies", "Such as auto,random,gp; or none", { size: 12, value: knobs.search ?? "auto" })
+			input("search", "strategies", "Such as auto,random,gp; or none", { size: 8, value: knobs.search ?? "auto" })
 		)
 	}
 
