@@ -247,3 +247,21 @@ def test_a_bundle_takes_missed_keys_to_the_machine_that_tunes_them(
         kernel = program().tuned
         kernel[(1,)](torch.zeros(16), torch.zeros(16), 2.0, n=16)
         assert kernel.best_config.kwargs["BLOCK"] == 64
+
+
+def test_run_record_tunes_nothing_and_records(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHET_MODE", "tune")
+    script = Path("script.py")
+    script.write_text(
+        "import torch\nfrom recorded_program import tuned\n"
+        "tuned[(1,)](torch.zeros(16), torch.zeros(16), 2.0, 16)\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        assert whet("run", "--record", str(script)).code == 0
+    finally:
+        package.uninstall()
+    [miss] = missed()
+    assert miss.positional == 4
+    with package.open_store() as store:
+        assert store.workloads() == []

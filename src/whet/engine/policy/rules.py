@@ -102,6 +102,33 @@ class Ruling:
 _Entry = tuple[Pattern, Rule]
 
 
+class _Starts:
+    """Entries by how a text must start."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[_Entry]] = {}
+        self._lengths: set[int] = set()
+
+    def add(self, start: str, entry: _Entry) -> None:
+        self._entries.setdefault(start, []).append(entry)
+        self._lengths.add(len(start))
+
+    def starting(self, texts: Iterable[str]) -> Iterator[_Entry]:
+        for start in {text[:length] for text in texts for length in self._lengths}:
+            yield from self._entries.get(start, ())
+
+
+@dataclass(frozen=True)
+class _Index:
+    """There may be thousands of rules, and a kernel's first call waits. `others` are patterns that
+    start with a wildcard, each with a text that must be somewhere in the names."""
+
+    named: dict[str, list[_Entry]] = field(default_factory=dict)
+    by_name: _Starts = field(default_factory=_Starts)
+    by_module: _Starts = field(default_factory=_Starts)
+    others: list[tuple[str, _Entry]] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Policy:
     """`path` is where it was read, `text` what stands there."""
@@ -120,24 +147,29 @@ class Policy:
 
     def matching(self, kernel: str, modules: Sequence[str]) -> list[_Entry]:
         """The most specific last; of equals, the one that stands later."""
-        named, patterned = self._index
-        likely: list[_Entry] = list(named.get(kernel, ()))
+        index = self._index
+        likely = list(index.named.get(kernel, ()))
+        likely += index.by_name.starting([kernel])
+        likely += index.by_module.starting(modules)
         whole = "\n".join((kernel, *modules))
-        likely += [entry for literal, entry in patterned if literal in whole]
+        likely += [entry for literal, entry in index.others if literal in whole]
         found = [entry for entry in likely if entry[0].matches(kernel, modules)]
         return sorted(found, key=lambda entry: (entry[0].specificity, entry[1].number))
 
     @cached_property
-    def _index(self) -> tuple[dict[str, list[_Entry]], list[tuple[str, _Entry]]]:
-        """By name where it is written out, since there may be thousands."""
-        named: dict[str, list[_Entry]] = {}
-        patterned: list[tuple[str, _Entry]] = []
+    def _index(self) -> _Index:
+        index = _Index()
         for pattern, rule in self.entries():
+            entry = pattern, rule
             if pattern.names_kernel:
-                named.setdefault(pattern.name, []).append((pattern, rule))
+                index.named.setdefault(pattern.name, []).append(entry)
+            elif start := _WILD.split(pattern.name)[0]:
+                index.by_name.add(start, entry)
+            elif start := _WILD.split(pattern.module)[0]:
+                index.by_module.add(start, entry)
             else:
-                patterned.append((pattern.literal, (pattern, rule)))
-        return named, patterned
+                index.others.append((pattern.literal, entry))
+        return index
 
     def entries(self) -> Iterator[_Entry]:
         for rule in self.rules:

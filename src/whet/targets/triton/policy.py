@@ -104,7 +104,8 @@ def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
     if not said:
         return
     fitting = _Fitting(tuner)
-    buckets, add, out = fitting.buckets(said), fitting.add(said), fitting.leave_out(said)
+    buckets, add = fitting.buckets(said), fitting.add(said)
+    out = fitting.leave_out(said, add)
     for misfit in fitting.skipped:
         if misfit.ruling.exact:
             raise SettingsError(misfit.text(policy))
@@ -129,8 +130,7 @@ def misfits(tuner: Any, rulings: Mapping[str, Ruling]) -> tuple[Misfit, ...]:
     """Of a kernel that whet has taken, whether or not a policy has been applied to it."""
     fitting = _Fitting(tuner)
     fitting.buckets(rulings)
-    fitting.add(rulings)
-    fitting.leave_out(rulings)
+    fitting.leave_out(rulings, fitting.add(rulings))
     return tuple(fitting.skipped)
 
 
@@ -184,13 +184,11 @@ class _Fitting:
             pre_hook=next(iter(hooks.values()), None),
         )
 
-    def leave_out(self, said: Mapping[str, Ruling]) -> tuple[Config, ...]:
+    def leave_out(self, said: Mapping[str, Ruling], add: tuple[Any, ...]) -> tuple[Config, ...]:
         ruling = said.get("leave_out")
         if ruling is None:
             return ()
-        if "add" not in said and not AppliedPolicy(leave_out=ruling.value).configs(
-            self._tuner.whet_given
-        ):
+        if not AppliedPolicy(add=add, leave_out=ruling.value).configs(self._tuner.whet_given):
             self._misfit(ruling, "leave_out", "none of its configs would be left")
             return ()
         return tuple(ruling.value)

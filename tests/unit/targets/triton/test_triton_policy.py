@@ -279,6 +279,25 @@ def test_what_does_not_fit_is_left_out_where_a_pattern_met_the_kernel(
     assert text.startswith(skipped.setting.partition(".")[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*none of its configs would be left")
+def test_a_pattern_never_leaves_a_kernel_without_configs(
+    policy: Callable[[str], Path], cold: Any
+) -> None:
+    policy('[[kernel]]\nmatch = "d*"\nadd = [{ BLOK = 1 }]\nleave_out = [{ num_warps = 4 }]\n')
+    assert call(kernel()) == 64
+    assert cold.measured() == set(BLOCKS)
+
+
+def test_all_configs_may_be_replaced(policy: Callable[[str], Path], cold: Any) -> None:
+    policy(
+        '[[kernel]]\nmatch = "double"\nadd = [{ BLOCK = 128, num_warps = 2 }]\n'
+        "leave_out = [{ num_warps = 4 }]\n"
+    )
+    tuner = kernel()
+    assert call(tuner) == 128
+    assert len(tuner.configs) == 1
+
+
 def test_a_broken_file_stops_a_call_with_one_line(policy: Callable[[str], Path]) -> None:
     path = policy('[[kernel]]\nmatch = "double"\nmoed = "off"\n')
     with pytest.raises(SettingsError) as caught:
