@@ -36,8 +36,8 @@ CONFIGS = 100
 _FILL = """
 INSERT INTO bench.trials (id, workload, config_id, status, median_ns, created, run_id, config, cost,
                           facts, "limit", timing, samples, error, writer)
-SELECT md5(copy::text || t.id), w.n, t.config_id, t.status, t.median_ns, t.created, t.run_id, t.config,
-       t.cost, t.facts, t."limit", t.timing, t.samples, t.error, t.writer
+SELECT md5(copy::text || t.id), w.n, t.config_id, t.status, t.median_ns, t.created, t.run_id,
+       t.config, t.cost, t.facts, t."limit", t.timing, t.samples, t.error, t.writer
 FROM bench.workloads w JOIN bench.trials t ON t.workload = w.n, generate_series(1, {times}) copy
 """
 
