@@ -13,7 +13,7 @@ class StorePlace:
         self._bundle = bundle
         self._lock = threading.Lock()
         self._missing = is_missing(where)
-        self._store: StoreReader = open_if_there(where, bundle=bundle)
+        self._store: StoreReader = open_if_there(where, bundle=bundle, direct=True)
 
     @property
     def location(self) -> str:
@@ -25,7 +25,7 @@ class StorePlace:
         with self._lock:
             missing = is_missing(self._where)
             if missing != self._missing or self._store.replaced:
-                opened = open_if_there(self._where, bundle=self._bundle)
+                opened = open_if_there(self._where, bundle=self._bundle, direct=True)
                 self._store.close()
                 self._store, self._missing = opened, missing
             return self._store

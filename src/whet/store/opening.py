@@ -80,13 +80,16 @@ def open_if_there(
     where: str | Path | None = None,
     *,
     bundle: str | Path | None = None,
+    direct: bool = False,
     wait_s: float = STORE_WAIT_S,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """To be read only, and empty where there is no store: asking must not make one."""
     if is_missing(where, environ):
         where = _MEMORY
-    return open_store(where, read_only=True, bundle=bundle, wait_s=wait_s, environ=environ)
+    return open_store(
+        where, read_only=True, bundle=bundle, direct=direct, wait_s=wait_s, environ=environ
+    )
 
 
 def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> str:

@@ -58,6 +58,11 @@ class PostgresServer:
         self._paused: list[int] = []
         self.port = _free_port()
 
+    @property
+    def programs(self) -> Path:
+        """The folder with pgbench, psql and the others."""
+        return self._bin
+
     def url(self, namespace: str, user: str = USER, more: str = "") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{DATABASE}?namespace={namespace}{more}"
 

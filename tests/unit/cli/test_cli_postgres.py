@@ -127,3 +127,11 @@ def test_a_role_is_let_in(team: Whet, url: str, postgres_server: PostgresServer)
 def test_a_file_has_no_roles(whet: Whet) -> None:
     ran = whet("store", "grant", "reader", "ann", "--store", "mine.db")
     assert (ran.code, "has no roles" in ran.err) == (2, True)
+
+
+def test_the_explorer_shows_what_the_server_has(url: str) -> None:
+    from whet.explorer.opening import StorePlace
+
+    fill(url)
+    place = StorePlace(url, None)
+    assert [one.workload.kernel for one in place.store.workloads()] == ["matmul"]

@@ -142,7 +142,7 @@ def _ordered(
     check_compiles()
     keys = _keys(typed) or [{}]
     ordered: list[Order] = []
-    with open_if_there(store) as opened:
+    with open_if_there(store, direct=True) as opened:
         for one in architectures:
             kernel = _located(text, one, keys, inputs)
             order = partial(orders, kernel, [one], keys, which, opened)

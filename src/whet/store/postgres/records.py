@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,19 @@ def trial_from(row: Row, workload_id: str, location: str) -> Trial:
 
 
 def trial_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
-    """The parameters of `statements.INSERT_TRIALS`, but for the writer."""
+    """The parameters of `statements.INSERT_TRIALS`, but for the writer; it knows what stands for
+    NULL."""
     rows = [trial_values(trial) for trial in trials]
     found = {name: [row[at] for row in rows] for at, name in enumerate(_TRIAL_FIELDS)}
-    return {**found, "error": [error.encode() for error in found["error"]]}
+    return {
+        **found,
+        "median_ns": [math.nan if one is None else one for one in found["median_ns"]],
+        "limit": [one or "" for one in found["limit"]],
+        "timing": [one or "" for one in found["timing"]],
+        "samples": [one or b"" for one in found["samples"]],
+        "created": [float(one) for one in found["created"]],
+        "error": [error.encode() for error in found["error"]],
+    }
 
 
 def pick_from(db: Connection, sql: Statements, workload_id: str, location: str) -> Pick | None:

@@ -55,16 +55,19 @@ ORDER BY moment DESC, n
 """
 
 # The number of a trial is taken in the order of the batch; `latest` follows in the same statement.
+# Arrays are sent as binary, which spares the client most of its time, and hold no NULL, so that
+# their types are known.
 _FRESH = """
 WITH fresh AS (
   INSERT INTO {s}.trials (id, workload, config_id, status, median_ns, created, run_id,
                           config, cost, facts, "limit", timing, samples, error, writer)
-  SELECT g.id, w.n, g.config_id, g.status, g.median_ns, g.created, g.run_id,
-         g.config, g.cost, g.facts, g."limit", g.timing, g.samples, g.error, %(writer)s
-  FROM unnest(%(id)s::text[], %(workload_id)s::text[], %(config_id)s::text[], %(status)s::text[],
-              %(median_ns)s::float8[], %(created)s::float8[], %(run_id)s::text[],
-              %(config)s::text[], %(cost)s::text[], %(facts)s::text[], %(limit)s::text[],
-              %(timing)s::text[], %(samples)s::bytea[], %(error)s::bytea[])
+  SELECT g.id, w.n, g.config_id, g.status, nullif(g.median_ns, 'NaN'), g.created, g.run_id,
+         g.config, g.cost, g.facts, nullif(g."limit", ''), nullif(g.timing, ''),
+         CASE WHEN g.timing <> '' THEN g.samples END, g.error, %(writer)s
+  FROM unnest(%(id)b::text[], %(workload_id)b::text[], %(config_id)b::text[], %(status)b::text[],
+              %(median_ns)b::float8[], %(created)b::float8[], %(run_id)b::text[],
+              %(config)b::text[], %(cost)b::text[], %(facts)b::text[], %(limit)b::text[],
+              %(timing)b::text[], %(samples)b::bytea[], %(error)b::bytea[])
        WITH ORDINALITY AS g (id, workload, config_id, status, median_ns, created, run_id,
                              config, cost, facts, "limit", timing, samples, error, place)
   JOIN {s}.workloads w ON w.id = g.workload

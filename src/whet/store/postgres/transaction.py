@@ -65,6 +65,8 @@ class WriteTransaction:
 
     def take_trials(self, trials: Sequence[Trial], standing: Sequence[str]) -> int:
         """Those with the ids `standing` stand for their configs, unless a younger one does."""
+        if not trials:
+            return 0
         moments = _moments(trials)
         self.lock(moments)
         columns = {**trial_columns(trials), "writer": self.writer}

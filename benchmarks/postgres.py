@@ -1,0 +1,151 @@
+"""A store on PostgreSQL: how long a look-up takes beside pgbench, and how many trials it takes in.
+
+    python benchmarks/postgres.py                    # 200,000 trials, some two minutes
+    python benchmarks/postgres.py --trials 5000000 --json
+
+A server is started in a temporary folder. `best` is asked by 8 connections, 500 times a second in
+all, as often as `--runs` says; the best run counts. pgbench then does the same with the same query.
+Most trials are made by the server itself; those that are timed go in through `append`, in batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from whet.store.postgres.address import parse_address
+from whet.store.postgres.statements import Statements
+from whet.store.postgres.store import PostgresStore
+from whet.testing.postgres_server import DATABASE, USER, PostgresServer
+from whet.testing.samples import a_run, a_trial, a_workload
+
+NAMESPACE = "bench"
+CONNECTIONS = 8
+RATE = 500
+SECONDS = 10.0
+BATCH, BATCHES = 500, 40
+CONFIGS = 100
+
+_FILL = """
+INSERT INTO bench.trials (id, workload, config_id, status, median_ns, created, run_id, config, cost,
+                          facts, "limit", timing, samples, error, writer)
+SELECT md5(copy::text || t.id), w.n, t.config_id, t.status, t.median_ns, t.created, t.run_id,
+       t.config, t.cost, t.facts, t."limit", t.timing, t.samples, t.error, t.writer
+FROM bench.workloads w JOIN bench.trials t ON t.workload = w.n, generate_series(1, {times}) copy
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=200_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with PostgresServer(fsync="on", shared_buffers="256MB") as server:
+        report = measure(server, options.trials, options.runs)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        for name, value in report.items():
+            print(f"{name:32} {value:>14,.3f}" if value % 1 else f"{name:32} {value:>14,.0f}")
+
+
+def measure(server: PostgresServer, trials: int, runs: int) -> dict[str, float]:
+    with PostgresStore(parse_address(server.url(NAMESPACE))) as store:
+        taken = taken_in(store)
+        workloads = [a_workload(key={"M": n}) for n in range(100)]
+        for workload in workloads:
+            store.save_run(a_run(workload, {"BM": 7}))
+            store.append([a_trial(workload, {"BM": n}, 1000.0 + n) for n in range(CONFIGS)])
+        [(here,)] = server.sql("SELECT count(*) FROM bench.trials")
+        times = max(0, round((trials - here) / here))
+        if times:
+            server.sql(_FILL.format(times=times))
+        server.sql("ANALYZE")
+        ids = [workload.id for workload in workloads]
+        latencies = min((looked_up(store, ids) for _ in range(runs)), key=lambda one: at(one, 0.99))
+        [(filled,)] = server.sql("SELECT count(*) FROM bench.trials")
+    bench = pgbench(server, ids[0])
+    return {
+        "trials": float(filled),
+        "appended_per_s": taken,
+        "best_p50_ms": 1e3 * at(latencies, 0.5),
+        "best_p99_ms": 1e3 * at(latencies, 0.99),
+        "pgbench_p50_ms": at(bench, 0.5),
+        "pgbench_p99_ms": at(bench, 0.99),
+    }
+
+
+def taken_in(store: PostgresStore) -> float:
+    """Trials per second, in batches of one connection; making them up is not counted."""
+    workload = a_workload(key={"M": -1})
+    store.put_workload(workload)
+    rng = random.Random(7)
+    batches = [
+        [a_trial(workload, {"BM": n}, rng.uniform(1e3, 1e4)) for n in range(BATCH)]
+        for _ in range(BATCHES)
+    ]
+    began = time.perf_counter()
+    for batch in batches:
+        store.append(batch)
+    return BATCH * BATCHES / (time.perf_counter() - began)
+
+
+def looked_up(store: PostgresStore, ids: list[str]) -> list[float]:
+    """Seconds of each look-up, sorted: a look-up that is due waits for no other."""
+    found: list[float] = []
+
+    def ask(number: int) -> None:
+        rng = random.Random(number)
+        pause = CONNECTIONS / RATE
+        due = time.perf_counter() + pause * number / CONNECTIONS
+        ends = due + SECONDS
+        while due < ends:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            began = time.perf_counter()
+            assert store.best(rng.choice(ids)) is not None
+            found.append(time.perf_counter() - began)
+            due += pause
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(found)
+
+
+def pgbench(server: PostgresServer, workload_id: str) -> list[float]:
+    """Milliseconds of each query, sorted."""
+    query = re.sub(r"%\(workload\)s", f"'{workload_id}'", Statements(NAMESPACE).PICK)
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "pick.sql")
+        script.write_text(" ".join(query.split()) + ";\n")
+        subprocess.run(
+            [
+                str(server.programs / "pgbench"),
+                *("-n", "-f", str(script), "-c", str(CONNECTIONS), "-j", "2", "-R", str(RATE)),
+                *("-T", str(int(SECONDS)), "-l", "--log-prefix", str(Path(folder, "log"))),
+                *("-h", "127.0.0.1", "-p", str(server.port), "-U", USER, DATABASE),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        lines = [line.split() for log in Path(folder).glob("log*") for line in log.open()]
+    # Its third column is the time since the query was due, its last how late it began.
+    return sorted((float(line[2]) - float(line[-1])) / 1e3 for line in lines)
+
+
+def at(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    main()
