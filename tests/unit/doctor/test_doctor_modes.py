@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import whet
+from whet.cli.text.doctor import _misread
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
@@ -18,7 +19,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
-from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
+from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
 
 MS = 1e6
 WORKLOAD = Workload("model", "f", Device("cpu", "cpu", "x"), FrozenMap({}), FrozenMap({}))
@@ -58,6 +59,15 @@ def test_recording_a_graph_is_kept_apart_and_counts_for_breaking_even() -> None:
     assert done.verdict is not None
     assert done.modes[1].recording_s == pytest.approx(2.0)
     assert done.verdict.break_even_calls == pytest.approx(6000, abs=1)
+
+
+def test_what_a_benchmark_with_one_warm_up_call_would_read_is_said() -> None:
+    """The recording is in its timed loop: 0.1 ms then looks like 3.1 ms."""
+    slow = trial("max-autotune", 0.1, 30, settling_s=0.15)
+    done = decided([trial("eager", 0.2, 0.1), slow], best=1)
+    assert [misread_ns(one) for one in done.modes] == [None, pytest.approx(3.1 * MS)]
+    [line] = _misread(done)
+    assert "3.10 ms for max-autotune" in line
 
 
 def test_not_to_compile_is_a_verdict() -> None:

@@ -15,6 +15,10 @@ from whet.doctor.modes.loaded import EAGER
 # Among modes that could not be told apart, one that compiles sooner may be so much slower.
 AS_GOOD_WITHIN = 0.01
 
+# What a benchmark by hand often does after a single warm-up call.
+TIMED_BY_HAND = 50
+MISLEADING_ABOVE = 1.2
+
 
 @dataclass(frozen=True)
 class ModeTrial:
@@ -142,6 +146,15 @@ def break_even(eager: ModeTrial | None, mode: ModeTrial) -> int | None:
         return None
     spent_s = mode.first_call_s + (mode.recording_s or 0.0) - eager.first_call_s
     return max(1, math.ceil(spent_s / saved_s))
+
+
+def misread_ns(mode: ModeTrial) -> float | None:
+    """What a loop of 50 calls after one warm-up call would read, with the recording in it; None
+    where that is about right."""
+    if not mode.median_ns or not mode.recording_s:
+        return None
+    read = mode.median_ns + mode.recording_s * 1e9 / TIMED_BY_HAND
+    return read if read > MISLEADING_ABOVE * mode.median_ns else None
 
 
 def _text(
