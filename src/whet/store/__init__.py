@@ -10,6 +10,7 @@ from whet.store.opening import (
     over_bundle,
     printable,
     store_place,
+    unsent,
 )
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import (
@@ -46,4 +47,5 @@ __all__ = [
     "over_bundle",
     "printable",
     "store_place",
+    "unsent",
 ]

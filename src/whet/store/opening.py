@@ -111,6 +111,23 @@ def printable(where: str) -> str:
     return redacted(where)
 
 
+def unsent(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """How many entries of this host wait for the store's server; 0 where there is no server."""
+    named = _named(where, environ)
+    if named is None or isinstance(named, Path | Plugin):
+        return 0
+    folder = _shared_folder(named, environ)
+    if not (folder / "outbox.db").exists():
+        return 0
+    from whet.store.postgres.outbox import Outbox
+
+    outbox = Outbox(folder)
+    try:
+        return len(outbox)
+    finally:
+        outbox.close()
+
+
 def is_missing(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether there is no store yet. One of a package is never missing: to be read, it is empty
     where there is nothing. Nor is one on a server, which only the server can tell."""
@@ -149,7 +166,7 @@ def _shared(
     environ: Mapping[str, str],
 ) -> Store:
     """Imported when used: it needs an extra."""
-    folder = _default_path(environ).parent / "shared" / address.digest
+    folder = _shared_folder(address, environ)
     if direct:
         from whet.store.postgres.store import PostgresStore
 
@@ -157,6 +174,10 @@ def _shared(
     from whet.store.postgres.local_first import LocalFirstStore
 
     return LocalFirstStore(address, folder, read_only=read_only, wait_s=wait_s)
+
+
+def _shared_folder(address: PostgresAddress, environ: Mapping[str, str]) -> Path:
+    return _default_path(environ).parent / "shared" / address.digest
 
 
 def _of_package(plugin: Plugin, where: str, read_only: bool) -> Store:

@@ -135,3 +135,19 @@ def test_the_explorer_shows_what_the_server_has(url: str) -> None:
     fill(url)
     place = StorePlace(url, None)
     assert [one.workload.kernel for one in place.store.workloads()] == ["matmul"]
+
+
+def test_a_server_that_is_away_does_not_stop_a_tuning_and_is_mentioned(
+    whet: Whet, own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url, file = own_postgres.url("team"), tmp_path / "kernel.py"
+    file.write_text(KERNEL)
+    whet("store", "init", "--store", url)
+    own_postgres.kill()
+    ran = whet("tune", f"{file}:counting", "--store", url)
+    assert ran.code == 0, ran.err
+    assert "still on this host" in ran.out
+    own_postgres.start()
+    again = whet("tune", f"{file}:counting", "--store", url)
+    assert "still on this host" not in again.out
+    assert "step=" in whet("best", "count", "--store", url).out

@@ -26,7 +26,7 @@ from whet.core.config import Config
 from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.store import printable
+from whet.store import printable, unsent
 
 _EQUALS_SHOWN = 3
 _WORTH_A_BAR_S = 0.05
@@ -173,6 +173,9 @@ def whereabouts(
         lines, commands = ["not saved: the store is :memory:"], [*more]
     else:
         lines = [f"saved in {location}", f"         as workload {workload.id}"]
+        if waiting := unsent(location):
+            lines.append(f"         {waiting} entries are still on this host: the server was away;")
+            lines.append("         the next run that uses this store sends them")
         whet = program()
         commands = [f"{whet} best {name}{again}", f"{whet} trials {name}{again}", *more]
     starts = ["next", *[""] * len(commands)]
