@@ -29,6 +29,7 @@ def examine(subject: Subject, progress: Callable[[str], None] = lambda text: Non
     first = captured[0] if captured else None
     traced = first if isinstance(first, dynamo.Captured) else None
     if traced is not None:
+        looks.at("graphs", lambda: _nothing_captured(subject, traced, looks.findings))
         looks.at("settings that help", lambda: break_findings(subject, traced))
         looks.at(
             "wider types, copies and changed inputs",
@@ -79,6 +80,16 @@ def _captured(subject: Subject) -> list[dynamo.Captured | Finding]:
         raise
     except Exception as error:
         return [_cannot_compile(subject, error)]
+
+
+def _nothing_captured(
+    subject: Subject, traced: dynamo.Captured, findings: list[Finding]
+) -> list[Finding]:
+    """Torch falls back to eager without a word where a frame fails while it is traced."""
+    if traced.graphs or any(one.name == "disabled" for one in findings):
+        return []
+    remedy = Remedy("run with TORCH_LOGS=graph_breaks,dynamo to see where torch gave up")
+    return [Finding("not-compiled", "torch captured no graph", subject.place, (remedy,))]
 
 
 def _once_a_line(findings: list[Finding]) -> list[Finding]:

@@ -53,6 +53,7 @@ NAMES = {
     "compile-call": "torch.compile is called with arguments it does not take",
     "cuda-graphs": "CUDA graphs are not used",
     "disabled": "torch.compile is switched off",
+    "not-compiled": "nothing of the model is compiled",
     "compile-error": "the model cannot be compiled",
 }
 

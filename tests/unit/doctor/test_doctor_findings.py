@@ -117,6 +117,18 @@ def test_a_model_that_fails_without_a_compiler_is_the_callers() -> None:
         examine(subject_of(models.Mlp(), torch.ones(2, 7)))
 
 
+def refuses(x: Any) -> Any:
+    if torch.compiler.is_compiling():
+        raise RuntimeError("not under a compiler")
+    return x * 2
+
+
+def test_a_model_of_which_nothing_is_compiled_is_found() -> None:
+    [finding] = found_in(refuses, torch.ones(2, 2))
+    assert finding.name == "not-compiled"
+    assert finding.place.code == "def refuses(x: Any) -> Any:"
+
+
 def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> None:
     monkeypatch.delattr("torch._dynamo.utils.get_compilation_metrics")
     looked = examine(subject_of(models.TakesItem(), models.batch()))
