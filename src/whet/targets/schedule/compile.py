@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whet.builds import Built
@@ -14,10 +15,9 @@ from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
 from whet.targets.native.compile import link_shared, shim
 from whet.targets.schedule.bindings import Bindings, bindings, located
-from whet.targets.schedule.script import bind, entry, guard_matches, parsed
+from whet.targets.schedule.legality import guard, reason
+from whet.targets.schedule.script import bind, entry, parsed
 from whet.workers.stages import stage
-
-_NOTHING = "expected parameter to be greater than or equal to 1, got 0"
 
 _VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
     " enable-arm-neon=true" if platform.machine() in ("aarch64", "arm64") else ""
@@ -77,20 +77,28 @@ def scheduled(mlir: Bindings, source: ScheduleSource, config: Config) -> Any:
     try:
         script = parsed(mlir, source.script, source.label)
         sequence = entry(script, source.label)
-        payload = parsed(mlir, source.payload, "payload")
+        payload = _payload(mlir, source.payload)
         bind(mlir, script, config)
-        guard_matches(mlir, script)
+        guard(mlir, script)
         mlir.interpreter.apply_named_sequence(
             payload.operation, sequence.operation, script.operation
         )
     except UsageError as error:
         raise ConfigFailure(Status.BUILD_ERROR, str(error)) from None
     except (ValueError, mlir.ir.MLIRError) as error:
-        said = located(error, source.label)
-        if _NOTHING in said:
-            said = said.replace(_NOTHING, "the match finds no operation")
+        said = reason(located(error, source.label))
         raise ConfigFailure(Status.BUILD_ERROR, said) from None
     return payload
+
+
+def _payload(mlir: Bindings, text: str) -> Any:
+    """From a file, so that MLIR's messages tell its places from those of the script."""
+    path = Path("payload.mlir")
+    path.write_text(text)
+    try:
+        return mlir.ir.Module.parseFile(str(path))
+    except mlir.ir.MLIRError as error:
+        raise ConfigFailure(Status.BUILD_ERROR, f"the payload is not valid: {error}") from None
 
 
 def _lower(mlir: Bindings, payload: Any) -> None:

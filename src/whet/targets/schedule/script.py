@@ -20,7 +20,6 @@ from whet.targets.schedule.bindings import Bindings, bindings, located
 
 ENTRY = "__transform_main"
 _KNOB, _ALTERNATIVES = "transform.tune.knob", "transform.tune.alternatives"
-_MATCH = "transform.structured.match"
 _NAMES = "whet.names"
 
 
@@ -44,7 +43,7 @@ def read_script(text: str, label: str) -> ScheduleScript:
     with mlir.context(), mlir.ir.Location.unknown():
         module = parsed(mlir, text, label)
         entry(module, label)
-        for operation in _operations(mlir, module):
+        for operation in operations(mlir, module):
             parameter = _parameter(mlir, operation, label)
             if parameter is None:
                 continue
@@ -85,7 +84,7 @@ def entry(module: Any, label: str) -> Any:
 
 def bind(mlir: Bindings, module: Any, config: Mapping[str, Value]) -> None:
     """Selects what the config says, in place."""
-    for operation in _operations(mlir, module):
+    for operation in operations(mlir, module):
         name = _name(operation)
         if name is None or _is_selected(operation):
             continue
@@ -100,22 +99,7 @@ def bind(mlir: Bindings, module: Any, config: Mapping[str, Value]) -> None:
             operation.attributes["selected_region_attr"] = number
 
 
-def guard_matches(mlir: Bindings, module: Any) -> None:
-    """Makes the script fail where a match finds nothing: the interpreter would go on, and every
-    later step would silently do nothing."""
-    ir, transform = mlir.ir, mlir.transform
-    number, one = ir.Type.parse("!transform.param<i64>"), ir.Attribute.parse("1 : i64")
-    for operation in _operations(mlir, module):
-        if operation.name != _MATCH:
-            continue
-        with ir.InsertionPoint.after(operation), operation.location:
-            count = transform.NumAssociationsOp(number, operation.results[0])
-            least = transform.ParamConstantOp(number, one)
-            at_least = transform.MatchCmpIPredicate.ge
-            transform.MatchParamCmpIOp(count.result, least.result, at_least)
-
-
-def _operations(mlir: Bindings, module: Any) -> list[Any]:
+def operations(mlir: Bindings, module: Any) -> list[Any]:
     """All of them, outer before inner and in the order of the text."""
     found: list[Any] = []
 

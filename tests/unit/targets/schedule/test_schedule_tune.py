@@ -77,6 +77,22 @@ def test_a_match_that_finds_nothing_is_refused():
         tune(whet.schedule(matmul(16, 16, 16), text))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "races"),
+    [("[%t, 8]", False), ("[0, 0, %t]", True), ("[%t, 0, 4]", True)],
+)
+def test_parallel_loops_over_a_reduction_are_refused(sizes, races):
+    text = SCRIPT.replace(
+        "tile_using_for %found tile_sizes [%t]", f"tile_using_forall %found tile_sizes {sizes}"
+    )
+    target = whet.schedule(matmul(16, 16, 16), text)
+    if not races:
+        assert tune(target).best.status is Status.OK
+        return
+    with pytest.raises(TuningFailedError, match=r"script:6:\d+: parallel loops over a dimension"):
+        tune(target)
+
+
 def test_what_is_left_scalar_is_measured_once():
     """A tile that does not divide is not vectorized, so asking for it changes nothing."""
     target = whet.schedule(
