@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def compile_schedule(source: ScheduleSource, config: Config) -> Built:
     mlir = bindings()
     with mlir.context(), mlir.ir.Location.unknown():
         with stage("schedule"):
-            payload = scheduled(mlir, source, config)
+            payload = scheduled(mlir, source, config, Path())
         with stage("lower"):
             _lower(mlir, payload)
         with stage("compile"):
@@ -72,13 +72,22 @@ def compile_schedule(source: ScheduleSource, config: Config) -> Built:
     return link_shared(source.compiler, source.shim, [*undefined, "-lm"])
 
 
-def scheduled(mlir: Bindings, source: ScheduleSource, config: Config) -> Any:
-    """The payload as the script leaves it, in the context of the caller."""
+def scheduled(
+    mlir: Bindings,
+    source: ScheduleSource,
+    config: Config,
+    folder: Path,
+    cut: Callable[[Any], None] | None = None,
+) -> Any:
+    """The payload as the script leaves it, in the context of the caller. `cut` may shorten the
+    sequence before it is applied; `folder` is where files may be left."""
     try:
         script = parsed(mlir, source.script, source.label)
         sequence = entry(script, source.label)
-        payload = _payload(mlir, source.payload)
+        payload = _payload(mlir, source.payload, folder)
         bind(mlir, script, config)
+        if cut is not None:
+            cut(sequence)
         guard(mlir, script)
         mlir.interpreter.apply_named_sequence(
             payload.operation, sequence.operation, script.operation
@@ -91,9 +100,9 @@ def scheduled(mlir: Bindings, source: ScheduleSource, config: Config) -> Any:
     return payload
 
 
-def _payload(mlir: Bindings, text: str) -> Any:
+def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
     """From a file, so that MLIR's messages tell its places from those of the script."""
-    path = Path("payload.mlir")
+    path = folder / "payload.mlir"
     path.write_text(text)
     try:
         return mlir.ir.Module.parseFile(str(path))

@@ -47,7 +47,7 @@ def read_script(text: str, label: str) -> ScheduleScript:
             parameter = _parameter(mlir, operation, label)
             if parameter is None:
                 continue
-            place = _place(operation, label)
+            place = place_in(operation, label)
             before = found.setdefault(parameter.name, (parameter, place))
             if before[0].identity != parameter.identity:
                 raise UsageError(
@@ -135,7 +135,7 @@ def _parameter(mlir: Bindings, operation: Any, label: str) -> Parameter | None:
             raise UsageError("its options are not a list; write options = [8, 16, 32]")
         return infer(name, [_plain(mlir, one) for one in operation.attributes["options"]])
     except UsageError as error:
-        raise UsageError(f"{_place(operation, label)}: '{name}': {error}") from None
+        raise UsageError(f"{place_in(operation, label)}: '{name}': {error}") from None
 
 
 def _region_names(operation: Any) -> list[Value]:
@@ -157,6 +157,7 @@ def _plain(mlir: Bindings, attribute: Any) -> Value:
     return value
 
 
-def _place(operation: Any, label: str) -> str:
+def place_in(operation: Any, label: str) -> str:
+    """`schedule.mlir:6:37`."""
     at = operation.location
     return f"{label}:{at.start_line}:{at.start_col}"

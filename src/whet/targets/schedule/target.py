@@ -31,6 +31,7 @@ from whet.targets.schedule.bindings import DISTRIBUTION, bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.script import ScheduleScript, read_script
+from whet.targets.schedule.steps import ScheduleStep, steps_of
 
 _LIBRARY = Path(__file__).parent / "library"
 
@@ -116,6 +117,16 @@ class ScheduleTarget:
 
     def tune_needs(self) -> str:
         return ""
+
+    def steps(self, config: Config | None = None) -> tuple[ScheduleStep, ...]:
+        """The IR before the first and after each step of the script, for a config of the space;
+        for the first one if there is none. Applied in this process."""
+        chosen = self.space.first if config is None else config
+        if chosen is None:
+            raise UsageError(f"no config of '{self.name}' meets the constraints")
+        if why := self.space.explain(chosen):
+            raise UsageError(f"[{chosen}] is not in the space: {why}")
+        return steps_of(self.source, chosen)
 
     @cached_property
     def source(self) -> ScheduleSource:
