@@ -31,6 +31,7 @@ from whet.cli.commands import (
     replay,
     report,
     run,
+    schedule,
     settings,
     show,
     space,
@@ -96,6 +97,7 @@ def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> 
 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
+schedules = _group(schedule.ABOUT, schedule.EXAMPLES)
 exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
 
@@ -111,6 +113,11 @@ def _root(
 
 @stores.callback()
 def _store(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@schedules.callback()
+def _schedule(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -156,6 +163,8 @@ _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
 _add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
+app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
+_add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(
     app,

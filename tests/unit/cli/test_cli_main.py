@@ -86,6 +86,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "explore",
         "diff",
         "verify",
+        "schedule",
         "replay",
         "compare-searches",
         "pareto",
