@@ -3,6 +3,7 @@
     whet.Space(…)          what may be chosen
     whet.function(…)       a Python callable, made tunable
     whet.native(…)         a C function, made tunable
+    whet.schedule(…)       an MLIR program, whose schedule is tuned
     whet.autotune(…)       in place of triton.autotune; whet.install() for kernels of others,
                            which whet.installed() lists
     whet.warmup(step)      tunes every kernel of a program at once
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from whet.targets.choice.cost import cost
     from whet.targets.function import function
     from whet.targets.native.target import native
+    from whet.targets.schedule.target import schedule
     from whet.targets.triton.decorator import autotune
     from whet.targets.triton.install import install, installed, uninstall
     from whet.targets.triton.warming.warmup import Warmup, warmup
@@ -125,6 +127,7 @@ _HOMES = {
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
     "refine": "whet.engine.fallback.background",
+    "schedule": "whet.targets.schedule.target",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
     "warmup": "whet.targets.triton.warming.warmup",
@@ -180,6 +183,7 @@ __all__ = [
     "native",
     "open_store",
     "refine",
+    "schedule",
     "tune",
     "uninstall",
     "warmup",

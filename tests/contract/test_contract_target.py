@@ -1,8 +1,10 @@
 """Every target that ships passes the kit."""
 
 import numpy as np
+import pytest
 
 import whet
+from whet.targets.schedule.payloads import matmul
 from whet.testing.fake_target import FakeTarget
 from whet.testing.target_kit import TargetContract
 
@@ -47,3 +49,9 @@ class TestChoice(TargetContract):
 class TestFake(TargetContract):
     def make_target(self):
         return FakeTarget({"t": [2, 1]}, lambda config: 1000.0 * config["t"], building=True)
+
+
+class TestSchedule(TargetContract):
+    def make_target(self):
+        pytest.importorskip("torch_mlir", reason="schedules need torch-mlir")
+        return whet.schedule(matmul(16, 32, 16), constraints=["ti <= 8", "tj == 32", "tk == 4"])

@@ -33,6 +33,7 @@ from whet.cli.commands import (
     replay,
     report,
     run,
+    schedule,
     settings,
     show,
     space,
@@ -100,6 +101,7 @@ def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
 policies = _group(policy.ABOUT, policy.EXAMPLES)
+schedules = _group(schedule.ABOUT, schedule.EXAMPLES)
 exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
 
@@ -120,6 +122,11 @@ def _store(context: typer.Context) -> None:
 
 @policies.callback()
 def _policy(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@schedules.callback()
+def _schedule(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -165,6 +172,8 @@ _add(app, "Inspect results", cost.cost, cost.EXAMPLES, "cost")
 _add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
+app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
+_add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
 _add(app, "Study", doctor.doctor, doctor.EXAMPLES, "doctor")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(

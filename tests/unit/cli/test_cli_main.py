@@ -88,6 +88,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "explore",
         "diff",
         "verify",
+        "schedule",
         "doctor",
         "replay",
         "compare-searches",

@@ -39,19 +39,27 @@ def compile_shared(source: CSource, arguments: Sequence[str]) -> Built:
     include = [f"-I{path}" for path in (source.folder, *source.include) if path]
     with stage("compile"):
         _run([source.compiler, *arguments, "-fPIC", *include, "-c", "kernel.c", "-o", "kernel.o"])
+    # -fopenmp and the like must also reach the linker.
+    flags = [flag for flag in arguments if flag.startswith("-f")]
+    return link_shared(source.compiler, source.shim, [*flags, *_libraries(source.libraries)])
+
+
+def link_shared(compiler: str, shim: str, arguments: Sequence[str]) -> Built:
+    """Links `kernel.o` of this folder with the shim."""
     with stage("link"):
-        Path("shim.o").write_bytes(_shim_object(source.compiler, source.shim))
+        Path("shim.o").write_bytes(_shim_object(compiler, shim))
         wrap = [f"-Wl,--wrap={name}" for name in ALLOCATORS] if sys.platform == "linux" else []
-        libraries = [f"-l{name}" for name in source.libraries]
-        command = [source.compiler, "-shared", "shim.o", "kernel.o", *wrap]
-        # -fopenmp and the like must also reach the linker.
-        command += [flag for flag in arguments if flag.startswith("-f")]
-        _run([*command, *libraries, "-o", "kernel.so"])
+        command = [compiler, "-shared", "shim.o", "kernel.o", *wrap, *arguments]
+        _run([*command, "-o", "kernel.so"])
     binary = Path("kernel.so").read_bytes()
     return Built(
         binary,
         FrozenMap({"bytes": len(binary), "sha256": hashlib.sha256(binary).hexdigest()[:16]}),
     )
+
+
+def _libraries(names: Sequence[str]) -> list[str]:
+    return [f"-l{name}" for name in names]
 
 
 @cache

@@ -1,0 +1,222 @@
+"""`whet.schedule`: an MLIR program whose schedule is tuned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whet.builds import Job
+from whet.core.config import Config, Value
+from whet.core.errors import UsageError, did_you_mean
+from whet.core.frozen import FrozenMap
+from whet.core.mode import Mode, checked_mode
+from whet.core.space import Space
+from whet.core.timing import Method
+from whet.core.workload import Origin, Workload
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure.timers import MakeTimer, timer_maker
+from whet.targets.fingerprint import digest, place_of
+from whet.targets.host import host_device
+from whet.targets.key import key_of
+from whet.targets.native.compile import compiler_version
+from whet.targets.native.loader import NativeLoader
+from whet.targets.schedule.bindings import DISTRIBUTION, bindings
+from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
+from whet.targets.schedule.payloads import Payload
+from whet.targets.schedule.script import ScheduleScript, read_script
+from whet.targets.schedule.steps import ScheduleStep, steps_of
+
+_LIBRARY = Path(__file__).parent / "library"
+
+
+@dataclass(frozen=True)
+class ScheduleTarget:
+    """Scheduled and compiled in pool workers, loaded and run in a process of its own."""
+
+    name: str
+    payload: Payload
+    script: ScheduleScript
+    space: Space
+    args: Mapping[str, Any]
+    given_key: Mapping[str, Any] | None
+    compiler: str
+    rtol: float
+    atol: float
+    mode: Mode | None = None
+    file: str = ""
+    place: str = ""
+    make_timer: MakeTimer = CpuTimer
+
+    shares_host = True
+    build_mode = "spawn"
+
+    @property
+    def method(self) -> Method | None:
+        return Method(self.make_timer().name)
+
+    @cached_property
+    def expected(self) -> dict[str, Any] | None:
+        if self.payload.reference is None:
+            return None
+        copies = {name: array.copy() for name, array in self.args.items()}
+        return {self.payload.output: self.payload.reference(**copies)}
+
+    def workload(self) -> Workload:
+        version = compiler_version(self.compiler)
+        if version is None:
+            raise UsageError(
+                f"C compiler '{self.compiler}' not found; install one or pass compiler="
+            )
+        code = digest(self.payload.pattern or self.payload.text, self.script.canonical)
+        return Workload(
+            kernel=self.name,
+            fingerprint=code,
+            device=host_device(),
+            key=key_of(self.given_key, self.args),
+            toolchain=FrozenMap({DISTRIBUTION: bindings().version, self.compiler: version}),
+            origin=Origin(code),
+        )
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        return Job(compile_schedule, (self.source, config))
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
+        return RemoteBench(
+            _Same(loader), self.make_timer, mode="spawn", memory_bytes=limits.memory_bytes
+        )
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        """Knobs of an alternative that is not taken change nothing."""
+        return facts.get("sha256")
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}
+
+    def defined_at(self) -> str:
+        return self.place or place_of(self.file, self)
+
+    def placed(self, place: str) -> ScheduleTarget:
+        return replace(self, place=place)
+
+    def call_arguments(self) -> Mapping[str, Any]:
+        return self.args
+
+    def tune_key(self) -> None:
+        return None
+
+    def tune_needs(self) -> str:
+        return ""
+
+    def steps(self, config: Config | None = None) -> tuple[ScheduleStep, ...]:
+        """The IR before the first and after each step of the script, for a config of the space;
+        for the first one if there is none. Applied in this process."""
+        chosen = self.space.first if config is None else config
+        if chosen is None:
+            raise UsageError(f"no config of '{self.name}' meets the constraints")
+        if why := self.space.explain(chosen):
+            raise UsageError(f"[{chosen}] is not in the space: {why}")
+        return steps_of(self.source, chosen)
+
+    @cached_property
+    def source(self) -> ScheduleSource:
+        return ScheduleSource(
+            payload=self.payload.text,
+            script=self.script.text,
+            label=self.script.label,
+            shim=schedule_shim(self.payload.name, self.payload.shapes),
+            compiler=self.compiler,
+        )
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A factory that can be sent to another process."""
+
+    value: NativeLoader
+
+    def __call__(self) -> NativeLoader:
+        return self.value
+
+
+def schedule(
+    payload: Payload,
+    script: str | Path | None = None,
+    *,
+    args: Mapping[str, Any] | None = None,
+    constraints: Sequence[Any] = (),
+    name: str | None = None,
+    key: Mapping[str, Any] | None = None,
+    compiler: str = "cc",
+    rtol: float = 1e-4,
+    atol: float = 1e-4,
+    mode: Mode | None = None,
+    timer: str | MakeTimer = CpuTimer,
+) -> ScheduleTarget:
+    """Makes the schedule of an MLIR program tunable.
+
+    `payload` is from `whet.targets.schedule.payloads`: `matmul(512, 512, 512)`. `script` is a
+    transform-dialect file, relative to the calling file, or its text; every open
+    `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. Without one,
+    the payload's own starting script is used. `args` are the arrays by name, random ones if there
+    are none. The result is compared with the payload's reference. `constraints`, `key`, `mode` and
+    `timer` are those of `whet.native`; `compiler` is the C compiler that links.
+    """
+    file = sys._getframe(1).f_code.co_filename
+    read = read_script(*_text(payload, script, Path(file).parent))
+    return ScheduleTarget(
+        name=name or payload.name,
+        payload=payload,
+        script=read,
+        space=read.space(constraints),
+        args=payload.arguments() if args is None else _checked(payload, args),
+        given_key=key,
+        compiler=compiler,
+        rtol=rtol,
+        atol=atol,
+        mode=None if mode is None else checked_mode(mode),
+        file=file,
+        make_timer=timer_maker(timer),
+    )
+
+
+def _text(payload: Payload, script: str | Path | None, caller: Path) -> tuple[str, str]:
+    """The script, and what messages call it."""
+    if isinstance(script, str) and "\n" in script:
+        return script, "script"
+    path = _LIBRARY / f"{payload.name}.mlir" if script is None else caller / script
+    if not path.is_file():
+        if script is None:
+            raise UsageError(f"there is no starting script for '{payload.name}'; give script=")
+        near = [p.name for p in path.parent.glob("*.mlir")] if path.parent.is_dir() else []
+        raise UsageError(f"no such script: {path}{did_you_mean(path.name, near)}")
+    return path.read_text(), path.name
+
+
+def _checked(payload: Payload, args: Mapping[str, Any]) -> dict[str, Any]:
+    for name in args:
+        if name not in payload.shapes:
+            raise UsageError(
+                f"'{name}' is not an array of {payload.name}{did_you_mean(name, payload.shapes)}"
+            )
+    for name, shape in payload.shapes.items():
+        array = args.get(name)
+        if (
+            not isinstance(array, np.ndarray)
+            or array.shape != shape
+            or array.dtype != payload.dtype
+            or not array.flags.c_contiguous
+        ):
+            size = "x".join(map(str, shape))
+            raise UsageError(f"'{name}' must be a contiguous {payload.dtype} array of {size}")
+    return {name: args[name] for name in payload.shapes}

@@ -1,0 +1,81 @@
+"""`whet schedule show`: the steps of a schedule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytestmark = pytest.mark.slow
+
+Whet = Callable[..., Any]
+
+KERNEL = """
+import whet
+from whet.targets.schedule.payloads import matmul
+
+product = whet.schedule(matmul(32, 32, 32))
+plain = whet.function(lambda a: a, {"a": [1, 2]}, isolate=False)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _kernel() -> None:
+    Path("kernel.py").write_text(KERNEL)
+
+
+def show(whet: Whet, *options: str) -> Any:
+    return whet("schedule", "show", "kernel.py:product", *options)
+
+
+def test_steps_are_listed_with_their_places(whet: Whet) -> None:
+    ran = show(whet)
+    assert ran.code == 0
+    assert ran.out.startswith("config  ti=8 tj=32 tk=4 order=rows vectorize=yes\n")
+    assert "0  the payload" in ran.out
+    assert "transform.bufferization.one_shot_bufferize  matmul.mlir:" in ran.out
+
+
+def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
+    steps = json.loads(show(whet, "--json").out)["steps"]
+    at = next(one["number"] for one in steps if "tune.alternatives" in one["operation"])
+    assert show(whet, "--step", "0").out == steps[0]["ir"].rstrip() + "\n"
+    changed = show(whet, "--diff", str(at - 1), str(at)).out
+    assert changed.startswith(f"--- step {at - 1}\n+++ step {at}\n")
+    assert "scf.for" in changed
+    assert show(whet, "--diff", "0", "0").out == "the same IR\n"
+
+
+def test_another_config_is_shown_with_set(whet: Whet) -> None:
+    assert "vector." in show(whet, "--json").out
+    assert "vector." not in show(whet, "--json", "--set", "vectorize=no").out.replace(
+        "transform.apply_patterns.vector.", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--step", "99"], "there is no step 99"),
+        (["--step", "1", "--diff", "1", "2"], "give --step or --diff, not both"),
+        (["--set", "tl=8"], "no parameter 'tl'; did you mean 'tk'?"),
+        (
+            ["--set", "ti=3"],
+            "not one of its values; did you mean '32'? valid: 8, 4, 16, 32",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_said(whet: Whet, options: list[str], message: str) -> None:
+    ran = show(whet, *options)
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_another_kind_of_target_has_no_steps(whet: Whet) -> None:
+    ran = whet("schedule", "show", "kernel.py:plain")
+    assert ran.code == 2
+    assert "kernel.py:plain is no whet.schedule(…), so it has no steps" in ran.err

@@ -1,0 +1,32 @@
+"""Schedules where MLIR's bindings are not installed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import whet
+
+WITHOUT = """\
+import sys
+sys.modules["torch_mlir"] = None
+import whet
+from whet.targets.schedule.payloads import matmul
+try:
+    whet.schedule(matmul(8, 8, 8))
+except whet.UsageError as error:
+    print(error)
+"""
+
+
+def test_one_line_says_what_to_install():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.strip() == (
+        "schedules need MLIR's Python bindings; install them with pip install 'whet[mlir]'"
+    )
+
+
+def test_only_one_module_names_the_package():
+    rooms = Path(whet.__file__).parent.rglob("*.py")
+    assert [p.name for p in rooms if re.search(r"\btorch_mlir\b", p.read_text())] == ["bindings.py"]

@@ -1,0 +1,115 @@
+"""What a script leaves open is a space, and what is wrong with it has a place."""
+
+import numpy as np
+import pytest
+
+import whet
+from whet.core.config import Config
+from whet.core.errors import UsageError
+from whet.targets.schedule.payloads import matmul
+
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+
+HEAD = """\
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
+"""
+TAIL = """
+    transform.yield
+  }
+}
+"""
+KNOB = '    %t = transform.tune.knob<"t"> options = [8, 16] -> !transform.param<i64>\n'
+
+
+def script(*lines):
+    return HEAD + "".join(lines) + TAIL
+
+
+def target(text, **more):
+    return whet.schedule(matmul(16, 16, 16), text, **more)
+
+
+def test_numbers_and_structure_are_one_space():
+    space = target(
+        script(
+            KNOB,
+            '    transform.tune.alternatives<"way"> { transform.yield }, {\n',
+            '      %u = transform.tune.knob<"u"> options = ["a", "b"] -> !transform.any_param\n',
+            "    }\n",
+            '    transform.tune.alternatives<"fuse"> attributes {whet.names = ["in", "out"]}',
+            " { transform.yield }, { transform.yield }",
+        )
+    ).space
+    assert {one.name: one.values for one in space.parameters} == {
+        "t": (8, 16),
+        "way": (0, 1),
+        "u": ("a", "b"),
+        "fuse": ("in", "out"),
+    }
+    assert space.count == 16
+
+
+def test_what_the_script_has_selected_is_no_parameter():
+    fixed = '    %f = transform.tune.knob<"f"> = 2 from options = [1, 2] -> !transform.param<i64>\n'
+    assert target(script(KNOB, fixed)).space.names == ("t",)
+
+
+def test_constraints_hold_for_what_the_script_leaves_open():
+    assert list(target(script(KNOB), constraints=["t > 8"]).space) == [Config(t=16)]
+
+
+def test_comments_and_layout_do_not_change_the_workload():
+    plain, other = script(KNOB), script("    // why\n\n", KNOB)
+    assert target(plain).workload().id == target(other).workload().id
+    changed = script(KNOB.replace("16", "32"))
+    assert target(plain).workload().id != target(changed).workload().id
+
+
+def test_another_size_is_another_key_of_the_same_source():
+    small, large = (whet.schedule(matmul(n, n, n)).workload() for n in (16, 32))
+    assert small.fingerprint == large.fingerprint
+    assert small.id != large.id
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (script(KNOB, "    transform.nonsense"), r"^script:4:5: .*'transform\.nonsense'"),
+        (script(KNOB.replace("options", "choices")), r"^script:3:\d+: .*expected 'options'"),
+        (script(KNOB.replace("[8, 16]", "8")), r"^script:3:10: 't': its options are not a list"),
+        (
+            script(KNOB, KNOB.replace("%t", "%u").replace("16", "32")),
+            r"^script:4:10: 't' has other values here than at script:3:10",
+        ),
+        (
+            script('    transform.tune.alternatives<"w"> attributes {whet.names = ["a"]} {}, {}'),
+            r"^script:3:5: 'w': whet\.names has 1 names for 2 regions",
+        ),
+        (script(), "the script leaves nothing open"),
+        ("module {\n}", "no transform.named_sequence @__transform_main; it has no sequence"),
+    ],
+)
+def test_a_wrong_script_is_refused_where_it_is_wrong(text, message):
+    with pytest.raises(UsageError, match=message) as refused:
+        target(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_is_looked_for_beside_the_caller():
+    with pytest.raises(UsageError, match=r"no such script: .*nowhere\.mlir"):
+        target("nowhere.mlir")
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("a", np.ones((16, 8), np.float32), "'a' must be a contiguous float32 array of 16x16"),
+        ("b", np.ones((16, 16)), "'b' must be a contiguous float32 array"),
+        ("d", np.ones(1), "'d' is not an array of matmul; valid: a, b, c"),
+    ],
+)
+def test_arrays_that_do_not_fit_the_payload_are_refused(name, array, message):
+    arrays = {**matmul(16, 16, 16).arguments(), name: array}
+    with pytest.raises(UsageError, match=message):
+        target(script(KNOB), args=arrays)
