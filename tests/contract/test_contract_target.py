@@ -54,4 +54,7 @@ class TestFake(TargetContract):
 class TestSchedule(TargetContract):
     def make_target(self):
         pytest.importorskip("torch_mlir", reason="schedules need torch-mlir")
-        return whet.schedule(matmul(16, 32, 16), constraints=["ti <= 8", "tj == 32", "tk == 4"])
+        return whet.schedule(
+            matmul(16, 32, 16),
+            constraints=["ti == 8", "tj == 32", "tk == 4", "bk == 256", "k == 'whole'"],
+        )

@@ -35,14 +35,14 @@ def show(whet: Whet, *options: str) -> Any:
 def test_steps_are_listed_with_their_places(whet: Whet) -> None:
     ran = show(whet)
     assert ran.code == 0
-    assert ran.out.startswith("config  ti=8 tj=32 tk=4 order=rows vectorize=yes\n")
+    assert ran.out.startswith("config  ti=8 tj=32 tk=4 bk=256 k=whole order=rows vectorize=yes\n")
     assert "0  the payload" in ran.out
     assert "transform.bufferization.one_shot_bufferize  matmul.mlir:" in ran.out
 
 
 def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
     steps = json.loads(show(whet, "--json").out)["steps"]
-    at = next(one["number"] for one in steps if "tune.alternatives" in one["operation"])
+    at = next(one["number"] for one in steps if "tile_using_for" in one["operation"])
     assert show(whet, "--step", "0").out == steps[0]["ir"].rstrip() + "\n"
     changed = show(whet, "--diff", str(at - 1), str(at)).out
     assert changed.startswith(f"--- step {at - 1}\n+++ step {at}\n")

@@ -1,5 +1,6 @@
-// Tiles the product, row after row of tiles or column after column. Within a tile, k is split so
-// that one step of the product fits registers.
+// Tiles the product, row after row of tiles or column after column, for all of k at once or for one
+// block of k after the other, so that what is read again stays in a cache. Within a tile, k is split
+// so that one step of the product fits registers.
 module attributes {transform.with_named_sequence} {
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
     %product = transform.structured.match ops{["linalg.matmul"]} in %root
@@ -8,15 +9,24 @@ module attributes {transform.with_named_sequence} {
     %ti = transform.tune.knob<"ti"> options = [8, 4, 16, 32] -> !transform.param<i64>
     %tj = transform.tune.knob<"tj"> options = [32, 16, 64] -> !transform.param<i64>
     %tk = transform.tune.knob<"tk"> options = [4, 1, 8] -> !transform.param<i64>
+    %bk = transform.tune.knob<"bk"> options = [256, 128, 512] -> !transform.param<i64>
 
+    %block = transform.tune.alternatives<"k"> attributes {whet.names = ["whole", "blocks"]}
+      -> !transform.any_op {
+      transform.yield %product : !transform.any_op
+    }, {
+      %part, %outer = transform.structured.tile_using_for %product tile_sizes [0, 0, %bk]
+        : (!transform.any_op, !transform.param<i64>) -> (!transform.any_op, !transform.any_op)
+      transform.yield %part : !transform.any_op
+    }
     %inner = transform.tune.alternatives<"order"> attributes {whet.names = ["rows", "columns"]}
       -> !transform.any_op {
-      %tile, %i, %j = transform.structured.tile_using_for %product tile_sizes [%ti, %tj]
+      %tile, %i, %j = transform.structured.tile_using_for %block tile_sizes [%ti, %tj]
         : (!transform.any_op, !transform.param<i64>, !transform.param<i64>)
         -> (!transform.any_op, !transform.any_op, !transform.any_op)
       transform.yield %tile : !transform.any_op
     }, {
-      %tile, %i, %j = transform.structured.tile_using_for %product tile_sizes [%ti, %tj]
+      %tile, %i, %j = transform.structured.tile_using_for %block tile_sizes [%ti, %tj]
         interchange = [1, 0]
         : (!transform.any_op, !transform.param<i64>, !transform.param<i64>)
         -> (!transform.any_op, !transform.any_op, !transform.any_op)
