@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ def _get(
         "server": ("127.0.0.1", 8642),
         "client": ("127.0.0.1", 5),
     }
-    asyncio.run(make_app(library, token)(scope, receive, send))
+    # In a thread of its own: a browser that another test has open keeps a loop running in this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, make_app(library, token)(scope, receive, send)).result()
     start = next(one for one in sent if one["type"] == "http.response.start")
     body = b"".join(one.get("body", b"") for one in sent if one["type"] == "http.response.body")
     return start["status"], {k.decode(): v.decode() for k, v in start["headers"]}, body

@@ -179,14 +179,14 @@ def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
     assert {*MODES} - {"eager"} <= {*dynamo.mode_names()}
 
 
-def test_what_a_mode_silently_leaves_out_is_said(monkeypatch: Any) -> None:
+def test_what_a_mode_silently_leaves_out_is_said() -> None:
     """Without being a finding: nothing is wrong with the model."""
     looked = examine(subject_of(models.Mlp(), torch.ones(8, 32)))
     assert [line.split(" unless ")[0] for line in looked.conditions] == [
         "max-autotune does not tune matrix products on a CPU"
     ]
-    monkeypatch.setattr("torch._inductor.config.freezing", True)
-    assert examine(subject_of(models.Mlp(), torch.ones(8, 32))).conditions == ()
+    with torch._inductor.config.patch(freezing=True):
+        assert examine(subject_of(models.Mlp(), torch.ones(8, 32))).conditions == ()
 
 
 def test_switches_that_turn_the_compiler_off_are_found() -> None:
