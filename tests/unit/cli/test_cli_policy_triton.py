@@ -159,7 +159,8 @@ def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
     wanted = rf"2 rules in {re.escape(str(path))}, \d+ known kernels: nothing to mend\n"
     assert re.fullmatch(wanted, ran.out)
     told = json.loads(whet("policy", "check", "train.py", "--json").out)
-    assert told == {"v": 1, "policy": str(path), "kernels": 2, "problems": []}
+    assert told.pop("kernels") >= 2
+    assert told == {"v": 1, "policy": str(path), "problems": []}
 
 
 def test_rules_with_the_same_pattern_disagree_whatever_the_kernels_are(whet: Whet) -> None:
