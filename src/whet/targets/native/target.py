@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,18 @@ from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
-from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure import CpuTimer
 from whet.measure.timers import MakeTimer, timer_maker
-from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
 from whet.targets.native.compile import (
     CSource,
     compile_shared,
-    compiler_version,
     shim,
 )
-from whet.targets.native.loader import NativeLoader
+from whet.targets.native.shared_object import SharedObjectTarget
 from whet.targets.native.signature import check_names
 from whet.targets.native.source import NativeSource
 
@@ -42,7 +38,7 @@ Arguments = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class NativeTarget:
+class NativeTarget(SharedObjectTarget):
     """Built by the compiler in pool workers, loaded and run in a process of its own."""
 
     name: str
@@ -65,13 +61,6 @@ class NativeTarget:
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
-
-    shares_host = True
-    build_mode = "spawn"
-
-    @property
-    def method(self) -> Method | None:
-        return Method(self.make_timer().name)
 
     @cached_property
     def args(self) -> dict[str, Any]:
@@ -109,11 +98,7 @@ class NativeTarget:
         return dict(zip(self.outputs, values, strict=True))
 
     def workload(self) -> Workload:
-        version = compiler_version(self.compiler)
-        if version is None:
-            raise UsageError(
-                f"C compiler '{self.compiler}' not found; install one or pass compiler="
-            )
+        version = self.compiler_version()
         folder = Path(self.folder) if self.folder else None
         source = NativeSource(
             self.text, folder, self.include, self.function, self.options, self.libraries
@@ -131,41 +116,8 @@ class NativeTarget:
     def claims(self) -> Mapping[str, Any]:
         return {} if self.given_key is None else key_of(self.given_key)
 
-    def reject(self, config: Config) -> str | None:
-        return None
-
     def job(self, config: Config) -> Job | None:
         return Job(compile_shared, (self._source, self.compiler_arguments(config)))
-
-    def bench(self, limits: BenchLimits) -> Bench:
-        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
-        return RemoteBench(
-            _Constant(loader),
-            self.make_timer,
-            mode="spawn",
-            memory_bytes=limits.memory_bytes,
-        )
-
-    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
-        return facts.get("sha256")
-
-    def features(self, config: Config) -> Mapping[str, float]:
-        return {}
-
-    def defined_at(self) -> str:
-        return self.place or place_of(self.file, self)
-
-    def placed(self, place: str) -> NativeTarget:
-        return replace(self, place=place)
-
-    def call_arguments(self) -> Mapping[str, Any]:
-        return self.args
-
-    def tune_key(self) -> None:
-        return None
-
-    def tune_needs(self) -> str:
-        return ""
 
     def compiler_arguments(self, config: Config) -> tuple[str, ...]:
         """`BM=64 opt=-O2` becomes `-O3 -march=native -DBM=64 -O2`: flags last, so that they win."""
@@ -184,16 +136,6 @@ class NativeTarget:
             libraries=self.libraries,
             compiler=self.compiler,
         )
-
-
-@dataclass(frozen=True)
-class _Constant:
-    """A factory that can be sent to another process: `_Constant(x)()` is x."""
-
-    value: NativeLoader
-
-    def __call__(self) -> NativeLoader:
-        return self.value
 
 
 def native(

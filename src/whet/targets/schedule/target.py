@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,18 @@ from typing import Any
 import numpy as np
 
 from whet.builds import Job
-from whet.core.config import Config, Value
+from whet.core.config import Config
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
-from whet.core.timing import Method
 from whet.core.workload import Origin, Workload
-from whet.engine.target import BenchLimits
-from whet.measure import Bench, CpuTimer, RemoteBench
+from whet.measure import CpuTimer
 from whet.measure.timers import MakeTimer, timer_maker
-from whet.targets.fingerprint import digest, place_of
+from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
-from whet.targets.native.compile import compiler_version
-from whet.targets.native.loader import NativeLoader
+from whet.targets.native.shared_object import SharedObjectTarget
 from whet.targets.schedule.bindings import DISTRIBUTION, bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
 from whet.targets.schedule.payloads import Payload
@@ -37,7 +34,7 @@ _LIBRARY = Path(__file__).parent / "library"
 
 
 @dataclass(frozen=True)
-class ScheduleTarget:
+class ScheduleTarget(SharedObjectTarget):
     """Scheduled and compiled in pool workers, loaded and run in a process of its own."""
 
     name: str
@@ -54,13 +51,6 @@ class ScheduleTarget:
     place: str = ""
     make_timer: MakeTimer = CpuTimer
 
-    shares_host = True
-    build_mode = "spawn"
-
-    @property
-    def method(self) -> Method | None:
-        return Method(self.make_timer().name)
-
     @cached_property
     def expected(self) -> dict[str, Any] | None:
         if self.payload.reference is None:
@@ -69,11 +59,7 @@ class ScheduleTarget:
         return {self.payload.output: self.payload.reference(**copies)}
 
     def workload(self) -> Workload:
-        version = compiler_version(self.compiler)
-        if version is None:
-            raise UsageError(
-                f"C compiler '{self.compiler}' not found; install one or pass compiler="
-            )
+        version = self.compiler_version()
         code = digest(self.payload.pattern or self.payload.text, self.script.canonical)
         return Workload(
             kernel=self.name,
@@ -84,39 +70,8 @@ class ScheduleTarget:
             origin=Origin(code),
         )
 
-    def reject(self, config: Config) -> str | None:
-        return None
-
     def job(self, config: Config) -> Job | None:
         return Job(compile_schedule, (self.source, config))
-
-    def bench(self, limits: BenchLimits) -> Bench:
-        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
-        return RemoteBench(
-            _Same(loader), self.make_timer, mode="spawn", memory_bytes=limits.memory_bytes
-        )
-
-    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
-        """Knobs of an alternative that is not taken change nothing."""
-        return facts.get("sha256")
-
-    def features(self, config: Config) -> Mapping[str, float]:
-        return {}
-
-    def defined_at(self) -> str:
-        return self.place or place_of(self.file, self)
-
-    def placed(self, place: str) -> ScheduleTarget:
-        return replace(self, place=place)
-
-    def call_arguments(self) -> Mapping[str, Any]:
-        return self.args
-
-    def tune_key(self) -> None:
-        return None
-
-    def tune_needs(self) -> str:
-        return ""
 
     def steps(self, config: Config | None = None) -> tuple[ScheduleStep, ...]:
         """The IR before the first and after each step of the script, for a config of the space;
@@ -137,16 +92,6 @@ class ScheduleTarget:
             shim=schedule_shim(self.payload.name, self.payload.shapes),
             compiler=self.compiler,
         )
-
-
-@dataclass(frozen=True)
-class _Same:
-    """A factory that can be sent to another process."""
-
-    value: NativeLoader
-
-    def __call__(self) -> NativeLoader:
-        return self.value
 
 
 def schedule(
