@@ -42,6 +42,7 @@ def tensor(samples: int) -> list[Row]:
             rest = (x, w.t(), *scales, None, None, torch.bfloat16, True)
             calls: dict[str, Call] = {
                 "scaled_mm": partial(fp8.by_torch, *rest),
+                "scaled_mm again": partial(fp8.by_torch, *rest),
                 "triton": partial(fp8.by_triton, *rest),
                 "choice": partial(fp8_gemm, x, w.t(), x_scale, w_scale),
             }
@@ -51,6 +52,9 @@ def tensor(samples: int) -> list[Row]:
             times = timed(calls, samples)
             best = min(("scaled_mm", "triton"), key=lambda name: trimmed_mean(times[name]))
             value, low, high = ratio(times["choice"], times[best])
+            # The same call captured twice: what the place of its tensors in memory makes of it.
+            same = ratio(times["scaled_mm again"], times["scaled_mm"])
+            noise = max(1.01, same[2], 1 / same[1])
             rows.append(
                 {
                     "n": n,
@@ -58,12 +62,13 @@ def tensor(samples: int) -> list[Row]:
                     "m": m,
                     "pick": list(fp8.chosen.picks.values())[-1],
                     "us": means(times),
+                    "again_over_scaled_mm": [round(one, 4) for one in same],
                     "scaled_mm_over_triton": round(
                         ratio(times["scaled_mm"], times["triton"])[0], 4
                     ),
                     "choice_over_best": [round(one, 4) for one in (value, low, high)],
                     "config": str(fp8_triton.fp8_gemm_kernel.best_config),
-                    "ok": value <= 1.01 or low <= 1.0,
+                    "ok": value <= noise or low <= 1.0,
                 }
             )
             say(rows[-1])

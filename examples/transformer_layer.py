@@ -241,25 +241,29 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
-def microseconds(call: Callable[[], Any], on_gpu: bool) -> float:
-    """The median of calls one after another, for about half a second."""
+def microseconds(calls: dict[str, Callable[[], Any]], on_gpu: bool) -> dict[str, float]:
+    """The median of each, called in turns for half a second apiece: a clock that falls, falls for
+    all."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + 0.5 * len(calls)
+    while len(next(iter(taken.values()))) < 5 or time.perf_counter() < end:
+        for name, call in calls.items():
+            taken[name].append(_once(call, on_gpu))
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def _once(call: Callable[[], Any], on_gpu: bool) -> float:
+    if not on_gpu:
+        begin = time.perf_counter()
+        call()
+        return 1e6 * (time.perf_counter() - begin)
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
     call()
-    taken: list[float] = []
-    end = time.perf_counter() + 0.5
-    while len(taken) < 5 or time.perf_counter() < end:
-        if on_gpu:
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            start.record()
-            call()
-            stop.record()
-            torch.cuda.synchronize()
-            taken.append(1e3 * start.elapsed_time(stop))
-        else:
-            begin = time.perf_counter()
-            call()
-            taken.append(1e6 * (time.perf_counter() - begin))
-    return statistics.median(taken)
+    stop.record()
+    torch.cuda.synchronize()
+    return 1e3 * start.elapsed_time(stop)
 
 
 def launched(call: Callable[[], Any], on_gpu: bool) -> list[tuple[str, float, float]]:
@@ -286,20 +290,28 @@ def launched(call: Callable[[], Any], on_gpu: bool) -> list[tuple[str, float, fl
 
 def compared(sizes: Sizes, device: str, dtype: Any) -> list[Form]:
     weights, inputs = made(sizes)
-    exact = plain(weights.to(dtype=torch.float64), inputs.to(dtype=torch.float64), sizes)
     w, i = weights.to(dtype=dtype, device=device), inputs.to(dtype=dtype, device=device)
-    on_gpu, found = device == "cuda", []
+    exact_as: dict[str, Any] = {"dtype": torch.float64, "device": device}
+    exact = plain(weights.to(**exact_as), inputs.to(**exact_as), sizes)
+    on_gpu = device == "cuda"
+    runs: dict[str, Callable[[], Any]] = {}
     for name, call in forms(w, i, sizes).items():
+        begin = time.perf_counter()
         if on_gpu and name.startswith("whet"):
             with whet.cost("graph"):
                 print(f"{name}: {whet.warmup(call)}", file=sys.stderr)
-        ways = {"eager": call, "graph": captured(call)} if on_gpu else {"eager": call}
-        for way, run in ways.items():
-            out = run().to("cpu", torch.float64)
-            error = float((out - exact).norm() / exact.norm())
-            kernels = launched(run, on_gpu)
-            took = microseconds(run, on_gpu)
-            found.append(Form(f"{name}, {way}", took, len(kernels), error, kernels))
+        else:
+            call()
+            print(f"{name}: ready after {time.perf_counter() - begin:.1f} s", file=sys.stderr)
+        runs[f"{name}, eager"] = call
+        if on_gpu:
+            runs[f"{name}, graph"] = captured(call)
+    took = microseconds(runs, on_gpu)
+    found = []
+    for name, run in runs.items():
+        error = float((run().double() - exact).norm() / exact.norm())
+        kernels = launched(run, on_gpu)
+        found.append(Form(name, took[name], len(kernels), error, kernels))
     return found
 
 

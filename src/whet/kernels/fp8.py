@@ -321,6 +321,9 @@ chosen = choice(
     key=_gemm_key,
     buckets={"m": "pow2"},
     reference=reference,
+    # Tensor cores add fp8 products with 14 bits or so, each implementation in its own order: of 67
+    # million elements one was 6 % of the mean off.
+    rtol=0.1,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,7 +125,9 @@ class LoadedImplementation:
         state = self._state
         state.saved.save()
         state.rewind_random_numbers()
-        with _within(state.cost):
+        with _within(state.cost), warnings.catch_warnings():
+            # Of an implementation that cannot run here, torch warns why; that is in its trial.
+            warnings.simplefilter("ignore")
             state.run(self._fn)
             state.wait()
         state.saved.restore()

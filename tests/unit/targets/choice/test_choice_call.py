@@ -156,6 +156,28 @@ def test_tolerances_decide_what_is_wrong():
     assert picks(unchecked) == ["far"]
 
 
+def test_near_zero_a_relative_tolerance_is_of_the_mean():
+    by = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    off = {"slow": lambda x: slow(x * by), "near": lambda x: x * by * 2 + 0.01}
+    near = whet.choice(off, name="near_zero", rtol=0.1)
+    near(torch.ones(4))
+    assert picks(near) == ["near"]
+    exact = whet.choice(off, name="at_zero", rtol=0.1, atol=0.0)
+    with pytest.warns(RuntimeWarning, match="does not use 'near'"):
+        exact(torch.ones(4))
+    assert picks(exact) == ["slow"]
+
+
+def test_what_torch_says_of_an_implementation_that_cannot_run_is_not_shown(recwarn):
+    def impossible(x):
+        warnings.warn("backend not used because of its dtype", stacklevel=1)
+        raise RuntimeError("no kernel")
+
+    double = whet.choice({"slow": slow, "impossible": impossible}, name="quiet_double")
+    double(torch.ones(4))
+    assert not [one for one in recwarn if "backend" in str(one.message)]
+
+
 def test_a_reference_may_overrule_the_first():
     double = whet.choice(
         {"wrong": lambda x: x * 3, "right": slow}, reference=lambda x: 2 * x, name="referred"
