@@ -29,6 +29,7 @@ PARTS = (
     "rmsnorm_rope_of_rows",
     "rmsnorm_rope_of_heads",
     "gemm",
+    "one_row",
     "gated_mlp",
     "attention",
     "fp8_gemm",

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from whet.kernels.product_triton import LONGEST_BLOCK_K, aligned, grid_of
+from whet.kernels.row_triton import times_row
 from whet.kernels.spaces import GATED_MLP_SPACE
 from whet.kernels.tiles import (
     activated,
@@ -120,6 +121,8 @@ def gated(x: Any, gate: Any, up: Any, activation: str) -> Any:
     if not depth:
         return y.zero_()
     x, gate, up = (one if one.stride(1) == 1 else one.contiguous() for one in (x, gate, up))
+    if rows == 1:
+        return times_row(x, gate, up, activation)
     sums, locks = workspace(x, columns, 2)
     if x.is_cuda:
         let_triton_allocate()

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from whet.kernels.row_triton import times_row
 from whet.kernels.spaces import GEMM_SPACE
 from whet.kernels.tiles import (
     MOST_ROWS_TO_SPLIT,
@@ -130,6 +131,8 @@ def product(x: Any, w: Any) -> Any:
     if not depth:
         return y.zero_()
     w_rows = w.stride(0) == 1 and w.stride(1) >= depth
+    if rows == 1 and w_rows:
+        return times_row(x, w.t())
     stored = w.t() if w_rows else w
     if not w_rows and w.stride(1) != 1:
         w = stored = w.contiguous()

@@ -96,6 +96,23 @@ GEMM_SPACE = _product_space([256, 128, 64, 32], 2)
 
 FP8_GEMM_SPACE = _product_space([128, 256, 64, 32], 1, ("BLOCK_K < 256 or num_stages < 5",))
 
+# One row: as many elements of the weights in flight as there are registers for, 8 to 64 a thread.
+ROW_SPACE = Space(
+    {
+        "BLOCK_N": [4, 2, 8, 1, 16],
+        "BLOCK_K": [512, 1024, 256, 2048],
+        "STAGES": [1, 3],
+        "num_warps": [4, 8, 2, 1],
+    },
+    constraints=[
+        "BLOCK_N * BLOCK_K <= 64 * 32 * num_warps",
+        "BLOCK_N * BLOCK_K >= 8 * 32 * num_warps",
+        "STAGES == 1 or BLOCK_N * BLOCK_K <= 32 * 32 * num_warps",
+        # 16 bytes a thread, of one row after another.
+        "BLOCK_K >= 256 * num_warps or BLOCK_N >= num_warps",
+    ],
+)
+
 ATTENTION_SPACE = Space(
     {
         "BLOCK_M": [128, 64],

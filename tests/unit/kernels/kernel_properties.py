@@ -23,6 +23,7 @@ from whet.kernels import (
     norm_rope,
     product,
     product_triton,
+    row_triton,
     sdpa,
     tiles,
 )
@@ -220,9 +221,12 @@ WAYS = [
 
 
 def with_config(kernel: Any, tile: dict[str, Any], run: Any) -> Any:
-    """Only this config: on a GPU nothing is tuned, and no path is left to chance."""
+    return only({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, **tile}, kernel, run)
+
+
+def only(blocks: dict[str, Any], kernel: Any, run: Any) -> Any:
+    """With this config: on a GPU nothing is tuned, and no path is left to chance."""
     before = kernel.configs
-    blocks = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, **tile}
     kernel.configs = [triton.Config(blocks, num_warps=4, num_stages=3)]
     try:
         return run()
@@ -259,6 +263,45 @@ def test_gemm(m, n, k, rows, strided, way, backward, dtype, state):
     if backward and min(m, n, k) and dtype is torch.float32:
         a, b = a.detach(), b.detach()
         same_gradients(fused, lambda: product.reference(a, b), [a, b], dtype, scale)
+
+
+@small
+@given(
+    n=st.integers(0, 50 * LARGER),
+    k=st.integers(0, 700),
+    strided=st.booleans(),
+    gated=st.booleans(),
+    tile=st.sampled_from([(4, 512, 1), (1, 256, 3), (16, 256, 1), (2, 1024, 1)]),
+    backward=seldom,
+    dtype=multiplied,
+    state=seeds,
+)
+def test_one_row(n, k, strided, gated, tile, backward, dtype, state):
+    torch.manual_seed(state)
+    way = dict(zip(("BLOCK_N", "BLOCK_K", "STAGES"), tile, strict=True))
+    x, gate, up = made(1, k, dtype=dtype, strided=strided), made(n, k, dtype=dtype), None
+    if gated:
+        up = made(n, k, dtype=dtype)
+
+    def fused() -> Any:
+        def run() -> Any:
+            if up is None:
+                return product.by_triton(x, gate.t())
+            return mlp.by_triton(x, gate, up, "silu")
+
+        return only(way, row_triton.row_kernel, run)
+
+    def plain() -> Any:
+        if up is None:
+            return product.reference(x, gate.t())
+        return mlp.reference(x.float(), gate.float(), up.float(), "silu").to(dtype)
+
+    scale = max(1.0, float(k))
+    agree(fused(), plain(), dtype, scale)
+    if backward and min(n, k) and dtype is torch.float32:
+        x, gate = x.detach(), gate.detach()
+        inputs = [x, gate, *([up] if up is not None else [])]
+        same_gradients(fused, plain, inputs, dtype, scale)
 
 
 @small

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
         "rmsnorm_rope_of_rows",
         "rmsnorm_rope_of_heads",
         "gemm",
+        "one_row",
         "gated_mlp",
         "attention",
         "fp8_gemm",
