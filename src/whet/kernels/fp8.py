@@ -211,8 +211,9 @@ def _spread(scale: Any, wanted: Any) -> Any:
     return scale
 
 
-def _in_blocks(scale_a: Any, scale_b: Any) -> bool:
-    return bool(scale_a.shape[1] > 1 or scale_b.shape[0] > 1)
+def _in_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
+    """Of w, which is b transposed, as `fp8_triton` has it. A K of one block shows in the rest."""
+    return fp8_triton.in_blocks(a.shape[0], b.shape[1], scale_a, scale_b.t())
 
 
 def by_torch(
@@ -221,7 +222,7 @@ def by_torch(
 ) -> Any:  # fmt: skip
     """`torch._scaled_mm` where it can do it; else each matrix is scaled first."""
     (m, k), n = a.shape, b.shape[1]
-    plain = not _in_blocks(scale_a, scale_b) and a.is_cuda
+    plain = not _in_blocks(a, b, scale_a, scale_b) and a.is_cuda
     if not plain or k % 16 or n % 16 or not min(m, n, k):
         return by_scaling_first(a, b, scale_a, scale_b, bias, activation, out_dtype)
     b = b if b.stride(0) == 1 else b.t().contiguous().t()
@@ -282,7 +283,9 @@ def quantized_by_torch(
             size = functional.pad(size, (0, wide * BLOCK - depth, 0, high * tall - rows))
             top = size.view(high, tall, wide, BLOCK).amax((1, 3))
         scale = torch.where(top > 0, top / torch.finfo(dtype).max, 1.0)
-    shared = scale if scale.ndim == 0 else _spread(scale, x.shape) if depth else scale
+    if not depth:
+        return x.to(dtype), scale
+    shared = scale if scale.ndim == 0 else _spread(scale, x.shape)
     most = torch.finfo(dtype).max
     return (x.float() / shared).clamp(-most, most).to(dtype), scale
 
@@ -307,7 +310,7 @@ def _gemm_key(
         "n": b.shape[1],
         "dtypes": ", ".join(str(one).removeprefix("torch.") for one in (a.dtype, b.dtype)),
         "out": str(out_dtype).removeprefix("torch."),
-        "blocks": _in_blocks(scale_a, scale_b),
+        "blocks": _in_blocks(a, b, scale_a, scale_b),
         "scales": scale_a.numel() > 1 or scale_b.numel() > 1,
         "bias": bias is not None,
         "activation": activation or "none",

@@ -118,6 +118,12 @@ def fp8_gemm_kernel(
         _one_tile(x, w, y, bias, x_scale, w_scale, sums, locks, tl.program_id(0), M, N, K, x_m, w_n, xs_m, xs_k, ws_n, ws_k, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, DESCRIPTORS, EVEN_K, X_BLOCK, BLOCKS, X_ROWS, W_ROWS, BIAS, ACTIVATION, carried)
 
 
+def in_blocks(rows: int, columns: int, x_scale: Any, w_scale: Any) -> bool:
+    """Whether the scales of `rows` × K and `columns` × K are those of blocks."""
+    both = ((x_scale, rows), (w_scale, columns))
+    return any(one.ndim == 2 and (one.shape[1] > 1 or one.shape[0] not in (1, length)) for one, length in both)
+
+
 def product(x: Any, w: Any, x_scale: Any, w_scale: Any, bias: Any, activation: str | None, out_dtype: Any, fast: bool) -> Any:
     """`x` is rows × K and `w` is N × K, both with contiguous rows. Scales are a number each, one for each row, or
     matrices with one for each block: 128 of K, and of x 1 or 128 rows, of w 128."""
@@ -126,7 +132,7 @@ def product(x: Any, w: Any, x_scale: Any, w_scale: Any, bias: Any, activation: s
     y = torch.empty(rows, columns, dtype=out_dtype, device=x.device)
     if not rows or not columns:
         return y
-    blocks = (x_scale.ndim == 2 and x_scale.shape[1] > 1) or (w_scale.ndim == 2 and w_scale.shape[1] > 1)
+    blocks = in_blocks(rows, columns, x_scale, w_scale)
     x, w = (one if one.stride(1) == 1 else one.contiguous() for one in (x, w))
     sums, locks = workspace(x, columns, 1)
     if x.is_cuda:

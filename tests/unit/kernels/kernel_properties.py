@@ -401,9 +401,9 @@ scalings = st.sampled_from(["tensor", "row", "group", "block"])
 
 @small
 @given(
-    m=st.integers(0, 20 * LARGER),
-    n=st.integers(0, 40 * LARGER),
-    k=st.integers(0, 300 if DEVICE == "cpu" else 1000),
+    m=st.integers(0, 20 * LARGER) | st.just(140),
+    n=st.integers(0, 40 * LARGER) | st.just(150),
+    k=st.integers(0, 300 if DEVICE == "cpu" else 1000) | st.integers(0, 100),
     scaling=scalings,
     dtypes=st.sampled_from([(e4m3, e4m3), (e4m3, e5m2), (e5m2, e4m3)]),
     biased=st.booleans(),
@@ -438,7 +438,9 @@ def test_fp8_gemm(m, n, k, scaling, dtypes, biased, activation, fast, rows, out,
         return
     for run in (fp8.by_triton, fp8.by_torch, fp8.by_scaling_first):
         actual = with_config(fp8_triton.fp8_gemm_kernel, way, lambda run=run: run(*found[0]))
-        agree(actual, expected, out, max(1.0, k**0.5) * (4 if dtypes != (e4m3, e4m3) else 1))
+        # Tensor cores add products of fp8 with some 14 bits.
+        exact = torch.float16 if on_gpu and out is torch.float32 else out
+        agree(actual, expected, exact, max(1.0, k**0.5) * (4 if dtypes != (e4m3, e4m3) else 1))
 
 
 def through_fp8(implementation: Any, *args: Any, **options: Any) -> Any:
