@@ -214,7 +214,9 @@ class MemoryStore(Store):
 
     def miss(self, miss: Miss) -> bool:
         with self._writing():
-            return self._missed.setdefault(miss.workload.id, miss) is miss
+            known = miss.workload.id in self._missed
+            self._missed.setdefault(miss.workload.id, miss)
+            return not known
 
     def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         with self._reading():
