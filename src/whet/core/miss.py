@@ -83,7 +83,9 @@ class Argument:
     """One argument of the call: an array by dtype and shape, a plain value as it is, and of
     anything else no more than its type. A tensor that can be made again has a `placement`. A
     small one of integers has its contents as `value`, in order of their indices; a larger one has
-    `ranges`: one for all of them, or one for each index of a short last dimension."""
+    `ranges`: one for all of them, or one for each index of a short last dimension. `compiled` says
+    how it went into the binary: its value as a `constant`, as it is (`plain`), or by its type and
+    what divides it (empty, as in stores of 0.1)."""
 
     name: str
     type: str
@@ -92,6 +94,7 @@ class Argument:
     value: Value = None
     placement: Placement | None = None
     ranges: tuple[ValueRange, ...] = ()
+    compiled: str = ""
 
     def to_json(self) -> dict[str, Any]:
         placed = {} if self.placement is None else {"placement": self.placement.to_json()}
@@ -104,6 +107,7 @@ class Argument:
             "value": self.value,
             **placed,
             **ranges,
+            **({"compiled": self.compiled} if self.compiled else {}),
         }
 
     @classmethod
@@ -116,6 +120,7 @@ class Argument:
             value=freeze_value(data["value"]),
             placement=Placement.from_json(data["placement"]) if "placement" in data else None,
             ranges=tuple(ValueRange.from_json(one) for one in data.get("ranges", ())),
+            compiled=text(data, "compiled") if "compiled" in data else "",
         )
 
 

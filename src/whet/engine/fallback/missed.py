@@ -51,9 +51,10 @@ class Relaunchable(Protocol):
         """The name under which its file can be imported, empty where there is none."""
         ...
 
-    def with_integers(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
-        """The same with the contents of integer tensors that have at most so many elements, and
-        with the ranges of larger ones. Nothing of floating-point contents."""
+    def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        """The same with how each is compiled, the contents of integer tensors that have at most so
+        many elements, and the ranges of larger ones; of tensors nothing where that is 0. Nothing of
+        floating-point contents."""
         ...
 
 
@@ -72,7 +73,7 @@ def miss_for(target: Target, workload: Workload) -> Miss:
     most = resolve_settings().settings.record_values
     return replace(
         miss,
-        arguments=target.with_integers(arguments, most) if most else arguments,
+        arguments=target.recorded(arguments, most),
         grids=tuple(target.launch_grids()),
         positional=target.positional_arguments(),
         module=target.module_name(),

@@ -15,6 +15,7 @@ from whet.store.bundles.shapes import COUNT, INTEGER, NAME, NUMBER, PLAIN, MapOf
 _PLACEMENT = {"stride": [COUNT], "offset": COUNT, "storage": COUNT, "aligned": COUNT}
 _ARGUMENT = {"name": NAME, "type": NAME, "dtype": NAME, "shape": [COUNT], "value": PLAIN}
 _RANGE = {"low": INTEGER, "high": INTEGER, "order": one_of("", "rising", "strict")}
+_COMPILED = one_of("", "constant", "plain")
 _GRID = {"values": MapOf(PLAIN), "size": [COUNT]}
 _MISS = {"workload": WORKLOAD, "where": NAME, "arguments": [_ARGUMENT], "at": NUMBER}
 
@@ -44,6 +45,7 @@ def _miss(line: bytes) -> Miss:
         if "placement" in argument:
             check(argument["placement"], _PLACEMENT, "missed.arguments.placement")
         check(argument.get("ranges", []), [_RANGE], "missed.arguments.ranges")
+        check(argument.get("compiled", ""), _COMPILED, "missed.arguments.compiled")
     check(data.get("grids", []), [_GRID], "missed.grids")
     check(data.get("positional", 0), COUNT, "missed.positional")
     check(data.get("module", ""), NAME, "missed.module")

@@ -50,6 +50,20 @@ def importable_name(tuner: Any) -> str:
     return "" if name.startswith("whet_file_") else name
 
 
+def as_compiled(tuner: Any, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """With what Triton makes of each parameter."""
+    fn = tuner.fn
+    while fn is not None and not hasattr(fn, "params"):
+        fn = getattr(fn, "fn", None)
+    kinds: dict[str, str] = {}
+    for parameter in getattr(fn, "params", ()):
+        if parameter.is_constexpr:
+            kinds[parameter.name] = "constant"
+        elif getattr(parameter, "do_not_specialize", False):
+            kinds[parameter.name] = "plain"
+    return tuple(replace(one, compiled=kinds.get(one.name, "")) for one in arguments)
+
+
 def with_integers(
     named: Mapping[str, Any], arguments: Sequence[Argument], most: int
 ) -> tuple[Argument, ...]:

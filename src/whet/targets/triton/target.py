@@ -34,7 +34,12 @@ from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
-from whet.targets.triton.recorded import importable_name, recorded_grids, with_integers
+from whet.targets.triton.recorded import (
+    as_compiled,
+    importable_name,
+    recorded_grids,
+    with_integers,
+)
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
 
@@ -176,8 +181,9 @@ class TritonTarget(QuickSpace):
     def module_name(self) -> str:
         return importable_name(self.call.tuner)
 
-    def with_integers(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
-        return with_integers(self.call_arguments(), arguments, most)
+    def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        known = as_compiled(self.call.tuner, arguments)
+        return with_integers(self.call_arguments(), known, most) if most else known
 
     def tune_key(self) -> Mapping[str, Any]:
         tuner, named = self.call.tuner, self.call_arguments()
