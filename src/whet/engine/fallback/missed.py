@@ -62,7 +62,7 @@ def miss_for(target: Target, workload: Workload) -> Miss:
     where, named = "", {}
     if isinstance(target, Traceable):
         where, named = target.defined_at(), dict(target.call_arguments())
-    storages: list[_Region] = []
+    storages: list[_Memory] = []
     arguments = tuple(
         replace(summarised(name, value), placement=_placement(value, storages))
         for name, value in named.items()
@@ -81,14 +81,14 @@ def miss_for(target: Target, workload: Workload) -> Miss:
 
 
 @dataclass
-class _Region:
+class _Memory:
     """Memory of a tensor's storage, and of what else was found to lie in it."""
 
     begin: int
     end: int
 
 
-def _placement(value: Any, storages: list[_Region]) -> Placement | None:
+def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
     """Of a tensor of torch's, which need not be imported for this."""
     if not hasattr(value, "untyped_storage"):
         return None
@@ -109,7 +109,7 @@ def _placement(value: Any, storages: list[_Region]) -> Placement | None:
             known.end = max(known.end, begin + size)
             moved = offset if same else (address - known.begin) // item
             return Placement(stride, moved, number, aligned)
-    storages.append(_Region(begin, begin + size))
+    storages.append(_Memory(begin, begin + size))
     return Placement(stride, offset, len(storages) - 1, aligned)
 
 
