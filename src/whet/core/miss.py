@@ -57,10 +57,35 @@ class LaunchGrid:
 
 
 @dataclass(frozen=True)
+class ValueRange:
+    """The least and the greatest of the integers in a tensor that is too large to be kept, and
+    whether each is at least the one before (`rising`), as offsets are, or above it (`strict`)."""
+
+    low: int
+    high: int
+    rising: bool = False
+    strict: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        order = "strict" if self.strict else "rising" if self.rising else ""
+        return {"low": self.low, "high": self.high, "order": order}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ValueRange:
+        low, high, order = whole(data, "low"), whole(data, "high"), text(data, "order")
+        if low > high:
+            raise ValueError(f"{low} to {high} is not a range")
+        return cls(low, high, order in ("rising", "strict"), order == "strict")
+
+
+@dataclass(frozen=True)
 class Argument:
     """One argument of the call: an array by dtype and shape, a plain value as it is, and of
-    anything else no more than its type. A tensor that can be made again has a `placement`, and a
-    small one of integers its contents as `value`, in order of their indices."""
+    anything else no more than its type. A tensor that can be made again has a `placement`. A
+    small one of integers has its contents as `value`, in order of their indices; a larger one has
+    `ranges`: one for all of them, or one for each index of a short last dimension. `compiled` says
+    how it went into the binary: its value as a `constant`, as it is (`plain`), or by its type and
+    what divides it (empty, as in stores of 0.1)."""
 
     name: str
     type: str
@@ -68,9 +93,12 @@ class Argument:
     shape: tuple[int, ...] = ()
     value: Value = None
     placement: Placement | None = None
+    ranges: tuple[ValueRange, ...] = ()
+    compiled: str = ""
 
     def to_json(self) -> dict[str, Any]:
         placed = {} if self.placement is None else {"placement": self.placement.to_json()}
+        ranges = {"ranges": [one.to_json() for one in self.ranges]} if self.ranges else {}
         return {
             "name": self.name,
             "type": self.type,
@@ -78,6 +106,8 @@ class Argument:
             "shape": list(self.shape),
             "value": self.value,
             **placed,
+            **ranges,
+            **({"compiled": self.compiled} if self.compiled else {}),
         }
 
     @classmethod
@@ -89,6 +119,8 @@ class Argument:
             shape=_shape(data["shape"]),
             value=freeze_value(data["value"]),
             placement=Placement.from_json(data["placement"]) if "placement" in data else None,
+            ranges=tuple(ValueRange.from_json(one) for one in data.get("ranges", ())),
+            compiled=text(data, "compiled") if "compiled" in data else "",
         )
 
 
@@ -101,9 +133,10 @@ def _shape(sizes: Any) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Miss:
     """What an offline run needs in order to tune it: `where` is `FILE.py:NAME` as `whet tune`
-    takes it, empty where that is not known; `at` is when the key was first met. `grids` and
+    takes it, empty where that is not known; `module` is the name under which the file can be
+    imported, also on another machine; `at` is when the key was first met. `grids` and
     `positional`, the number of arguments that were given by position, are there where the call
-    was a launch; stores of 0.1 have neither."""
+    was a launch; stores of 0.1 have none of them."""
 
     workload: Workload
     where: str = ""
@@ -111,6 +144,7 @@ class Miss:
     at: float = 0.0
     grids: tuple[LaunchGrid, ...] = ()
     positional: int = 0
+    module: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -121,6 +155,7 @@ class Miss:
             "at": self.at,
             **({"grids": [grid.to_json() for grid in self.grids]} if self.grids else {}),
             **({"positional": self.positional} if self.positional else {}),
+            **({"module": self.module} if self.module else {}),
         }
 
     @classmethod
@@ -132,4 +167,5 @@ class Miss:
             at=number(data, "at"),
             grids=tuple(LaunchGrid.from_json(one) for one in data.get("grids", ())),
             positional=whole(data, "positional") if "positional" in data else 0,
+            module=text(data, "module") if "module" in data else "",
         )

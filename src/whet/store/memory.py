@@ -189,8 +189,6 @@ class MemoryStore(Store):
             history.runs[run.id] = run
             history.decide()
             history.touch(run.ended)
-            if run.outcome is Outcome.FINISHED and run.best is not None:
-                self._missed.pop(run.workload.id, None)
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._reading():
@@ -216,11 +214,21 @@ class MemoryStore(Store):
 
     def miss(self, miss: Miss) -> bool:
         with self._writing():
-            return self._missed.setdefault(miss.workload.id, miss) is miss
+            known = miss.workload.id in self._missed
+            self._missed.setdefault(miss.workload.id, miss)
+            return not known
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         with self._reading():
-            return [m for m in self._missed.values() if kernel in (None, m.workload.kernel)]
+            found = [m for m in self._missed.values() if kernel in (None, m.workload.kernel)]
+            return [m for m in found if tuned or not self._is_tuned(m.workload.id)]
+
+    def _is_tuned(self, workload_id: str) -> bool:
+        history = self._histories.get(workload_id)
+        return history is not None and any(
+            run.outcome is Outcome.FINISHED and run.best is not None
+            for run in history.runs.values()
+        )
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         with self._writing():

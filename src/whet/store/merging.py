@@ -79,6 +79,6 @@ def merged_pick(workload: Workload, before: Pick | None, now: Pick | None) -> li
 
 def take_missed(mine: Store, other: StoreReader) -> None:
     """What is missed there and not known here is missed here; what is known now is not."""
-    for miss in other.missed():
+    for miss in other.missed(tuned=True):
         mine.miss(miss)
     mine.forget_missed([m.workload.id for m in mine.missed() if mine.best(m.workload.id)])

@@ -151,8 +151,8 @@ class OverlayStore(Store):
     def miss(self, miss: Miss) -> bool:
         return self._own.miss(miss)
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
-        return self._own.missed(kernel)
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
+        return self._own.missed(kernel, tuned=tuned)
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         return self._own.forget_missed(workload_ids)

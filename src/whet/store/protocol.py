@@ -184,8 +184,9 @@ class StoreReader(Protocol):
         """To the microsecond at least; None where none was saved."""
         ...
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
-        """In the order in which they were met."""
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
+        """In the order in which they were met. With `tuned`, also those that have been tuned
+        since, so that their calls can be made again."""
         ...
 
     def marks(self, workload_id: str) -> list[Mark]:
@@ -241,7 +242,8 @@ class StoreWriter(Protocol):
     def save_run(self, run: Run) -> None:
         """Inserts the run or replaces the one of the same `id`; makes its workload known.
 
-        A finished run that chose a config takes its workload off the list of missed ones.
+        A finished run that chose a config takes its workload off the list of missed ones; what
+        was recorded of the call stays.
         """
         ...
 
@@ -256,7 +258,7 @@ class StoreWriter(Protocol):
         ...
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
-        """Takes workloads off the list; how many of them were on it."""
+        """Takes workloads off the list, with what was recorded of them; how many there were."""
         ...
 
     def mark(self, mark: Mark) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.mark import Mark
 from whet.core.miss import Miss
-from whet.core.run import Outcome, Run
+from whet.core.run import Run
 from whet.core.shown import drawn
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
@@ -169,8 +169,6 @@ class SqliteStore(Store):
             db.execute(sql.TOUCH, (ended, ended, run.workload.id))
             if merged:
                 self._decide(db, run.workload.id)
-            if run.outcome is Outcome.FINISHED and run.best is not None:
-                db.execute(sql.FORGET_MISSED, (run.workload.id,))
 
     def runs(self, workload_id: str) -> list[Run]:
         with self._guarded() as db:
@@ -200,11 +198,11 @@ class SqliteStore(Store):
         with self._writing() as db:
             return db.execute(sql.MISS, values).rowcount > 0
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         with self._reading() as db:
             if stored_version(db) < schema.FIRST_WITH_MISSED:
                 return []
-            rows = db.execute(sql.MISSED, {"kernel": kernel}).fetchall()
+            rows = db.execute(sql.MISSED, {"kernel": kernel, "tuned": tuned}).fetchall()
             return [miss_of(row, self.location) for row in rows]
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:

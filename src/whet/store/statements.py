@@ -131,7 +131,13 @@ TIMELINE = "SELECT run, body FROM timelines WHERE run = (SELECT n FROM runs WHER
 MISS = """
 INSERT INTO missed (id, kernel, at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 """
-MISSED = "SELECT n, body FROM missed WHERE :kernel IS NULL OR kernel = :kernel ORDER BY n"
+MISSED = """
+SELECT n, body FROM missed m WHERE (:kernel IS NULL OR kernel = :kernel)
+AND (:tuned OR NOT EXISTS (
+  SELECT 1 FROM runs r WHERE r.workload = (SELECT n FROM workloads WHERE id = m.id)
+  AND r.outcome = 'finished' AND r.best_id IS NOT NULL))
+ORDER BY n
+"""
 FORGET_MISSED = "DELETE FROM missed WHERE id = ?"
 
 PUT_MARK = f"""

@@ -55,6 +55,16 @@ class MissedObligations(StoreMaker):
         store.save_run(a_run(SOME.workload, {"BM": 1}))
         assert store.missed() == [OTHER]
 
+    def test_what_was_recorded_of_a_call_stays_once_it_is_tuned(self, tmp_path: Path) -> None:
+        store = self.make_store(tmp_path)
+        store.miss(SOME)
+        store.miss(OTHER)
+        store.save_run(a_run(SOME.workload, {"BM": 1}))
+        assert store.missed(tuned=True) == [SOME, OTHER]
+        assert store.missed(SOME.workload.kernel, tuned=True) == [SOME]
+        assert not store.miss(SOME)
+        assert store.missed() == [OTHER]
+
     def test_what_is_forgotten_is_gone(self, tmp_path: Path) -> None:
         store = self.make_store(tmp_path)
         store.miss(SOME)

@@ -16,6 +16,7 @@ from whet.core.errors import UsageError, did_you_mean
 from whet.core.plugins import find_plugin, plugin_names
 from whet.engine.target import Placeable, Target
 from whet.targets.files import guarded, load_module
+from whet.targets.modules import file_of_module, import_by_name
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel
@@ -46,10 +47,37 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
         raise UsageError(f"{path} has no '{name}'{did_you_mean(name, found)}")
     else:
         value = getattr(module, name)
+    return _tunable(path, name, value, found)
+
+
+def _tunable(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target | Kernel:
     kernel = _kernel(value) or _stock_kernel(value)
     if kernel is not None:
         return _placed(replace(kernel, where=f"{path}:{name}"), f"{path.resolve()}:{name}")
     return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
+
+
+def locate_recorded(where: str, module: str) -> Target | Kernel:
+    """What a recorded call was a call of: the module by its name, if its file is the recorded one
+    or that is not here; else `FILE.py:NAME`."""
+    file, _, name = where.rpartition(":")
+    found = file_of_module(module) if module and name else None
+    # A bundle may be a stranger's, and what it names is imported only where it is that file.
+    if found is None or not _is_recorded(found, file):
+        return locate(where)
+    try:
+        loaded = import_by_name(module)
+    except Exception:  # the file by itself may do with less of its package
+        return locate(f"{found}:{name}")
+    if not hasattr(loaded, name):
+        raise UsageError(f"module {module} has no '{name}'{did_you_mean(name, _tunables(loaded))}")
+    return _tunable(found, name, getattr(loaded, name), {})
+
+
+def _is_recorded(found: Path, recorded: str) -> bool:
+    if os.path.isfile(recorded) and os.path.isabs(recorded):
+        return os.path.samefile(found, recorded)
+    return found.name == os.path.basename(recorded)
 
 
 def of_package(text: str) -> Target | None:

@@ -27,6 +27,7 @@ Examples:
   whet precompile kernel.py:mm --arch sm_90 --keys keys.json --configs pick
   whet precompile kernel.py:mm --arch sm_90 --keys M=512 --out packed
   whet precompile lib.py:k --arch h100 --keys M=512 --inputs mine.py:inputs
+  whet precompile --missed --out packed  recorded keys, for the GPUs they met
   WHET_BINARIES=packed python serve.py   on the machine with the GPU
 """
 
@@ -35,13 +36,14 @@ WHICH = ("space", "stored", "pick")
 
 def precompile(
     kernel: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE.py:KERNEL",
-            help="A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs.",
+            help="A Triton kernel with whet.autotune(…, inputs=…), or any with --inputs or "
+            "--missed.",
             show_default=False,
         ),
-    ],
+    ] = None,
     arch: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,6 +64,14 @@ def precompile(
         ),
     ] = None,
     inputs: InputsOption = None,
+    missed: Annotated[
+        bool,
+        typer.Option(
+            "--missed",
+            help="Compile for the calls recorded by mode 'record': all, or those of "
+            "FILE.py:KERNEL. --arch defaults to the GPUs they were recorded on.",
+        ),
+    ] = False,
     configs: Annotated[
         str,
         typer.Option(
@@ -87,6 +97,7 @@ def precompile(
     directory; a process with WHET_BINARIES set to it loads them instead of compiling. Both sides
     need the same version of Triton.
     """
+    from whet.cli.commands.precompile_missed import architectures_of, ordered_missed
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.precompile import as_json, closing_lines, made_table
     from whet.targets.triton.packed.portable import FolderCache
@@ -96,31 +107,30 @@ def precompile(
         raise UsageError(f"--configs {configs} is not valid{did_you_mean(configs, WHICH)}")
     cache = None if settings.binaries is None else FolderCache(settings.binaries)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
-        wanted = _architectures(arch or ())
-        name, ordered = _ordered(kernel, wanted, keys or (), inputs, configs, settings.store)
+        found = architectures_of(arch or ())
+        if missed:
+            if keys:
+                raise UsageError("--missed has its own keys; omit --keys")
+            name, ordered, left = ordered_missed(kernel, inputs, found, configs, settings.store)
+        elif kernel is None:
+            raise UsageError("missing argument 'FILE.py:KERNEL' or --missed")
+        elif not found:
+            raise UsageError(
+                "--arch is required; name the GPUs to compile for, such as h100, sm_90 or gfx942"
+            )
+        else:
+            name, ordered = _ordered(kernel, found, keys or (), inputs, configs, settings.store)
+            left = []
         made = _compiled(ordered, settings, cache, quiet=quiet)
     folder = None if cache is None else str(cache.path)
     if json:
-        print_json(as_json(name, made, folder))
+        print_json(as_json(name, made, folder, left))
     else:
-        print_lines([*made_table(made, columns()), "", *closing_lines(made, folder)])
+        print_lines([*made_table(made, columns()), "", *closing_lines(made, folder, left)])
     if not any(one.resources for one in made):
         raise WhetError(f"no config of '{name}' could be compiled")
-
-
-def _architectures(arch: Sequence[str]) -> list[Architecture]:
-    from whet.targets.triton.packed.architectures import architectures
-
-    names = [name for given in arch for name in given.split(",") if name.strip()]
-    if not names:
-        raise UsageError(
-            "--arch is required; name the GPUs to compile for, such as h100, sm_90 or gfx942"
-        )
-    found = architectures(names)
-    for one in found:
-        if one.doubt:
-            print(f"whet: note: {one.doubt}", file=sys.stderr)
-    return found
+    if left:
+        raise typer.Exit(1)
 
 
 def _ordered(

@@ -46,7 +46,7 @@ Settings:
   keep_ir        keep Triton's intermediate code of every config it builds
   stall_timeout  warn after this long without progress; 0 disables
   record_values  mode 'record' keeps contents of integer tensors with up to
-                 this many elements, such as offsets; 0 keeps none
+                 this many elements, and ranges of larger ones; 0 keeps none
   mode           what a call may do: tune, cached, require, off or record
 
 \b

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,40 +82,17 @@ class _Offline:
 
     def _kernel(self, kernel: Kernel, path: Path, miss: Miss) -> Result:
         """By the kernel's own `inputs`, else by what was recorded of the call."""
-        from whet.targets.triton.recorded import recorded_inputs
-
-        tuner = kernel.tuner
-        recorded = tuner.whet_inputs is None
-        if recorded:
-            tuner.whet_inputs = recorded_inputs(kernel.name, miss)
-        try:
-            return self._made(kernel, path, miss)
-        finally:
-            if recorded:
-                tuner.whet_inputs = None
-
-    def _made(self, kernel: Kernel, path: Path, miss: Miss) -> Result:
+        from whet.cli.arguments.missed import making_again
         from whet.cli.commands.tune_keys import tune_keys
-        from whet.targets.triton import device
-        from whet.targets.triton.keys import input_key
-        from whet.targets.triton.offline.tuning import check_ready
+        from whet.targets.triton.offline.tuning import check_device, check_ready
 
-        check_ready(kernel)
-        here = device.describe(device.current_index()).name
-        if here != miss.workload.device.name:
-            raise UsageError(f"it was recorded on {miss.workload.device.name}, but this is {here}")
-        assert kernel.tuner.whet_inputs is not None
-        key, unknown = input_key(kernel.tuner.whet_inputs, miss.arguments)
-        if unknown:
-            raise UsageError(
-                f"the inputs function of kernel '{kernel.name}' needs {', '.join(unknown)}, "
-                "which the recorded call does not provide; make them arguments of the kernel, or "
-                "give them defaults"
+        with making_again(kernel, miss) as key:
+            check_ready(kernel)
+            check_device(miss.workload.device)
+            store = self.settings.store
+            done, interrupted = tune_keys(
+                kernel, [dict(key)], self.flags, store=store, path=path, quiet=self.quiet
             )
-        store = self.settings.store
-        done, interrupted = tune_keys(
-            kernel, [key], self.flags, store=store, path=path, quiet=self.quiet
-        )
         if interrupted:
             raise _Interrupted
         if done[0].result is None:
@@ -136,23 +111,25 @@ def tune_missed(
 ) -> None:
     """With a tunable, what was missed of that kernel, wherever it was defined; else everything,
     each where it says it is defined."""
+    from whet.cli.arguments.missed import MissLocator
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import print_json, print_lines
 
     with open_known(flags["store"]) as opened:
         misses, place = opened.missed(), opened.location
-    offline = _Offline(flags, settings, quiet)
+    offline, locator = _Offline(flags, settings, quiet), MissLocator(tunable, inputs, "tune")
     done: list[Settled] = []
     interrupted = False
     try:
-        for miss, found, path in _located(tunable, inputs, misses):
-            if isinstance(found, str):
-                done.append(Settled(miss, None, found))
+        for miss in locator.named(misses):
+            one = locator.locate(miss)
+            if one.found is None:
+                done.append(Settled(miss, None, one.why))
             else:
-                done.append(offline.settle(found, path, miss))
+                done.append(offline.settle(one.found, one.path, miss))
     except _Interrupted:
         interrupted = True
-    _forget(place, done)
+    _keep(place, done)
     teach([one.result for one in done if one.result is not None], settings)
     if json:
         print_json(_as_json(done))
@@ -164,47 +141,22 @@ def tune_missed(
         raise typer.Exit(1)
 
 
-def _located(
-    tunable: str | None, inputs: str | None, misses: Sequence[Miss]
-) -> list[tuple[Miss, Target | Kernel | str, Path]]:
-    """Each miss with what it is a key of, or with why that cannot be had."""
-    from whet.cli.arguments.inputs import with_inputs
-    from whet.cli.arguments.locate import file_of, locate
-    from whet.engine.target import Target
-
-    known: dict[str, Target | Kernel | str] = {}
-    if inputs is not None and tunable is None:
-        raise UsageError("--inputs needs a single kernel; name it: whet tune FILE.py:NAME --missed")
-    if tunable is not None:
-        with redirect_stdout(sys.stderr):
-            found = known[tunable] = with_inputs(locate(tunable), inputs)
-        misses = [miss for miss in misses if miss.workload.kernel == found.name]
-    located: list[tuple[Miss, Target | Kernel | str, Path]] = []
-    for miss in misses:
-        where = tunable or miss.where
-        if not where:
-            why = "its source file is unknown; name it: whet tune FILE.py:NAME --missed"
-            located.append((miss, why, Path()))
-            continue
-        if where not in known:
-            try:
-                with redirect_stdout(sys.stderr):
-                    known[where] = locate(where)
-            except UsageError as error:
-                known[where] = f"{error}; or name it: whet tune FILE.py:NAME --missed"
-        usable = not isinstance(known[where], str | Target)
-        located.append((miss, known[where], file_of(where) if usable else Path()))
-    return located
-
-
-def _forget(place: str, done: Sequence[Settled]) -> None:
-    """A finished run takes its own workload off the list, not the one it has grown from."""
+def _keep(place: str, done: Sequence[Settled]) -> None:
+    """A finished run takes its own workload off the list, not the one it has grown from: that one
+    makes room for the record under the new name."""
     from whet.store import open_store
 
-    settled = [one.miss.workload.id for one in done if one.result is not None]
+    grown = [
+        (one.miss, one.result.run.workload)
+        for one in done
+        if one.result is not None and one.result.run.workload.id != one.miss.workload.id
+    ]
+    settled = [one for one in done if one.result is not None]
     if settled and place != ":memory:":
         with open_store(place) as store:
-            store.forget_missed(settled)
+            for miss, workload in grown:
+                store.miss(replace(miss, workload=workload))
+            store.forget_missed([miss.workload.id for miss, _ in grown])
 
 
 def _as_json(done: Sequence[Settled]) -> dict[str, Any]:

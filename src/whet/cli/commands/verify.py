@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,12 +20,11 @@ from whet.cli.arguments.options import (
     StoreOption,
     resolved,
 )
+from whet.cli.arguments.verifying import Asked, checked, nothing_stored
 from whet.cli.text.verified import Checked
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.engine.settings import Settings
-    from whet.engine.target import Target
     from whet.store import Store
     from whet.targets.triton.offline.kernel import Kernel
 
@@ -37,30 +35,19 @@ Examples:
   whet verify kernel.py:mm --key M=64,N=64    one key of a Triton kernel
   whet verify kernel.py:blur --fail-over 5%   exit with 1 if over 5 % slower
   whet verify kernel.py:blur --record         store the new measurements
+  whet verify --missed                        every key that was recorded
 """
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What every tunable is verified with."""
-
-    store: Store
-    settings: Settings
-    fail_over: float
-    record: bool
-    quiet: bool
-    inputs: str | None = None
 
 
 def verify(
     tunables: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="FILE.py:NAME",
             help="What to verify, named as for 'whet tune'.",
             show_default=False,
         ),
-    ],
+    ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,6 +62,14 @@ def verify(
         typer.Option("--keys", metavar="FILE.json", help="A JSON file with a list of such keys."),
     ] = None,
     inputs: InputsOption = None,
+    missed: Annotated[
+        bool,
+        typer.Option(
+            "--missed",
+            help="Verify the keys recorded by mode 'record', with arguments made from the record: "
+            "all, or those of FILE.py:NAME.",
+        ),
+    ] = False,
     fail_over: Annotated[
         str,
         typer.Option(
@@ -97,11 +92,13 @@ def verify(
     """Measure stored picks again on this machine.
 
     Each pick is built and measured side by side with the author's first config, and compared with
-    the stored timings. Exits with 1 if a pick is slower than --fail-over allows (at 95 %
-    confidence) or no longer works.
+    the stored timings. A Triton kernel without inputs= is measured with the arguments of its
+    recorded calls, if there are any. Exits with 1 if a pick is slower than --fail-over allows
+    (at 95 % confidence) or no longer works.
     """
     from whet.cli.arguments.reading import NothingKnownError, open_known
     from whet.cli.commands.tune_keys import flags_in_environment, read_keys
+    from whet.cli.commands.verify_missed import RECORDING, recorded
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.verify import as_json, report
 
@@ -112,17 +109,27 @@ def verify(
         "cuda_graph": "yes" if cuda_graph else None,
     }
     limit, given = _share(fail_over), read_keys(key or (), keys)
+    if not tunables and not missed:
+        raise UsageError("missing argument 'FILE.py:NAME' or --missed (see whet verify --help)")
+    if missed and given:
+        raise UsageError("--missed has its own keys; omit --key and --keys")
     settings = resolved(**flags).settings
     with open_known(store, read_only=not record) as opened, flags_in_environment(flags):
-        asked = _Asked(opened, settings, limit, record, quiet, inputs)
+        asked = Asked(opened, settings, limit, record, quiet, inputs)
         with redirect_stdout(sys.stderr):  # the files' own prints are not our result
-            found = [one for text in tunables for one in _verified(text, given, asked)]
+            if missed:
+                found = [one for text in (tunables or (None,)) for one in recorded(text, asked)]
+            else:
+                found = [one for text in tunables or () for one in _verified(text, given, asked)]
         place = opened.location
     if json:
         print_json(as_json(found, limit))
     done = [one.done for one in found if one.done is not None]
+    if not done and not found:
+        raise NothingKnownError(f"no recorded calls in {place}; record some: {RECORDING}", place)
     if not done:
-        raise NothingKnownError(f"{found[0].what}: {found[0].why}", place)
+        more = f" (and {len(found) - 1} more keys)" if len(found) > 1 else ""
+        raise NothingKnownError(f"{found[0].what}: {found[0].why}{more}", place)
     if not json:
         print_lines(report(found, limit))
     if any(one.failed for one in done):
@@ -136,7 +143,7 @@ def _share(text: str) -> float:
     return float(match[1]) / 100
 
 
-def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> list[Checked]:
+def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: Asked) -> list[Checked]:
     from whet.cli.arguments.locate import locate
     from whet.engine.target import Target
 
@@ -146,28 +153,35 @@ def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked) -> li
     elif keys:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     else:
-        found = [_checked(target, text, asked)]
+        found = [checked(target, text, asked)]
     return [*found, *_left_out(found, asked.store)]
 
 
 def _of_kernel(
-    kernel: Kernel, text: str, keys: Sequence[Mapping[str, Any]], asked: _Asked
+    kernel: Kernel, text: str, keys: Sequence[Mapping[str, Any]], asked: Asked
 ) -> list[Checked]:
+    from whet.cli.arguments.locate import file_of
+    from whet.cli.arguments.missed import LocatedMiss
+    from whet.cli.commands.verify_missed import checked_call
     from whet.targets.triton.offline.inputs import check_key
     from whet.targets.triton.offline.remeasure import keys_for_inputs
     from whet.targets.triton.offline.tuning import check_ready
 
+    if kernel.tuner.whet_inputs is None and not keys:
+        calls = asked.store.missed(kernel.name, tuned=True)
+        if calls:
+            return [checked_call(LocatedMiss(one, kernel, file_of(text)), asked) for one in calls]
     check_ready(kernel, keys[0] if keys else None)
     for key in keys:
         check_key(kernel, key)
     known = [one.workload for one in asked.store.workloads(kernel.name)]
     wanted = keys or keys_for_inputs(kernel, known)
     if not wanted:
-        return [Checked(text, None, _nothing_stored(text))]
+        return [Checked(text, None, nothing_stored(f"whet tune {text}"))]
     return [_of_key(kernel, text, key, asked) for key in wanted]
 
 
-def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) -> Checked:
+def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: Asked) -> Checked:
     from whet.cli.arguments.locate import file_of
     from whet.core.errors import WhetError
     from whet.targets.files import guarded
@@ -177,28 +191,9 @@ def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: _Asked) ->
     named = f"{text} --key {key_text(key)}" if key else text
     grid, args, keywords = guarded(file_of(asked.inputs or text), lambda: make_inputs(kernel, key))
     try:
-        return with_target(kernel, grid, args, keywords, lambda one: _checked(one, named, asked))
+        return with_target(kernel, grid, args, keywords, lambda one: checked(one, named, asked))
     except WhetError as error:
         return Checked(named, None, str(error))
-
-
-def _checked(target: Target, what: str, asked: _Asked) -> Checked:
-    from whet.engine.review.verify import verify as measure_again
-
-    if not asked.quiet:
-        print(f"verifying {what}", file=sys.stderr)
-    done = measure_again(
-        target,
-        asked.store,
-        fail_over=asked.fail_over,
-        settings=asked.settings,
-        record=asked.record,
-    )
-    return Checked(what, done, "" if done is not None else _nothing_stored(what))
-
-
-def _nothing_stored(what: str) -> str:
-    return f"no stored result for this device; tune it first with 'whet tune {what}'"
 
 
 def _left_out(found: Sequence[Checked], store: Store) -> list[Checked]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from whet.cli.arguments.reading import problem_text
 from whet.cli.terminal.output import (
     Column,
     bytes_text,
@@ -18,6 +19,7 @@ from whet.cli.terminal.output import (
     wrap,
 )
 from whet.core.status import Status
+from whet.core.workload import Workload
 from whet.targets.triton.call import out_of_resources
 from whet.targets.triton.offline.inputs import key_text
 from whet.targets.triton.packed.precompile import Made
@@ -29,12 +31,33 @@ UNITS = (
 )
 
 
-def as_json(kernel: str, made: Sequence[Made], folder: str | None) -> dict[str, Any]:
-    return {"v": 1, "kernel": kernel, "out": folder, "builds": [_row_json(one) for one in made]}
+@dataclass(frozen=True)
+class NotCompiled:
+    """A recorded key that nothing was compiled for, and why."""
+
+    workload: Workload
+    why: str
+
+
+def as_json(
+    kernel: str, made: Sequence[Made], folder: str | None, left: Sequence[NotCompiled] = ()
+) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "kernel": kernel,
+        "out": folder,
+        "builds": [_row_json(one) for one in made],
+        **(
+            {"left": [{"key": problem_text(o.workload), "why": o.why} for o in left]}
+            if left
+            else {}
+        ),
+    }
 
 
 def _row_json(one: Made) -> dict[str, Any]:
     return {
+        **({"kernel": one.order.kernel} if one.order.kernel else {}),
         "architecture": one.order.architecture.name,
         "gpus": list(one.order.architecture.products),
         "config": dict(one.order.config),
@@ -56,7 +79,9 @@ def made_table(made: Sequence[Made], width: int) -> list[str]:
     if not shown:
         return []
     alike = len({tuple(one.order.config) for one in shown}) == 1
-    by_gpu = groupby(shown, lambda one: "" if alike else one.order.architecture.name)
+    by_gpu = groupby(
+        shown, lambda one: (one.order.kernel, "" if alike else one.order.architecture.name)
+    )
     lines = [line for _, group in by_gpu for line in [*_table(list(group), width), ""]]
     return [*lines, *wrap(UNITS, width)]
 
@@ -68,7 +93,8 @@ def _table(shown: Sequence[Made], width: int) -> list[str]:
     by, configs = told_by_values(
         [one.order.config for one in shown], width - 45 - max(map(len, labels))
     )
-    title = ", ".join([*([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
+    kernel = [shown[0].order.kernel] if shown[0].order.kernel else []
+    title = ", ".join([*kernel, *([f"for {keys[0]}"] if one_key else []), *([by] if by else [])])
     layout = [
         Column("arch"),
         *([] if one_key else [Column("key", flexible=True)]),
@@ -100,9 +126,12 @@ def _keys_text(keys: Sequence[Mapping[str, Any]]) -> str:
     return f"{key_text(keys[0])}{more}"
 
 
-def closing_lines(made: Sequence[Made], folder: str | None) -> list[str]:
+def closing_lines(
+    made: Sequence[Made], folder: str | None, left: Sequence[NotCompiled] = ()
+) -> list[str]:
     """Why some were chosen or could not be made, how many came of it, and how to use them."""
     remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
+    remarks.update((f"not compiled: {problem_text(one.workload)}: {one.why}", None) for one in left)
     lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
     built = [one for one in made if one.resources is not None]
     lines.append(f"{len(built)} of {len(made)} compiled")

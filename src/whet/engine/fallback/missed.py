@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from whet.core.config import freeze_value
@@ -47,8 +47,14 @@ class Relaunchable(Protocol):
 
     def positional_arguments(self) -> int: ...
 
-    def integer_contents(self, most: int) -> Mapping[str, tuple[int, ...]]:
-        """Of tensors with at most so many elements, in order of their indices."""
+    def module_name(self) -> str:
+        """The name under which its file can be imported, empty where there is none."""
+        ...
+
+    def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        """The same with how each is compiled, the contents of integer tensors that have at most so
+        many elements, and the ranges of larger ones; of tensors nothing where that is 0. Nothing of
+        floating-point contents."""
         ...
 
 
@@ -56,7 +62,7 @@ def miss_for(target: Target, workload: Workload) -> Miss:
     where, named = "", {}
     if isinstance(target, Traceable):
         where, named = target.defined_at(), dict(target.call_arguments())
-    storages: dict[int, int] = {}
+    storages: list[_Memory] = []
     arguments = tuple(
         replace(summarised(name, value), placement=_placement(value, storages))
         for name, value in named.items()
@@ -64,29 +70,47 @@ def miss_for(target: Target, workload: Workload) -> Miss:
     miss = Miss(workload, where, arguments, time.time())
     if not isinstance(target, Relaunchable):
         return miss
-    contents = target.integer_contents(resolve_settings().settings.record_values)
+    most = resolve_settings().settings.record_values
     return replace(
         miss,
-        arguments=tuple(replace(one, value=contents.get(one.name, one.value)) for one in arguments),
+        arguments=target.recorded(arguments, most),
         grids=tuple(target.launch_grids()),
         positional=target.positional_arguments(),
+        module=target.module_name(),
     )
 
 
-def _placement(value: Any, storages: dict[int, int]) -> Placement | None:
+@dataclass
+class _Memory:
+    """Memory of a tensor's storage, and of what else was found to lie in it."""
+
+    begin: int
+    end: int
+
+
+def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
     """Of a tensor of torch's, which need not be imported for this."""
     if not hasattr(value, "untyped_storage"):
         return None
     try:
-        begin = int(value.untyped_storage().data_ptr())
+        storage = value.untyped_storage()
+        begin, size = int(storage.data_ptr()), int(storage.nbytes())
         address = int(value.data_ptr())
         stride = tuple(int(step) for step in value.stride())
-        offset = int(value.storage_offset())
+        offset, item = int(value.storage_offset()), int(value.element_size())
     except Exception:  # sparse, nested, or of another library that only looks alike
         return None
-    storage = storages.setdefault(begin, len(storages))
     aligned = min(_MOST_ALIGNED, address & -address) if address else _MOST_ALIGNED
-    return Placement(stride, offset, storage, aligned)
+    for number, known in enumerate(storages):
+        same = known.begin == begin
+        # Two storages lie in the same memory where a tensor came by way of another library.
+        inside = known.begin <= begin < known.end and (address - known.begin) % item == 0
+        if same or (inside and size):
+            known.end = max(known.end, begin + size)
+            moved = offset if same else (address - known.begin) // item
+            return Placement(stride, moved, number, aligned)
+    storages.append(_Memory(begin, begin + size))
+    return Placement(stride, offset, len(storages) - 1, aligned)
 
 
 def summarised(name: str, value: Any) -> Argument:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,9 +49,9 @@ class Pattern:
         return self.names_kernel, not _WILD.search(self.module), literal
 
     @cached_property
-    def literal(self) -> str:
-        """A text that every kernel of this pattern has in its name, or else in its module."""
-        return max(_WILD.split(self.name), key=len) or max(_WILD.split(self.module), key=len)
+    def literals(self) -> tuple[str, ...]:
+        """Texts that every kernel of this pattern has in its name or in its module."""
+        return tuple(filter(None, (*_WILD.split(self.name), *_WILD.split(self.module))))
 
     def matches(self, kernel: str, modules: Iterable[str]) -> bool:
         if not self._name_matches(kernel):
@@ -98,35 +99,54 @@ class Ruling:
     def exact(self) -> bool:
         return self.pattern.names_kernel
 
+    @property
+    def rank(self) -> tuple[tuple[bool, bool, int], int]:
+        """The greater counts: the more specific, then the later."""
+        return self.pattern.specificity, self.rule.number
+
 
 _Entry = tuple[Pattern, Rule]
 
 
-class _Starts:
-    """Entries by how a text must start."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, list[_Entry]] = {}
-        self._lengths: set[int] = set()
-
-    def add(self, start: str, entry: _Entry) -> None:
-        self._entries.setdefault(start, []).append(entry)
-        self._lengths.add(len(start))
-
-    def starting(self, texts: Iterable[str]) -> Iterator[_Entry]:
-        for start in {text[:length] for text in texts for length in self._lengths}:
-            yield from self._entries.get(start, ())
-
-
 @dataclass(frozen=True)
-class _Index:
-    """There may be thousands of rules, and a kernel's first call waits. `others` are patterns that
-    start with a wildcard, each with a text that must be somewhere in the names."""
+class _SamePattern:
+    """Rules with one pattern, in order; `latest` are those that count, by setting."""
 
-    named: dict[str, list[_Entry]] = field(default_factory=dict)
-    by_name: _Starts = field(default_factory=_Starts)
-    by_module: _Starts = field(default_factory=_Starts)
-    others: list[tuple[str, _Entry]] = field(default_factory=list)
+    pattern: Pattern
+    rules: list[Rule] = field(default_factory=list)
+    latest: dict[str, Rule] = field(default_factory=dict)
+
+    def add(self, rule: Rule) -> None:
+        self.rules.append(rule)
+        self.latest.update(dict.fromkeys(rule.values, rule))
+
+
+class _Index:
+    """There may be thousands of rules, and a kernel's first call waits: each pattern is found by
+    that text of its own which the fewest others have."""
+
+    def __init__(self, entries: Iterable[_Entry]) -> None:
+        same: dict[Pattern, _SamePattern] = {}
+        for pattern, rule in entries:
+            same.setdefault(pattern, _SamePattern(pattern)).add(rule)
+        common = Counter(text for pattern in same for text in set(pattern.literals))
+        self._by_text: dict[str, list[_SamePattern]] = {}
+        for pattern, several in same.items():
+            rarest = min(pattern.literals, key=lambda text: (common[text], -len(text)), default="")
+            self._by_text.setdefault(rarest, []).append(several)
+        self._lengths = sorted({len(text) for text in self._by_text})
+
+    def matching(self, kernel: str, modules: Sequence[str]) -> Iterator[_SamePattern]:
+        texts = {
+            text[start : start + length]
+            for text in (kernel, *modules)
+            for length in self._lengths
+            for start in range(len(text) - length + 1)
+        }
+        for text in texts & self._by_text.keys():
+            for one in self._by_text[text]:
+                if one.pattern.matches(kernel, modules):
+                    yield one
 
 
 @dataclass(frozen=True)
@@ -140,36 +160,25 @@ class Policy:
     def rulings(self, kernel: str, modules: Sequence[str]) -> Mapping[str, Ruling]:
         """By name of the setting. A stored kernel may go by several names of its module."""
         found: dict[str, Ruling] = {}
-        for pattern, rule in self.matching(kernel, modules):
-            for name, value in rule.values.items():
-                found[name] = Ruling(value, rule, pattern)
-        return found
+        for one in self._index.matching(kernel, modules):
+            for name, rule in one.latest.items():
+                ruling = Ruling(rule.values[name], rule, one.pattern)
+                if name not in found or ruling.rank > found[name].rank:
+                    found[name] = ruling
+        return dict(sorted(found.items(), key=lambda item: item[1].rule.number))
 
     def matching(self, kernel: str, modules: Sequence[str]) -> list[_Entry]:
         """The most specific last; of equals, the one that stands later."""
-        index = self._index
-        likely = list(index.named.get(kernel, ()))
-        likely += index.by_name.starting([kernel])
-        likely += index.by_module.starting(modules)
-        whole = "\n".join((kernel, *modules))
-        likely += [entry for literal, entry in index.others if literal in whole]
-        found = [entry for entry in likely if entry[0].matches(kernel, modules)]
+        found = [
+            (one.pattern, rule)
+            for one in self._index.matching(kernel, modules)
+            for rule in one.rules
+        ]
         return sorted(found, key=lambda entry: (entry[0].specificity, entry[1].number))
 
     @cached_property
     def _index(self) -> _Index:
-        index = _Index()
-        for pattern, rule in self.entries():
-            entry = pattern, rule
-            if pattern.names_kernel:
-                index.named.setdefault(pattern.name, []).append(entry)
-            elif start := _WILD.split(pattern.name)[0]:
-                index.by_name.add(start, entry)
-            elif start := _WILD.split(pattern.module)[0]:
-                index.by_module.add(start, entry)
-            else:
-                index.others.append((pattern.literal, entry))
-        return index
+        return _Index(self.entries())
 
     def entries(self) -> Iterator[_Entry]:
         for rule in self.rules:

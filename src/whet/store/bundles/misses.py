@@ -10,10 +10,12 @@ from dataclasses import replace
 from whet.core.miss import Miss
 from whet.store.bundles.format import parsed
 from whet.store.bundles.records import UNREADABLE, WORKLOAD, portable, unreadable, workload_of
-from whet.store.bundles.shapes import COUNT, NAME, NUMBER, PLAIN, MapOf, check
+from whet.store.bundles.shapes import COUNT, INTEGER, NAME, NUMBER, PLAIN, MapOf, check, one_of
 
 _PLACEMENT = {"stride": [COUNT], "offset": COUNT, "storage": COUNT, "aligned": COUNT}
 _ARGUMENT = {"name": NAME, "type": NAME, "dtype": NAME, "shape": [COUNT], "value": PLAIN}
+_RANGE = {"low": INTEGER, "high": INTEGER, "order": one_of("", "rising", "strict")}
+_COMPILED = one_of("", "constant", "plain")
 _GRID = {"values": MapOf(PLAIN), "size": [COUNT]}
 _MISS = {"workload": WORKLOAD, "where": NAME, "arguments": [_ARGUMENT], "at": NUMBER}
 
@@ -21,7 +23,7 @@ _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def miss_lines(misses: Iterable[Miss]) -> list[str]:
-    """Without the folders of this machine."""
+    """Without the folders of this machine; a module's name leads to its file on any."""
     return [
         _dump(
             replace(
@@ -42,8 +44,11 @@ def _miss(line: bytes) -> Miss:
     for argument in data["arguments"]:
         if "placement" in argument:
             check(argument["placement"], _PLACEMENT, "missed.arguments.placement")
+        check(argument.get("ranges", []), [_RANGE], "missed.arguments.ranges")
+        check(argument.get("compiled", ""), _COMPILED, "missed.arguments.compiled")
     check(data.get("grids", []), [_GRID], "missed.grids")
     check(data.get("positional", 0), COUNT, "missed.positional")
+    check(data.get("module", ""), NAME, "missed.module")
     workload_of(data["workload"])
     try:
         return Miss.from_json(data)

@@ -116,7 +116,7 @@ class BundleStore(StoreReader):
     def models(self) -> BundleModels:
         return BundleModels(self._archive)
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         with self._reading():
             if MISSED not in self._archive.manifest.entries:
                 return []

@@ -192,8 +192,8 @@ class LocalFirstStore(Store):
     def timeline(self, run_id: str) -> Timeline | None:
         return self._own.timeline(run_id)
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
-        return self._own.missed(kernel)
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
+        return self._own.missed(kernel, tuned=tuned)
 
     def marks(self, workload_id: str) -> list[Mark]:
         return self._own.marks(workload_id)

@@ -170,7 +170,11 @@ INSERT INTO {s}.missed (id, kernel, at, body, writer) VALUES (%s, %s, %s, %s, %s
 ON CONFLICT (id) DO NOTHING
 """
 MISSED = """
-SELECT n, body FROM {s}.missed WHERE %(kernel)s::text IS NULL OR kernel = %(kernel)s ORDER BY n
+SELECT n, body FROM {s}.missed m WHERE (%(kernel)s::text IS NULL OR kernel = %(kernel)s)
+AND (%(tuned)s OR NOT EXISTS (
+  SELECT 1 FROM {s}.runs r WHERE r.workload = (SELECT n FROM {s}.workloads WHERE id = m.id)
+  AND r.outcome = 'finished' AND r.best_id IS NOT NULL))
+ORDER BY n
 """
 FORGET_MISSED = "DELETE FROM {s}.missed WHERE id = ANY(%s)"
 

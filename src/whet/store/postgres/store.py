@@ -184,8 +184,9 @@ class PostgresStore(Store):
     def miss(self, miss: Miss) -> bool:
         return self.write(lambda to: to.miss(miss))
 
-    def missed(self, kernel: str | None = None) -> list[Miss]:
-        rows = self._read(lambda db: db.execute(self._sql.MISSED, {"kernel": kernel}).fetchall())
+    def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
+        asked = {"kernel": kernel, "tuned": tuned}
+        rows = self._read(lambda db: db.execute(self._sql.MISSED, asked).fetchall())
         return [miss_of(row, self.location) for row in rows]
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:

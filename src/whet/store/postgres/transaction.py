@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.miss import Miss
-from whet.core.run import Outcome, Run
+from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -91,8 +91,6 @@ class WriteTransaction:
         self.db.execute(self.sql.TOUCH, (run.ended, run.workload.id))
         if merged:
             self.decide(run.workload.id)
-        if run.outcome is Outcome.FINISHED and run.best is not None:
-            self.forget_missed([run.workload.id])
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
         if self.run(run_id) is None:

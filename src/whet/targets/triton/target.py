@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from whet.builds import Job, SharedPool
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
-from whet.core.miss import LaunchGrid
+from whet.core.miss import Argument, LaunchGrid
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
@@ -34,7 +34,12 @@ from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
 from whet.targets.triton.packed.serving import active_binary_caches, packed_for
-from whet.targets.triton.recorded import integer_contents, recorded_grids
+from whet.targets.triton.recorded import (
+    as_compiled,
+    importable_name,
+    recorded_grids,
+    with_integers,
+)
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
 
@@ -173,8 +178,12 @@ class TritonTarget(QuickSpace):
     def positional_arguments(self) -> int:
         return len(self.call.args)
 
-    def integer_contents(self, most: int) -> Mapping[str, tuple[int, ...]]:
-        return integer_contents(self.call_arguments(), most)
+    def module_name(self) -> str:
+        return importable_name(self.call.tuner)
+
+    def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        known = as_compiled(self.call.tuner, arguments)
+        return with_integers(self.call_arguments(), known, most) if most else known
 
     def tune_key(self) -> Mapping[str, Any]:
         tuner, named = self.call.tuner, self.call_arguments()

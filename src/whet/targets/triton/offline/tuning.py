@@ -12,6 +12,7 @@ from whet.core.errors import TuningFailedError, UsageError, WhetError
 from whet.core.event import Event, RunStarted, TrialFinished
 from whet.core.run import Result
 from whet.core.trial import Trial
+from whet.core.workload import Device
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
@@ -48,6 +49,13 @@ def check_ready(kernel: Kernel, key: Key | None = None) -> None:
         )
     if not here:
         raise UsageError(f"{none.why}; tune on a machine with a GPU. Here, {_instead(kernel, key)}")
+
+
+def check_device(recorded: Device) -> None:
+    """Raises `UsageError` where a recorded call was made on another device than this one."""
+    here = device.describe(device.current_index()).name
+    if here != recorded.name:
+        raise UsageError(f"it was recorded on {recorded.name}, but this is {here}")
 
 
 def check_compiles() -> None:

@@ -32,7 +32,8 @@ Key = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Order:
-    """One binary to make, for all `keys` whose calls would ask for the very same."""
+    """One binary to make, for all `keys` whose calls would ask for the very same. `kernel` is
+    there where several kernels are compiled at once."""
 
     architecture: Architecture
     config: Config
@@ -40,6 +41,7 @@ class Order:
     identity: str
     keys: tuple[Key, ...]
     why: str = ""
+    kernel: str = ""
 
 
 @dataclass(frozen=True)

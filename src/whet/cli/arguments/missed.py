@@ -1,0 +1,115 @@
+"""Recorded calls: which kernel each is a call of, and how its arguments are made again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.core.errors import UsageError
+from whet.core.miss import Miss
+
+if TYPE_CHECKING:
+    from whet.engine.target import Target
+    from whet.targets.triton.offline.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class LocatedMiss:
+    """What it is a key of, in the file `path`; without, `why` says why that cannot be had."""
+
+    miss: Miss
+    found: Target | Kernel | None
+    path: Path = Path()
+    why: str = ""
+
+
+class MissLocator:
+    """Each kernel is looked for once. `tunable` is what was typed, and then all misses are of it;
+    `locate` is how that is found."""
+
+    def __init__(self, tunable: str | None, inputs: str | None, command: str) -> None:
+        if inputs is not None and tunable is None:
+            raise UsageError(
+                f"--inputs needs a single kernel; name it: whet {command} FILE.py:NAME --missed"
+            )
+        self._tunable, self._inputs, self._command = tunable, inputs, command
+        self._known: dict[str, Target | Kernel | str] = {}
+
+    def named(self, misses: Sequence[Miss]) -> list[Miss]:
+        """Those of the kernel that was typed; all where none was."""
+        if self._tunable is None:
+            return list(misses)
+        found = self._typed(self._tunable)
+        return [miss for miss in misses if miss.workload.kernel == found.name]
+
+    def locate(self, miss: Miss) -> LocatedMiss:
+        from whet.cli.arguments.locate import file_of
+        from whet.engine.target import Target
+
+        remedy = f"name it: whet {self._command} FILE.py:NAME --missed"
+        if self._tunable is not None:
+            found: Target | Kernel | str = self._typed(self._tunable)
+        elif not miss.where:
+            return LocatedMiss(miss, None, why=f"its source file is unknown; {remedy}")
+        else:
+            found = self._recorded(miss, remedy)
+        if isinstance(found, str):
+            return LocatedMiss(miss, None, why=found)
+        if isinstance(found, Target):
+            return LocatedMiss(miss, found)
+        return LocatedMiss(miss, found, file_of(found.where or self._tunable or miss.where))
+
+    def _typed(self, text: str) -> Target | Kernel:
+        from whet.cli.arguments.inputs import with_inputs
+        from whet.cli.arguments.locate import locate
+
+        if text not in self._known:
+            with redirect_stdout(sys.stderr):  # the file's own prints are not our result
+                self._known[text] = with_inputs(locate(text), self._inputs)
+        found = self._known[text]
+        assert not isinstance(found, str)
+        return found
+
+    def _recorded(self, miss: Miss, remedy: str) -> Target | Kernel | str:
+        from whet.cli.arguments.locate import locate_recorded
+
+        if miss.where not in self._known:
+            try:
+                with redirect_stdout(sys.stderr):
+                    self._known[miss.where] = locate_recorded(miss.where, miss.module)
+            except UsageError as error:
+                gone = f" (module {miss.module})" if miss.module else ""
+                self._known[miss.where] = f"{error}{gone}; or {remedy}"
+        return self._known[miss.where]
+
+
+@contextmanager
+def making_again(
+    kernel: Kernel, miss: Miss, *, without_memory: bool = False
+) -> Iterator[Mapping[str, Any]]:
+    """The key with which the kernel's `inputs` makes the call again: its own, else for as long as
+    this lasts one that makes what was recorded. Raises `UsageError` where neither can."""
+    from whet.targets.triton.keys import input_key
+    from whet.targets.triton.offline.remade import recorded_inputs
+
+    tuner = kernel.tuner
+    own: Callable[..., Any] | None = tuner.whet_inputs
+    if own is None:
+        tuner.whet_inputs = recorded_inputs(kernel.name, miss, without_memory=without_memory)
+        try:
+            yield {}
+        finally:
+            tuner.whet_inputs = None
+        return
+    key, unknown = input_key(own, miss.arguments)
+    if unknown:
+        raise UsageError(
+            f"the inputs function of kernel '{kernel.name}' needs {', '.join(unknown)}, which "
+            "the recorded call does not provide; make them arguments of the kernel, or give them "
+            "defaults"
+        )
+    yield key

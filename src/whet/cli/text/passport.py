@@ -1,0 +1,151 @@
+"""A kernel's passport, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from whet.cli.arguments.reading import SHORT_ID, device_text, moment_text, toolchain_text
+from whet.cli.terminal.output import (
+    Column,
+    count_text,
+    fields,
+    ns_text,
+    printable,
+    seconds_text,
+    shorten,
+    table,
+    times_text,
+)
+from whet.core.workload import Workload
+from whet.engine.review.passport import KernelKey, KernelSource, Passport
+
+MOST_KEYS, MOST_OTHERS = 12, 3
+
+
+def passport_lines(told: Passport, width: int) -> list[str]:
+    lines = [told.kernel, "", *fields(_facts(told), width, 11), "", *_keys(told.keys, width)]
+    return [printable(line) for line in lines]
+
+
+def _facts(told: Passport) -> dict[str, str | Sequence[str]]:
+    facts: dict[str, str | Sequence[str]] = {"source": _sources(told.sources)}
+    if told.modules:
+        facts["module"] = list(told.modules)
+    recorded = sum(key.recorded for key in told.keys)
+    facts["met"] = f"{_moments(told)}; {_recorded_text(recorded)}"
+    facts["on"] = [device_text(device) for device in told.devices[: MOST_OTHERS + 1]]
+    tools = [toolchain_text(one) for one in told.toolchains]
+    if any(tools):
+        facts["built with"] = "; ".join(filter(None, tools))
+    facts["keys"] = _counts(told)
+    if told.specializations:
+        facts["compiled"] = _several(
+            [f"{_for(number)}: {shorten(text, 300)}" for text, number in told.specializations],
+            "specialization",
+        )
+    facts["policy"] = _policy(told)
+    if told.picks:
+        facts["picks"] = _several(
+            [f"{_for(number)}: {config}" for config, number in told.picks], "config"
+        )
+    facts["cost"] = (
+        f"{seconds_text(told.cost_s)} of tuning in {count_text(told.runs, 'run')}"
+        if told.runs
+        else "nothing: never tuned here"
+    )
+    return facts
+
+
+def _for(keys: int) -> str:
+    return count_text(keys, "key")
+
+
+def _moments(told: Passport) -> str:
+    first, last = moment_text(told.first), moment_text(told.last)
+    return first if first == last else f"{first} to {last}"
+
+
+def _recorded_text(number: int) -> str:
+    if not number:
+        return "no call recorded ('whet run --record' does)"
+    return f"{count_text(number, 'call')} recorded"
+
+
+def _sources(sources: Sequence[KernelSource]) -> list[str]:
+    """The latest in full, of earlier ones how many there are."""
+    latest, *earlier = sources
+    text = [*latest.places[:MOST_OTHERS], f"fingerprint {latest.fingerprint}"]
+    if latest.captured:
+        text.append("captures " + ", ".join(f"{name}={value}" for name, value in latest.captured))
+    if earlier:
+        keys = sum(one.keys for one in earlier)
+        text.append(f"and {count_text(len(earlier), 'earlier source')} with {_for(keys)}")
+    return text
+
+
+def _counts(told: Passport) -> str:
+    words = {"tuned": "tuned", "unfinished": "cut short", "missed": "missed"}
+    counts = {word: told.count(state) for state, word in words.items()}  # type: ignore[arg-type]
+    return ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
+
+
+def _several(texts: Sequence[str], noun: str) -> list[str]:
+    shown = list(texts[:MOST_OTHERS])
+    more = len(texts) - len(shown)
+    return [*shown, *([f"and {count_text(more, f'other {noun}')}"] if more else [])]
+
+
+def _policy(told: Passport) -> list[str]:
+    if not told.policy_file:
+        return ["there is no policy file"]
+    if not told.policy:
+        return [f"no rule of {told.policy_file} is about it"]
+    place = Path(told.policy_file).parent
+    return [
+        f"{one.setting} = {one.value} ({one.where.removeprefix(f'{place}/')})"
+        for one in told.policy
+    ]
+
+
+def _keys(keys: Sequence[KernelKey], width: int) -> list[str]:
+    shown = keys[:MOST_KEYS]
+    devices = len({key.workload.device.name for key in keys}) > 1
+    layout = [
+        Column("id"),
+        Column("key", flexible=True),
+        *([Column("device", flexible=True)] if devices else []),
+        Column("state"),
+        Column("best", align="right"),
+        Column("over first", align="right"),
+        Column("pick", flexible=True),
+    ]
+    varying = _varying([key.workload for key in shown])
+    rows = [
+        (
+            key.workload.id[:SHORT_ID],
+            ", ".join(f"{n}={v}" for n, v in key.workload.key.items() if n in varying) or "–",
+            *([key.workload.device.name] if devices else []),
+            "cut short" if key.state == "unfinished" else key.state,
+            ns_text(key.median_ns),
+            "–" if key.speedup is None else times_text(key.speedup),
+            "–" if key.config is None else str(key.config),
+        )
+        for key in shown
+    ]
+    lines = table(layout, rows, width)
+    fixed = [(n, v) for n, v in shown[0].workload.key.items() if n not in varying]
+    if fixed:
+        said = "in all: " + ", ".join(f"{name}={value}" for name, value in fixed)
+        lines.append(shorten(said, width))
+    if len(keys) > len(shown):
+        lines.append(f"and {count_text(len(keys) - len(shown), 'other key')}: whet best KERNEL")
+    return lines
+
+
+def _varying(workloads: Sequence[Workload]) -> set[str]:
+    """Names of the key that tell these apart; all of them where there is only one."""
+    names = dict.fromkeys(name for one in workloads for name in one.key)
+    if len(workloads) == 1:
+        return set(names)
+    return {name for name in names if len({str(one.key.get(name)) for one in workloads}) > 1}
