@@ -6,6 +6,7 @@ with PostgresServer() as server:
 
 from __future__ import annotations
 
+import atexit
 import glob
 import os
 import pwd
@@ -35,6 +36,10 @@ _SETTINGS = {
     "shared_buffers": "64MB",
     "autovacuum": "off",
 }
+
+
+# Of this process; its servers are copies of it.
+_template = Path(tempfile.gettempdir(), f"whet-postgres-template-{new_id()[:12]}", "data")
 
 
 class PostgresMissingError(WhetError):
@@ -158,10 +163,22 @@ class PostgresServer:
     def _init(self) -> None:
         if self._as:
             shutil.chown(self._folder, self._as["user"], self._as["group"])
+        if not _template.exists():
+            self._init_at(_template)
+        # Copying takes a tenth of the time of making one.
+        subprocess.run(
+            ["cp", "-r", "--reflink=auto", str(_template), str(self._data)], check=True, **self._as
+        )
+
+    def _init_at(self, folder: Path) -> None:
+        folder.parent.mkdir(mode=0o755)
+        atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+        if self._as:
+            shutil.chown(folder.parent, self._as["user"], self._as["group"])
         subprocess.run(
             [
                 str(self._bin / "initdb"),
-                *("-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8"),
+                *("-D", str(folder), "-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8"),
                 "--no-locale",
             ],
             check=True,

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.verified import open_direct
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class ServerLink:
         """One job, or a probe while the server is away, and then what has been waiting."""
         try:
             if self._store is None:
-                self._store = PostgresStore(self._address, read_only=self._read_only)
+                self._store = open_direct(self._address, read_only=self._read_only)
             began = time.monotonic()
             if job is not None:
                 self._do(job, self._store)
