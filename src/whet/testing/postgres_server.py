@@ -56,12 +56,12 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self._bin = _programs()
-        self._as: dict[str, Any] = _other_user()
+        self._as: dict[str, Any] = other_user()
         self._folder = Path(tempfile.mkdtemp(prefix="whet-postgres-"))
         self._settings = {**_SETTINGS, **settings}
         self._server: subprocess.Popen[bytes] | None = None
         self._paused: list[int] = []
-        self.port = _free_port()
+        self.port = free_port()
 
     @property
     def programs(self) -> Path:
@@ -233,7 +233,7 @@ def _programs() -> Path:
     return Path(newest).parent
 
 
-def _other_user() -> dict[str, Any]:
+def other_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     try:
@@ -246,7 +246,7 @@ def _other_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

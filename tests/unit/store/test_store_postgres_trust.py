@@ -247,8 +247,8 @@ class TestPromotion:
         store = opened(team.url)
         tuned(store, best=1, started=100.0)
         promote(store, [WORKLOAD])
-        store.append([a_trial(WORKLOAD, {"BM": 1}, created=300.0)])
-        store.gc(superseded=True)
+        store.append([a_trial(WORKLOAD, {"BM": n}, created=300.0) for n in (1, 2)])
+        assert store.gc(superseded=True).trials == 1
         assert store.gc(older_than_s=0.0).workloads == 0
         assert chosen(self.production(team)) == Config(BM=1)
         withdraw(store, [WORKLOAD])

@@ -234,7 +234,8 @@ WHERE id = %s AND until > clock_timestamp()
 RENEW_LEASE = f"""
 UPDATE {{s}}.leases SET until = {_UNTIL} WHERE id = %(id)s AND token = %(token)s
 """
-LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s"
+# Whoever takes the lease next waits for what is saved under this one, and then sees it.
+LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s FOR SHARE"
 HAS_CHOICE = f"""
 SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND id <> %(run)s
   AND outcome = 'finished' AND best_id IS NOT NULL LIMIT 1

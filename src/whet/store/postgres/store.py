@@ -286,6 +286,10 @@ class PostgresStore(Store):
         take_missed(self, other)
         return MergeReport(trials, runs, workloads, tuple(picks))
 
+    def abort(self) -> None:
+        """Ends what other threads wait for, as if the connection had been lost."""
+        self._pool.abort()
+
     def close(self) -> None:
         self._pool.close()
 

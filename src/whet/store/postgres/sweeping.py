@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whet.core.frozen import FrozenMap
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
 
 
 def swept(db: Connection, sql: Statements, sweep: Sweep, *, dry_run: bool) -> GcReport:
-    """Workloads with a promotion stay, until that is withdrawn. Bytes are those that rows hold: the
-    server keeps freed room for rows to come, and shrinks its files by autovacuum as it sees fit.
+    """A workload with a promotion stays until that is withdrawn. Bytes are those that rows hold:
+    the server keeps freed room for rows to come, and shrinks its files as autovacuum sees fit.
     """
     numbers, known, promoted = _weighed(db, sql)
     size = sum(one.bytes for one in known)
-    going = sweep.choose([one for one in known if one.id not in promoted], size)
+    going = sweep.choose(known, size)
+    going = replace(
+        going, workloads=tuple(one for one in going.workloads if one.id not in promoted)
+    )
     asked = {
         "going": [numbers[one.id] for one in going.workloads],
         "confined": [numbers[one.id] for one in going.confined],
