@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from whet.testing.pgbouncer import PgBouncer
 from whet.testing.postgres_server import PostgresMissingError, PostgresServer, new_namespace
 
 _XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
@@ -55,6 +56,18 @@ def own_postgres() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """Of a namespace that nobody else uses."""
     return postgres_server.url(new_namespace())
+
+
+@pytest.fixture
+def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    """Before the server of all tests: its clients share four sessions."""
+    try:
+        made = PgBouncer(postgres_server, sessions=4)
+    except PostgresMissingError as missing:
+        warnings.warn(f"tests behind PgBouncer are skipped: {missing}", stacklevel=1)
+        pytest.skip(str(missing))
+    with made as pooler:
+        yield pooler
 
 
 def _postgres_or_skip() -> PostgresServer:

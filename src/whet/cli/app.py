@@ -38,6 +38,7 @@ from whet.cli.commands import (
     show,
     space,
     store,
+    store_trust,
     store_upkeep,
     trials,
     tune,
@@ -208,6 +209,9 @@ _add(stores, None, store_upkeep.check, store_upkeep.CHECK_EXAMPLES, "check")
 _add(stores, None, store_upkeep.init, store_upkeep.INIT_EXAMPLES, "init")
 _add(stores, None, store_upkeep.migrate, store_upkeep.MIGRATE_EXAMPLES, "migrate")
 _add(stores, None, store_upkeep.grant, store_upkeep.GRANT_EXAMPLES, "grant")
+_add(stores, None, store_trust.promote, store_trust.PROMOTE_EXAMPLES, "promote")
+_add(stores, None, store_trust.keygen, store_trust.KEYGEN_EXAMPLES, "keygen")
+_add(stores, None, store_trust.revoke, store_trust.REVOKE_EXAMPLES, "revoke")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from whet.core.effort import EFFORTS, Effort
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import MODES, Mode
+from whet.store import trusting
 
 SourceKind = Literal["flag", "environment", "file", "default"]
 
@@ -24,6 +25,9 @@ _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 RUN_LIMIT_S = 30.0
 FIRST_CALL_S = 120.0
+
+# What they are is part of a shared store's URL from here on, so that whoever opens it knows.
+_TRUST = ("trust", "trusted_keys", "signing_key")
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
 _NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG", "WHET_POLICY")
@@ -37,7 +41,8 @@ def usable_cores() -> int:
 @dataclass(frozen=True)
 class Settings:
     """`store` None is the default place; `store_wait_s` is how long a call may wait for a
-    server, once per outage; `bundle` is a file of results that is read where the
+    server, once per outage. `trust`, `trusted_keys` and `signing_key` are those of a store on a
+    server, and are part of its URL in `store`; `bundle` is a file of results that is read where the
     store knows nothing; `memory_bytes` None is what the machine has free. `device_memory_bytes` is
     what a tuning may allocate on the device for itself, None what is free there.
 
@@ -60,6 +65,9 @@ class Settings:
 
     store: str | None = None
     store_wait_s: float = 0.05
+    trust: str = "all"
+    trusted_keys: str | None = None
+    signing_key: str | None = None
     bundle: str | None = None
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
@@ -209,6 +217,9 @@ class _Setting:
 _TABLE: dict[str, _Setting] = {
     "store": _Setting("store", _text, "a path or postgresql://host/database"),
     "store_wait": _Setting("store_wait_s", _seconds, "a time, such as 50ms or 1s"),
+    "trust": _Setting("trust", _one_of("all", "promoted"), "all or promoted"),
+    "trusted_keys": _Setting("trusted_keys", _text, "the path of a list of public keys"),
+    "signing_key": _Setting("signing_key", _text, "the path of a key from 'whet store keygen'"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),
@@ -260,6 +271,9 @@ def resolve_settings(
     values = {_TABLE[name].field: parse_setting(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
+    if "store" in values and any(name in values for name in _TRUST):
+        given_trust = {name: values.get(name) for name in _TRUST}
+        values["store"] = trusting(values["store"], given_trust, environ={})
     sources = {
         name: given[name][1] if name in given else SettingSource("default") for name in _TABLE
     }

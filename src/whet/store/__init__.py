@@ -10,6 +10,7 @@ from whet.store.opening import (
     over_bundle,
     printable,
     store_place,
+    trusting,
     unsent,
 )
 from whet.store.overlay import OverlayStore
@@ -47,5 +48,6 @@ __all__ = [
     "over_bundle",
     "printable",
     "store_place",
+    "trusting",
     "unsent",
 ]

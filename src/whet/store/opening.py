@@ -34,6 +34,8 @@ _IN_MEMORY = (_MEMORY, "sqlite://", "sqlite:///", "sqlite:///:memory:")
 STORE_WAIT_S = 0.05
 
 _POSTGRES = ("postgresql", "postgres")
+# Variables that say which entries of a shared store are read, and who signs what is written.
+_TRUST = {name: f"WHET_{name.upper()}" for name in ("trust", "trusted_keys", "signing_key")}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -102,6 +104,22 @@ def store_place(where: str | Path | None = None, environ: Mapping[str, str] = os
     return str(named.absolute()) if isinstance(named, Path) else named.location
 
 
+def trusting(
+    where: str,
+    trust: Mapping[str, str | None] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> str:
+    """The URL of a shared store with these parameters, and else those of the environment; whatever
+    else it is stays as it is."""
+    scheme = _SCHEME.match(where)
+    if scheme is None or scheme[1].lower() not in _POSTGRES:
+        return where
+    from whet.store.postgres.address import with_trust
+
+    given = {name: environ.get(variable) for name, variable in _TRUST.items()}
+    return with_trust(where, {**given, **{k: v for k, v in (trust or {}).items() if v}})
+
+
 def printable(where: str) -> str:
     """What was typed, without the password where it is a URL."""
     if _SCHEME.match(where) is None:
@@ -168,9 +186,9 @@ def _shared(
     """Imported when used: it needs an extra."""
     folder = _shared_folder(address, environ)
     if direct:
-        from whet.store.postgres.store import PostgresStore
+        from whet.store.postgres.verified import open_direct
 
-        return PostgresStore(address, read_only=read_only, folder=folder)
+        return open_direct(address, read_only=read_only, folder=folder)
     from whet.store.postgres.local_first import LocalFirstStore
 
     return LocalFirstStore(address, folder, read_only=read_only, wait_s=wait_s)
@@ -201,7 +219,7 @@ def _named(
         where = environ.get("WHET_STORE") or _default_path(environ)
     if str(where) in _IN_MEMORY:
         return None
-    found = where if isinstance(where, Path) else _meant(where)
+    found = where if isinstance(where, Path) else _meant(trusting(where, environ=environ))
     return _expanded(found) if isinstance(found, Path) else found
 
 

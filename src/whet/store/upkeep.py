@@ -20,6 +20,7 @@ from whet.store.protocol import StoreReader
 from whet.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from whet.store.postgres.store import PostgresStore
     from whet.store.postgres.writers import Contribution
 
 
@@ -82,14 +83,31 @@ def migrate_store(where: str | None) -> SchemaChange:
 
 def grant_role(where: str | None, level: str, role: str) -> str:
     """Lets a role of the database use the store; returns the store's location."""
-    place = store_place(where)
-    if not _is_shared(place):
-        raise UsageError(f"store {place} has no roles; use a store on a server, postgresql://…")
+    place = _shared_place(where, "roles")
     from whet.store.postgres.address import parse_address
     from whet.store.postgres.roles import grant
 
     grant(parse_address(where or os.environ["WHET_STORE"]), level, role)
     return place
+
+
+def promotable(where: str | None) -> PostgresStore:
+    """The store, for promotions to be made in it. It is read whole even where the settings say that
+    only what was promoted is to be used."""
+    from dataclasses import replace
+
+    from whet.store.postgres.address import parse_address
+    from whet.store.postgres.verified import open_direct
+
+    place = _shared_place(where, "promotions")
+    return open_direct(replace(parse_address(place), trust="all"))
+
+
+def revoke_key(where: str | None, key_id: str, reason: str) -> bool:
+    """Whether the key was not revoked before: no reader takes what it has signed any more."""
+    _shared_place(where, "keys")
+    with promotable(where) as store:
+        return store.change("REVOKE_KEY", (key_id, reason)) > 0
 
 
 def faults_in(store: StoreReader) -> Iterator[str]:
@@ -102,9 +120,11 @@ def faults_in(store: StoreReader) -> Iterator[str]:
     except StoreError as error:
         yield str(error)
         return
+    refusals = getattr(store, "refusals", None)
     for one in known:
         id_ = one.workload.id
         try:
+            yield from () if refusals is None else refusals(id_)
             tried = {trial.config.id for trial in store.trials(id_, all=True)}
             store.pick(id_)
             for run in store.runs(id_):
@@ -130,6 +150,13 @@ def counts_of(store: StoreReader) -> StoreCounts:
         devices=FrozenMap(dict(devices.most_common())),
         writers=() if contributions is None else tuple(contributions()),
     )
+
+
+def _shared_place(where: str | None, what: str) -> str:
+    place = store_place(where)
+    if not _is_shared(place):
+        raise UsageError(f"store {place} has no {what}; use a store on a server, postgresql://…")
+    return place
 
 
 def _is_shared(place: str) -> bool:

@@ -6,6 +6,7 @@ with PostgresServer() as server:
 
 from __future__ import annotations
 
+import atexit
 import glob
 import os
 import pwd
@@ -37,6 +38,10 @@ _SETTINGS = {
 }
 
 
+# Of this process; its servers are copies of it.
+_template = Path(tempfile.gettempdir(), f"whet-postgres-template-{new_id()[:12]}", "data")
+
+
 class PostgresMissingError(WhetError):
     """There is no server to start."""
 
@@ -51,12 +56,12 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self._bin = _programs()
-        self._as: dict[str, Any] = _other_user()
+        self._as: dict[str, Any] = other_user()
         self._folder = Path(tempfile.mkdtemp(prefix="whet-postgres-"))
         self._settings = {**_SETTINGS, **settings}
         self._server: subprocess.Popen[bytes] | None = None
         self._paused: list[int] = []
-        self.port = _free_port()
+        self.port = free_port()
 
     @property
     def programs(self) -> Path:
@@ -158,10 +163,22 @@ class PostgresServer:
     def _init(self) -> None:
         if self._as:
             shutil.chown(self._folder, self._as["user"], self._as["group"])
+        if not _template.exists():
+            self._init_at(_template)
+        # Copying takes a tenth of the time of making one.
+        subprocess.run(
+            ["cp", "-r", "--reflink=auto", str(_template), str(self._data)], check=True, **self._as
+        )
+
+    def _init_at(self, folder: Path) -> None:
+        folder.parent.mkdir(mode=0o755)
+        atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+        if self._as:
+            shutil.chown(folder.parent, self._as["user"], self._as["group"])
         subprocess.run(
             [
                 str(self._bin / "initdb"),
-                *("-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8"),
+                *("-D", str(folder), "-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8"),
                 "--no-locale",
             ],
             check=True,
@@ -216,7 +233,7 @@ def _programs() -> Path:
     return Path(newest).parent
 
 
-def _other_user() -> dict[str, Any]:
+def other_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     try:
@@ -229,7 +246,7 @@ def _other_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -51,8 +51,8 @@ def fill(url: str, key: int = 1) -> None:
 
 
 def test_init_says_whether_there_was_a_store(team: Whet) -> None:
-    assert "is ready (schema version 1)" in team("store", "init").out
-    assert "is already there (schema version 1)" in team("store", "init").out
+    assert "is ready (schema version 2)" in team("store", "init").out
+    assert "is already there (schema version 2)" in team("store", "init").out
     assert "is up to date" in team("store", "migrate").out
 
 
@@ -121,12 +121,57 @@ def test_a_role_is_let_in(team: Whet, url: str, postgres_server: PostgresServer)
         in team("store", "grant", "reader", role).out
     )
     ran = team("store", "grant", "boss", role)
-    assert (ran.code, "use reader or contributor" in ran.err) == (2, True)
+    assert (ran.code, "use reader, contributor or promoter" in ran.err) == (2, True)
 
 
-def test_a_file_has_no_roles(whet: Whet) -> None:
-    ran = whet("store", "grant", "reader", "ann", "--store", "mine.db")
-    assert (ran.code, "has no roles" in ran.err) == (2, True)
+def test_a_file_has_no_roles_promotions_and_keys(whet: Whet) -> None:
+    for words, lacks in (
+        (("grant", "reader", "ann"), "has no roles"),
+        (("promote", "--all"), "has no promotions"),
+        (("revoke", "3f2a9c0b11d4e5f6"), "has no keys"),
+    ):
+        ran = whet("store", *words, "--store", "mine.db")
+        assert (ran.code, lacks in ran.err) == (2, True)
+
+
+def test_production_uses_what_was_promoted(
+    whet: Whet, team: Whet, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(url)
+    assert "use --all" in team("store", "promote").err
+    assert "nothing was changed" in team("store", "promote", "matmul", "--dry-run").out
+    monkeypatch.setenv("WHET_TRUST", "promoted")
+    assert team("best", "matmul").code == 1
+    assert "BM=1 promoted" in team("store", "promote", "matmul", "--note", "release 1").out
+    assert "BM=1 promoted, as before" in team("store", "promote", "--all").out
+    assert "BM=1" in team("best", "matmul").out
+    [row] = json.loads(team("store", "promote", "--all", "--withdraw", "--json").out)["workloads"]
+    assert (row["kernel"], row["config"], row["changed"]) == ("matmul", None, True)
+    assert team("best", "matmul").code == 1
+    ran = team("store", "promote", "matmul", "--withdraw")
+    assert (ran.code, "is not promoted" in ran.out) == (1, True)
+
+
+def test_what_is_not_signed_is_refused_and_named(
+    whet: Whet, team: Whet, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, trusted = tmp_path / "key.pem", tmp_path / "trusted"
+    trusted.write_text(whet("store", "keygen", str(key), "--name", "tuner1").out)
+    fill(url, key=1)
+    monkeypatch.setenv("WHET_SIGNING_KEY", str(key))
+    fill(url, key=2)
+    monkeypatch.setenv("WHET_TRUSTED_KEYS", str(trusted))
+    assert "2 workloads" in team("store", "stats").out
+    assert "3 trials" not in team("store", "stats").out
+    ran = team("store", "check")
+    assert ran.code == 1
+    assert ran.out.count("is not signed") == 3
+    id = trusted.read_text().split()[0]
+    assert f"key {id} is now revoked" in team("store", "revoke", id, "--reason", "lost").out
+    assert f"key {id} was already revoked" in team("store", "revoke", id).out
+    assert (
+        team("store", "check").out.count(f"is signed with key {id}, which is revoked (lost)") == 3
+    )
 
 
 def test_the_explorer_shows_what_the_server_has(url: str) -> None:

@@ -72,6 +72,9 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
     environ = home | {
         "WHET_STORE": "/elsewhere/store.db",
         "WHET_STORE_WAIT": "20ms",
+        "WHET_TRUST": "promoted",
+        "WHET_TRUSTED_KEYS": "/elsewhere/keys",
+        "WHET_SIGNING_KEY": "/elsewhere/key.pem",
         "WHET_BUNDLE": "/elsewhere/results.whet",
         "WHET_BUDGET": "5m,200trials",
         "WHET_SEED": "7",
@@ -102,6 +105,9 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
     assert resolved.settings == Settings(
         store="/elsewhere/store.db",
         store_wait_s=0.02,
+        trust="promoted",
+        trusted_keys="/elsewhere/keys",
+        signing_key="/elsewhere/key.pem",
         bundle="/elsewhere/results.whet",
         budget=Budget(300.0, 200),
         seed=7,
@@ -128,6 +134,15 @@ def test_every_setting_has_its_variable(home: dict[str, str]) -> None:
         record_values=100,
     )
     assert {source.kind for source in resolved.sources.values()} == {"environment"}
+
+
+def test_trust_is_part_of_a_shared_store_s_url(home: dict[str, str]) -> None:
+    url = "postgresql://db/whet"
+    environ = {**home, "WHET_STORE": url, "WHET_TRUST": "promoted", "WHET_TRUSTED_KEYS": "/k"}
+    found = resolve_settings(environ=environ).settings.store
+    assert found == f"{url}?trust=promoted&trusted_keys=/k"
+    own = {**environ, "WHET_STORE": f"{url}?trust=all"}
+    assert resolve_settings(environ=own).settings.store == f"{url}?trust=all&trusted_keys=/k"
 
 
 def test_a_limit_for_runs_is_one_for_first_calls_unless_they_have_their_own(

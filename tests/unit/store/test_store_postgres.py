@@ -172,7 +172,7 @@ def test_an_older_client_works_beside_a_newer_schema_that_allows_it(
     namespace = postgres_url.partition("namespace=")[2]
     newer = schema.SCHEMA_VERSION + 1
     postgres_server.sql(
-        f"ALTER TABLE {namespace}.trials ADD COLUMN signature bytea",
+        f"ALTER TABLE {namespace}.trials ADD COLUMN later bytea",
         f"INSERT INTO {namespace}.versions VALUES ({newer}, {schema.SCHEMA_VERSION})",
     )
     store, workload = open_direct(postgres_url), a_workload()

@@ -21,6 +21,9 @@ Examples:
 Settings:
   store          where results are stored: a path or postgresql://…
   store_wait     how long a call waits for a store's server, once per outage
+  trust          results of a shared store that are used: all or promoted
+  trusted_keys   use only results signed with one of the keys in this file
+  signing_key    sign results with the private key in this file
   bundle         a file from 'whet pack', used where the store has no result
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs
@@ -179,6 +182,9 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
     return {
         "store": (store_place(settings.store), store_place(settings.store)),
         "store_wait": (settings.store_wait_s, f"{settings.store_wait_s:g} s"),
+        "trust": (settings.trust, settings.trust),
+        "trusted_keys": (settings.trusted_keys, settings.trusted_keys or "none"),
+        "signing_key": (settings.signing_key, settings.signing_key or "none"),
         "bundle": (settings.bundle, settings.bundle or "none"),
         "budget": (str(settings.budget), str(settings.budget)),
         "seed": (settings.seed, str(settings.seed)),

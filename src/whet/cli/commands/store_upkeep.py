@@ -20,6 +20,7 @@ GRANT_EXAMPLES = """\b
 Examples:
   whet store grant reader serving --store postgresql://db.example/whet
   whet store grant contributor tuning --store postgresql://db.example/whet
+  whet store grant promoter release --store postgresql://db.example/whet
 """
 CHECK_EXAMPLES = """\b
 Examples:
@@ -61,15 +62,16 @@ def migrate(store: StoreOption = None) -> None:
 
 def grant(
     level: Annotated[
-        str, typer.Argument(metavar="reader|contributor", help="What the role may do.")
+        str, typer.Argument(metavar="reader|contributor|promoter", help="What the role may do.")
     ],
     role: Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database.")],
     store: StoreOption = None,
 ) -> None:
-    """Let a database role read a shared store, or contribute to it.
+    """Let a database role read, add or promote shared results.
 
-    A reader cannot write. A contributor adds results and cannot change or remove any. The database
-    enforces both. Replaces what the role was allowed in this store before.
+    A reader cannot write. A contributor adds results and cannot change or remove any. A promoter
+    decides what production uses, and adds no results. The database enforces this. Replaces what the
+    role was allowed in this store before.
     """
     from whet.store.upkeep import grant_role
 

@@ -5,13 +5,19 @@
     namespace    the schema that holds the store; `whet` without one
     prepare      `yes` allows server-side prepared statements, which PgBouncer may not
     pool         the most connections of one process; 8 without one
+    trust        `promoted` reads only what was promoted; `all` is the default
+    trusted_keys a file of public keys: only entries signed with one of them are read
+    signing_key  a file with a private key: what is written is signed with it
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, cast, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from whet.core.errors import UsageError
@@ -19,6 +25,8 @@ from whet.core.errors import UsageError
 DEFAULT_NAMESPACE = "whet"
 
 _NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,58}")
+Trust = Literal["all", "promoted"]
+
 _SECRET = ("password", "sslpassword")
 _EXAMPLE = "postgresql://user@host/database?namespace=team"
 
@@ -35,6 +43,9 @@ class PostgresAddress:
     prepare: bool
     pool: int
     _dsn: tuple[str, ...]
+    trust: Trust = "all"
+    trusted_keys: str | None = None
+    signing_key: str | None = None
 
     @property
     def dsn(self) -> str:
@@ -42,8 +53,9 @@ class PostgresAddress:
 
     @property
     def digest(self) -> str:
-        """A name for what this host keeps of this store."""
-        return hashlib.sha256(self.location.encode()).hexdigest()[:16]
+        """A name for what this host keeps of this store: apart from each other where different
+        entries are trusted, and together whoever signs."""
+        return hashlib.sha256(_without(self.location, ("signing_key",)).encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
         return f"PostgresAddress({self.location!r})"
@@ -74,11 +86,32 @@ def parse_address(where: str) -> PostgresAddress:
     pool = given.pop("pool", "8")
     if not pool.isdecimal() or not 1 <= int(pool) <= 1000:
         raise UsageError(f"pool='{pool}' of store '{shown}' is not valid; use 1 to 1000")
+    trust = given.pop("trust", "all")
+    if trust not in get_args(Trust):
+        raise UsageError(f"trust='{trust}' of store '{shown}' is not valid; use all or promoted")
+    files = [given.pop(name, None) or None for name in ("trusted_keys", "signing_key")]
     query = urlencode(given, quote_via=quote)
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     if not parts.netloc and not parts.path:
         dsn = f"postgresql:///?{query}" if query else "postgresql://"
-    return PostgresAddress(shown, namespace, prepare == "yes", int(pool), (dsn,))
+    return PostgresAddress(
+        shown, namespace, prepare == "yes", int(pool), (dsn,), cast(Trust, trust), *files
+    )
+
+
+def with_trust(where: str, given: Mapping[str, str | None]) -> str:
+    """The URL of a server with these parameters, for those it does not have itself."""
+    query = where.partition("?")[2]
+    has = {name for name, _ in parse_qsl(query, keep_blank_values=True)}
+    more = {
+        name: value if name == "trust" else os.path.abspath(os.path.expanduser(value))
+        for name, value in given.items()
+        if value and name not in has and (name, value) != ("trust", "all")
+    }
+    if not more:
+        return where
+    joint = "&" if "?" in where else "?"
+    return where + joint + urlencode(more, safe="/", quote_via=quote)
 
 
 def redacted(where: str) -> str:
@@ -88,6 +121,11 @@ def redacted(where: str) -> str:
     # A password may hold a slash or an @ that somebody forgot to quote.
     login, at, place = base.rpartition("@")
     user = login.partition(":")[0]
-    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in _SECRET]
     shown = f"{scheme}{separator}{user}{at if user else ''}{place}"
-    return f"{shown}?{'&'.join(kept)}" if any(kept) else shown
+    return _without(f"{shown}?{query}", _SECRET)
+
+
+def _without(where: str, names: tuple[str, ...]) -> str:
+    base, _, query = where.partition("?")
+    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in names]
+    return f"{base}?{'&'.join(kept)}" if any(kept) else base

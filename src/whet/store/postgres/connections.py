@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from whet.core.errors import StoreError, UsageError
@@ -48,6 +49,7 @@ class ConnectionPool:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
         self._free = threading.BoundedSemaphore(self._address.pool)
         self._pid = os.getpid()
 
@@ -77,6 +79,16 @@ class ConnectionPool:
         self._closed = True
         self._drop_idle()
 
+    def abort(self) -> None:
+        """Ends what waits for the server, in other threads, as if the connection had been lost."""
+        with self._lock:
+            busy = list(self._busy)
+        for db in busy:
+            with suppress(OSError, psycopg.Error):
+                copy = socket.socket(fileno=os.dup(db.fileno()))
+                with copy:
+                    copy.shutdown(socket.SHUT_RDWR)
+
     def connect(self) -> Connection:
         """One that is nobody else's."""
         given = psycopg.conninfo.conninfo_to_dict(self._address.dsn)
@@ -94,12 +106,16 @@ class ConnectionPool:
             with self._lock:
                 kept = self._idle.pop() if self._idle else None
             db = kept or self.connect()
+            with self._lock:
+                self._busy.add(db)
             try:
                 yield db, kept is not None
             finally:
                 self._take_back(db)
 
     def _take_back(self, db: Connection) -> None:
+        with self._lock:
+            self._busy.discard(db)
         usable = not db.broken and not self._closed and self._pid == os.getpid()
         if usable and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             with self._lock:

@@ -14,20 +14,26 @@ from whet.store.postgres.transaction import WriteTransaction
 
 def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
     """All or none. A trial that comes late does not stand for its config if a younger one is there,
-    and the beginning of a run does not replace its end. A run that chose a config is the choice if
+    and a run that has ended stays as it is. A run that chose a config is the choice if
     nobody has had the lease since; without a lease, if there is no choice yet. Else it is kept as
     one that was cut short, so that only its trials count."""
     things = [(entry.kind, entry.thing()) for entry in entries]
     tokens = {entry.thing().id: entry.token for entry in entries if entry.kind == "run"}
     trials = [thing for kind, thing in things if kind == "trial"]
+    signed = {
+        thing.id: entry.signature
+        for entry, (kind, thing) in zip(entries, things, strict=True)
+        if kind in ("trial", "run") and entry.signature
+    }
 
     def work(to: WriteTransaction) -> None:
         for kind, thing in things:
             if kind == "workload":
                 to.put_workload(thing)
             elif kind == "run" and not _is_over(to, thing):
-                to.save_run(thing if _may_choose(to, thing, tokens[thing.id]) else _late(thing))
-        to.take_trials(trials, _standing(trials))
+                chooses = _may_choose(to, thing, tokens[thing.id])
+                to.save_run(thing if chooses else _late(thing), signed.get(thing.id))
+        to.take_trials(trials, _standing(trials), signed)
         for kind, thing in things:
             if kind == "timeline":
                 to.save_timeline(*thing)
@@ -62,5 +68,4 @@ def _standing(trials: Sequence[Trial]) -> list[str]:
 
 def _is_over(to: WriteTransaction, run: Run) -> bool:
     known = to.run(run.id)
-    over = known is not None and known.outcome is not Outcome.RUNNING
-    return over and run.outcome is Outcome.RUNNING
+    return known is not None and known.outcome is not Outcome.RUNNING

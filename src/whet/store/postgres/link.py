@@ -19,12 +19,17 @@ from typing import Any, Generic, TypeVar
 from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.store import PostgresStore
+from whet.store.postgres.verified import open_direct
 
 T = TypeVar("T")
 
 logger = logging.getLogger("whet")
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0
+
+# A connection that has said nothing for so long is given up: a network that was cut elsewhere
+# tells nobody, and neither does a server that was stopped.
+SILENT_S = 15.0
 
 
 class _Job(Generic[T]):
@@ -64,6 +69,7 @@ class ServerLink:
         self._away = self._told = False
         self._retry_s = FIRST_RETRY_S
         self._due = False
+        self._attempting: float | None = None
 
     @property
     def away(self) -> bool:
@@ -71,6 +77,7 @@ class ServerLink:
 
     def ask(self, work: Callable[[PostgresStore], T], wait_s: float | None = None) -> T:
         """What `work` returns; `ServerAwayError` where the server is, or takes too long."""
+        self._give_up_silent()
         if self._away:
             raise self._is_away("it did not answer before")
         job = _Job(work)
@@ -91,6 +98,7 @@ class ServerLink:
 
     def nudge(self) -> None:
         """There is something for `on_return` to do."""
+        self._give_up_silent()
         self._due = True
         self._put(None)
 
@@ -125,6 +133,15 @@ class ServerLink:
                     )
                     self._thread.start()
 
+    def _give_up_silent(self) -> None:
+        """Whoever comes by looks whether the thread is stuck, so that it needs no watchman."""
+        began, store = self._attempting, self._store
+        if not self._away or began is None or store is None:
+            return
+        if time.monotonic() - began > SILENT_S:
+            self._attempting = None
+            store.abort()
+
     def _serve(self) -> None:
         jobs, retry_at = self._jobs, 0.0
         while not (self._closed and jobs.empty()):
@@ -137,7 +154,9 @@ class ServerLink:
                 if job is not None:
                     self._fail(job)
                 continue
+            self._attempting = time.monotonic()
             again = self._attempt(job)
+            self._attempting = None
             if self._away:
                 retry_at = time.monotonic() + self._retry_s
                 self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
@@ -152,7 +171,7 @@ class ServerLink:
         """One job, or a probe while the server is away, and then what has been waiting."""
         try:
             if self._store is None:
-                self._store = PostgresStore(self._address, read_only=self._read_only)
+                self._store = open_direct(self._address, read_only=self._read_only)
             began = time.monotonic()
             if job is not None:
                 self._do(job, self._store)

@@ -25,11 +25,12 @@ from whet.store.leases import Lease, LeaseHeld
 from whet.store.merging import contents
 from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.faults import ServerAwayError, closed_error, read_only_error
-from whet.store.postgres.fetching import FetchedTrials
+from whet.store.postgres.fetching import FetchedTrials, fetched_from
 from whet.store.postgres.intake import receive
 from whet.store.postgres.leasing import LEASE_S, HeldLease, renew_lease, take_lease
 from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
+from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.store import PostgresStore
 from whet.store.protocol import (
     GcReport,
@@ -56,7 +57,8 @@ _MOST_OTHERS = 200
 class LocalFirstStore(Store):
     """`folder` has the host's own store and the outbox. Nobody waits for the server longer than
     `wait_s`, and that once per outage. A server that refuses (a wrong password, no such database)
-    raises `StoreError` where it says so in time."""
+    raises `StoreError` where it says so in time. Where only some entries are trusted, what this
+    host has measured counts until the server is asked, and then as everybody's does."""
 
     _repr_html_ = drawn
 
@@ -72,6 +74,7 @@ class LocalFirstStore(Store):
         self._address = address
         self._folder = folder
         self._read_only = read_only
+        self._key = None if address.signing_key is None else SigningKey.read(address.signing_key)
         self._own = SqliteStore(folder / "store.db")
         self._outbox = Outbox(folder)
         self._asked: dict[str, float] = {}
@@ -214,12 +217,13 @@ class LocalFirstStore(Store):
 
     def append(self, trials: Iterable[Trial]) -> int:
         batch = list(trials)
-        with self._sent([OutboxEntry.of(one) for one in batch], [t.workload_id for t in batch]):
+        entries = [OutboxEntry.of(one, self._key) for one in batch]
+        with self._sent(entries, [trial.workload_id for trial in batch]):
             return self._own.append(batch)
 
     def save_run(self, run: Run) -> None:
         lease = self._leases.get(run.workload.id)
-        entry = OutboxEntry.of_run(run, None if lease is None else lease.token)
+        entry = OutboxEntry.of_run(run, None if lease is None else lease.token, self._key)
         with self._sent([entry], [run.workload.id]):
             self._own.save_run(run)
 
@@ -270,7 +274,8 @@ class LocalFirstStore(Store):
         self._refuse_if_read_only()
         for part in contents(other):
             parts: list[Workload | Run | Trial] = [part.workload, *part.runs, *part.trials]
-            with self._sent([OutboxEntry.of(one) for one in parts], [part.workload.id]):
+            entries = [OutboxEntry.of(one, self._key) for one in parts]
+            with self._sent(entries, [part.workload.id]):
                 pass
         return self._own.merge(other)
 
@@ -343,16 +348,31 @@ class LocalFirstStore(Store):
                 self._pull(server, one.workload.id)
 
     def _pull(self, server: PostgresStore, workload_id: str) -> None:
-        workload = server.workload(workload_id)
-        if workload is None or self._closed:
+        fetched = fetched_from(server, workload_id)
+        if self._closed:
             return
-        every, latest = server.trials(workload_id, all=True), server.trials(workload_id)
-        self._own.merge(FetchedTrials(workload, every, latest))
-        for run in reversed(server.runs(workload_id)):
+        if self._address.trust == "promoted" or self._address.trusted_keys is not None:
+            self._drop_unless(fetched, workload_id)
+        if fetched is None:
+            return
+        self._own.merge(fetched)
+        for run in fetched.history:
             mine = self._own.run(run.id)
             late = mine is not None and mine.chose and run.outcome is Outcome.INTERRUPTED
             if mine is None or late or (mine.outcome is Outcome.RUNNING and run != mine):
                 self._own.save_run(run)
+
+    def _drop_unless(self, fetched: FetchedTrials | None, workload_id: str) -> None:
+        """Where not everything is trusted, what the server no longer shows is no longer here: it
+        may have been withdrawn, or its key revoked. Not before this host's own are sent."""
+        if not self._read_only and len(self._outbox):
+            return
+        runs = {run.id for run in self._own.runs(workload_id)}
+        trials = {trial.id for trial in self._own.trials(workload_id, all=True)}
+        shown = set() if fetched is None else {run.id for run in fetched.history}
+        tried = set() if fetched is None else fetched.ids
+        if not (runs <= shown and trials <= tried):
+            self._own.gc(workloads=[workload_id])
 
     def _send_some(self, server: PostgresStore) -> float | None:
         """One batch; when to be called again, or None where nothing is left."""

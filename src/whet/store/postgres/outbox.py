@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from whet.core.errors import StoreError
 from whet.core.miss import Miss
@@ -20,6 +20,9 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.locking import LOCK
+
+if TYPE_CHECKING:
+    from whet.store.postgres.signing import SigningKey
 
 EntryKind = Literal["workload", "trial", "run", "timeline", "miss", "forget"]
 
@@ -42,24 +45,34 @@ class OutboxEntry:
     n: int = 0
 
     @classmethod
-    def of(cls, thing: Workload | Trial | Run | Miss) -> OutboxEntry:
+    def of(cls, thing: Workload | Trial | Run | Miss, key: SigningKey | None = None) -> OutboxEntry:
+        """`key` signs trials and runs, so that whoever sends them needs none."""
         kinds: dict[type, EntryKind] = {
             Workload: "workload",
             Trial: "trial",
             Run: "run",
             Miss: "miss",
         }
-        return cls(kinds[type(thing)], json.dumps(thing.to_json()))
+        if key is None or not isinstance(thing, Trial | Run):
+            return cls(kinds[type(thing)], json.dumps(thing.to_json()))
+        signed = {**thing.to_json(), "signature": key.sign(thing)}
+        return cls(kinds[type(thing)], json.dumps(signed))
 
     @classmethod
-    def of_run(cls, run: Run, token: int | None) -> OutboxEntry:
+    def of_run(cls, run: Run, token: int | None, key: SigningKey | None = None) -> OutboxEntry:
         """`token` is that of the lease under which it was made; None without one."""
-        return cls("run", json.dumps({**run.to_json(), "token": token}))
+        signature = None if key is None else key.sign(run)
+        return cls("run", json.dumps({**run.to_json(), "token": token, "signature": signature}))
 
     @property
     def token(self) -> int | None:
         token = json.loads(self.body).get("token") if self.kind == "run" else None
         return None if token is None else int(token)
+
+    @property
+    def signature(self) -> str | None:
+        signed = self.kind in ("trial", "run")
+        return json.loads(self.body).get("signature") if signed else None
 
     @classmethod
     def of_timeline(cls, run_id: str, timeline: Timeline) -> OutboxEntry:

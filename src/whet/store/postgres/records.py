@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import StoreError
@@ -45,7 +45,7 @@ def trial_from(row: Row, workload_id: str, location: str) -> Trial:
     return trial_of((*row[:11], error, *row[12:]), workload_id, location)
 
 
-def trial_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+def trial_columns(trials: Sequence[Trial], signatures: Mapping[str, str]) -> dict[str, list[Any]]:
     """The parameters of `statements.INSERT_TRIALS`, but for the writer; it knows what stands for
     NULL."""
     rows = [trial_values(trial) for trial in trials]
@@ -58,6 +58,7 @@ def trial_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
         "samples": [one or b"" for one in found["samples"]],
         "created": [float(one) for one in found["created"]],
         "error": [error.encode() for error in found["error"]],
+        "signature": [signatures.get(trial.id, "") for trial in trials],
     }
 
 

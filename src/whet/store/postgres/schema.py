@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whet.core.errors import StoreError
+from whet.store.postgres.migrations import TO_2
 
 if TYPE_CHECKING:
     from whet.store.postgres.connections import Connection
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The oldest schema version whose clients can still use what this version writes.
 OLDEST_CLIENT = 1
@@ -132,7 +133,7 @@ _TABLES = (
 )
 
 # By the version that a step starts from. Steps only add, as long as older clients are in use.
-STEPS: dict[int, Callable[[Connection, str], None]] = {}
+STEPS: dict[int, Callable[[Connection, str], None]] = {1: lambda db, name: _all(db, TO_2, name)}
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,9 @@ def create(db: Connection, namespace: str) -> bool:
     _shut_others_out(db, namespace)
     if state_of(db, namespace).version:
         return False
-    for statement in _TABLES:
-        db.execute(statement.format(s=namespace))
+    _all(db, _TABLES, namespace)
+    for version in range(1, SCHEMA_VERSION):
+        STEPS[version](db, namespace)
     _write_version(db, namespace, SCHEMA_VERSION)
     return True
 
@@ -175,12 +177,12 @@ def migrate(db: Connection, namespace: str, location: str) -> tuple[int, int]:
     _shut_others_out(db, namespace)
     state = state_of(db, namespace)
     check_usable(state, location, write=False)
-    began = version = state.version
+    version = state.version
     while version < SCHEMA_VERSION:
         STEPS[version](db, namespace)
         version += 1
         _write_version(db, namespace, version)
-    return began, version
+    return state.version, version
 
 
 def check_usable(state: SchemaState, location: str, *, write: bool) -> None:
@@ -197,6 +199,20 @@ def check_usable(state: SchemaState, location: str, *, write: bool) -> None:
             f"store {location} has schema version {state.version}, and this whet writes version "
             f"{SCHEMA_VERSION}; run 'whet store migrate --store {location}'"
         )
+
+
+def check_trust(state: SchemaState, location: str) -> None:
+    """Raises `StoreError` where nothing can be promoted or signed yet."""
+    if state.version < 2:
+        raise StoreError(
+            f"store {location} has schema version {state.version}, which knows no promotions and "
+            f"signatures; run 'whet store migrate --store {location}'"
+        )
+
+
+def _all(db: Connection, statements: Iterable[str], namespace: str) -> None:
+    for statement in statements:
+        db.execute(statement.replace("{s}", namespace))
 
 
 def _shut_others_out(db: Connection, namespace: str) -> None:

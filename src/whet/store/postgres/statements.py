@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 TRIAL_COLUMNS = (
     't.n, t.id, t.status, t.created, t.run_id, t.config, t.cost, t.facts, t."limit", '
     "t.timing, t.samples, t.error, t.config_id, t.median_ns"
@@ -60,16 +62,20 @@ ORDER BY moment DESC, n
 _FRESH = """
 WITH fresh AS (
   INSERT INTO {s}.trials (id, workload, config_id, status, median_ns, created, run_id,
-                          config, cost, facts, "limit", timing, samples, error, writer)
+                          config, cost, facts, "limit", timing, samples, error, writer,
+                          signature)
   SELECT g.id, w.n, g.config_id, g.status, nullif(g.median_ns, 'NaN'), g.created, g.run_id,
          g.config, g.cost, g.facts, nullif(g."limit", ''), nullif(g.timing, ''),
-         CASE WHEN g.timing <> '' THEN g.samples END, g.error, %(writer)s
+         CASE WHEN g.timing <> '' THEN g.samples END, g.error, %(writer)s,
+         nullif(g.signature, '')
   FROM unnest(%(id)b::text[], %(workload_id)b::text[], %(config_id)b::text[], %(status)b::text[],
               %(median_ns)b::float8[], %(created)b::float8[], %(run_id)b::text[],
               %(config)b::text[], %(cost)b::text[], %(facts)b::text[], %(limit)b::text[],
-              %(timing)b::text[], %(samples)b::bytea[], %(error)b::bytea[])
+              %(timing)b::text[], %(samples)b::bytea[], %(error)b::bytea[],
+              %(signature)b::text[])
        WITH ORDINALITY AS g (id, workload, config_id, status, median_ns, created, run_id,
-                             config, cost, facts, "limit", timing, samples, error, place)
+                             config, cost, facts, "limit", timing, samples, error, signature,
+                             place)
   JOIN {s}.workloads w ON w.id = g.workload
   ORDER BY g.place
   ON CONFLICT (workload, id) DO NOTHING
@@ -142,12 +148,13 @@ HAS_PICK = f"SELECT 1 FROM {{s}}.picks WHERE workload = {_OF_WORKLOAD}"
 TRIAL_NUMBERS = f"SELECT id, n FROM {{s}}.trials WHERE workload = {_OF_WORKLOAD}"
 
 SAVE_RUN = f"""
-INSERT INTO {{s}}.runs (id, workload, started, outcome, best_id, taken, body, writer)
+INSERT INTO {{s}}.runs (id, workload, started, outcome, best_id, taken, body, writer,
+                       signature)
 VALUES (%(id)s, {_OF_WORKLOAD}, %(started)s, %(outcome)s, %(best_id)s, %(taken)s, %(body)s,
-        %(writer)s)
+        %(writer)s, %(signature)s)
 ON CONFLICT (id) DO UPDATE SET workload = excluded.workload, started = excluded.started,
   outcome = excluded.outcome, best_id = excluded.best_id, taken = excluded.taken,
-  body = excluded.body
+  body = excluded.body, signature = excluded.signature
 """
 TAKE_RUN = f"{SAVE_RUN} WHERE runs.outcome = 'running'"
 _RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload"
@@ -156,6 +163,36 @@ RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = %s"
 RUN_IDS = f"SELECT id FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD}"
 RUNNING = "SELECT id FROM {s}.runs WHERE id = ANY(%s) AND outcome = 'running'"
 ANY_TAKEN = f"SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND taken LIMIT 1"
+
+SIGNED_TRIALS = f"""
+SELECT t.signature, by.role, {TRIAL_COLUMNS}
+FROM {{s}}.trials t JOIN {{s}}.writers by ON by.n = t.writer
+WHERE workload = {_OF_WORKLOAD} ORDER BY t.n
+"""
+SIGNED_RUNS = """
+SELECT r.signature, by.role, r.n, r.body, w.n, w.body
+FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload JOIN {s}.writers by ON by.n = r.writer
+WHERE w.id = %s ORDER BY r.started DESC, r.n DESC
+"""
+REVOKED_KEYS = "SELECT id, reason FROM {s}.revoked_keys"
+REVOKE_KEY = """
+INSERT INTO {s}.revoked_keys (id, reason) VALUES (%s, %s) ON CONFLICT DO NOTHING
+"""
+
+PROMOTION = f"""
+SELECT p.signature, p.role, p.run, t.id, p.note, extract(epoch FROM p.at)::float8
+FROM {{s}}.promoted p JOIN {{s}}.trials t ON t.n = p.trial WHERE p.workload = {_OF_WORKLOAD}
+"""
+PROMOTE = """
+INSERT INTO {s}.promotions (workload, run, trial, note, signature)
+SELECT w.n, %(run)s, t.n, %(note)s, %(signature)s
+FROM {s}.workloads w JOIN {s}.trials t ON t.workload = w.n AND t.id = %(trial)s
+WHERE w.id = %(workload)s
+"""
+WITHDRAW = f"""
+INSERT INTO {{s}}.promotions (workload, note) VALUES ({_OF_WORKLOAD}, %(note)s)
+"""
+IS_PROMOTED = f"SELECT 1 FROM {{s}}.promoted WHERE workload = {_OF_WORKLOAD}"
 
 _PUT_TIMELINE = """
 INSERT INTO {s}.timelines (run, body) VALUES ((SELECT n FROM {s}.runs WHERE id = %s), %s)
@@ -201,7 +238,8 @@ WHERE id = %s AND until > clock_timestamp()
 RENEW_LEASE = f"""
 UPDATE {{s}}.leases SET until = {_UNTIL} WHERE id = %(id)s AND token = %(token)s
 """
-LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s"
+# Whoever takes the lease next waits for what is saved under this one, and then sees it.
+LAST_TOKEN = "SELECT token FROM {s}.leases WHERE id = %s FOR SHARE"
 HAS_CHOICE = f"""
 SELECT 1 FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD} AND id <> %(run)s
   AND outcome = 'finished' AND best_id IS NOT NULL LIMIT 1
@@ -218,6 +256,7 @@ MODEL_NAMES = "SELECT name FROM {s}.models ORDER BY name"
 _IS_SUPERSEDED = """
 (NOT EXISTS (SELECT 1 FROM {s}.latest l WHERE l.workload = t.workload
              AND l.config_id = t.config_id AND l.trial = t.n)
+ AND NOT EXISTS (SELECT 1 FROM {s}.promoted p WHERE p.workload = t.workload AND p.trial = t.n)
  AND NOT EXISTS (SELECT 1 FROM {s}.picks p WHERE p.workload = t.workload AND t.n = ANY(p.kept)))
 """
 _TRIALS_GOING = f"""
@@ -240,7 +279,11 @@ DELETE_MISSED = """
 DELETE FROM {s}.missed WHERE %(whole)s AND (%(kernel)s::text IS NULL OR kernel = %(kernel)s)
   AND (%(cutoff)s::float8 IS NULL OR at < %(cutoff)s)
 """
-SWEPT = "SELECT n, id, kernel, coalesce(active, added) FROM {s}.workloads"
+SWEPT = """
+SELECT n, id, kernel, coalesce(active, added),
+  EXISTS (SELECT 1 FROM {s}.promoted p WHERE p.workload = w.n)
+FROM {s}.workloads w
+"""
 WEIGH_TRIALS = f"""
 SELECT t.workload, sum({_TRIAL_BYTES})::bigint,
   coalesce(sum({_TRIAL_BYTES}) FILTER (WHERE {_IS_SUPERSEDED}), 0)::bigint
@@ -259,15 +302,23 @@ FROM pg_class c WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r'
 """
 
 
-class Statements:
-    """The statements above for one namespace: `Statements("team").PICK`."""
+_PROMOTED = re.compile(r"\{s\}\.(trials|latest|runs|workloads|picks)\b")
 
-    def __init__(self, namespace: str) -> None:
+
+class Statements:
+    """The statements above for one namespace: `Statements("team").PICK`. With `promoted` they read
+    views that show what was promoted, and nothing can be written."""
+
+    def __init__(self, namespace: str, *, promoted: bool = False) -> None:
         self.namespace = namespace
+        self.promoted = promoted
 
     def __getattr__(self, name: str) -> str:
         if not name.isupper() or name not in globals():
             raise AttributeError(name)
-        text = str(globals()[name]).replace("{s}", self.namespace)
+        text = str(globals()[name])
+        if self.promoted:
+            text = _PROMOTED.sub(r"{s}.promoted_\1", text)
+        text = text.replace("{s}", self.namespace)
         setattr(self, name, text)
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from whet.store.postgres.connections import Connection, ConnectionPool
 from whet.store.postgres.faults import read_only_error
 from whet.store.postgres.models import TableModels
 from whet.store.postgres.records import pick_from, trial_from
+from whet.store.postgres.signing import Promotion, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.postgres.sweeping import swept
 from whet.store.postgres.transaction import WriteTransaction
@@ -66,6 +67,8 @@ class PostgresStore(Store):
         self._folder = folder
         self._read_only = read_only
         self._sql = Statements(address.namespace)
+        self._view = Statements(address.namespace, promoted=address.trust == "promoted")
+        self._key = None if address.signing_key is None else SigningKey.read(address.signing_key)
         self._pool = ConnectionPool(address)
         self._writer: int | None = None
         state = self._pool.run(self._state, one_state=False, write=False)
@@ -75,6 +78,9 @@ class PostgresStore(Store):
             )
             state = self._pool.run(self._state, one_state=False, write=False)
         schema.check_usable(state, self.location, write=not read_only)
+        self._schema = state
+        if address.trust != "all" or address.trusted_keys is not None:
+            schema.check_trust(state, self.location)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.location!r})"
@@ -138,6 +144,26 @@ class PostgresStore(Store):
         rows = self._read(lambda db: db.execute(self._sql.BY_WRITER).fetchall())
         return [Contribution(Writer(*row[:4]), int(row[4]), float(row[5])) for row in rows]
 
+    @property
+    def key(self) -> SigningKey | None:
+        """What signs entries that are written."""
+        return self._key
+
+    def promotion(self, workload_id: str) -> Promotion | None:
+        """What production reads of this workload."""
+        here = {"workload": workload_id}
+        row = self._read(lambda db: db.execute(self._sql.PROMOTION, here).fetchone())
+        return None if row is None else Promotion(workload_id, row[2], row[3])
+
+    def change(self, name: str, values: Mapping[str, Any] | Sequence[Any]) -> int:
+        """Runs one statement for a role that is not among the writers: how many rows it changed."""
+        if self._read_only:
+            raise read_only_error(self.location)
+        text = getattr(self._sql, name)
+        return self._pool.run(
+            lambda db: db.execute(text, values).rowcount, one_state=False, write=True
+        )
+
     def put_workload(self, workload: Workload) -> None:
         self.write(lambda to: to.put_workload(workload))
 
@@ -146,13 +172,13 @@ class PostgresStore(Store):
         return self.write(lambda to: to.append(batch)) if batch else 0
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
-        statement = self._sql.ALL_TRIALS if all else self._sql.LATEST_TRIALS
+        statement = self._view.ALL_TRIALS if all else self._view.LATEST_TRIALS
         rows = self._read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
         return [trial_from(row, workload_id, self.location) for row in rows]
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         asked = {"workload": workload_id, "config": config_id}
-        row = self._read(lambda db: db.execute(self._sql.LATEST_TRIAL, asked).fetchone())
+        row = self._read(lambda db: db.execute(self._view.LATEST_TRIAL, asked).fetchone())
         return None if row is None else trial_from(row, workload_id, self.location)
 
     def best(self, workload_id: str) -> Trial | None:
@@ -160,17 +186,17 @@ class PostgresStore(Store):
         return None if found is None else found.trial
 
     def pick(self, workload_id: str) -> Pick | None:
-        return self._read(lambda db: pick_from(db, self._sql, workload_id, self.location))
+        return self._read(lambda db: pick_from(db, self._view, workload_id, self.location))
 
     def save_run(self, run: Run) -> None:
-        self.write(lambda to: to.save_run(run))
+        self.write(lambda to: to.save_run(run, to.sign(run)))
 
     def runs(self, workload_id: str) -> list[Run]:
-        rows = self._read(lambda db: db.execute(self._sql.RUNS, (workload_id,)).fetchall())
+        rows = self._read(lambda db: db.execute(self._view.RUNS, (workload_id,)).fetchall())
         return runs_of(rows, self.location)
 
     def run(self, run_id: str) -> Run | None:
-        rows = self._read(lambda db: db.execute(self._sql.RUN, (run_id,)).fetchall())
+        rows = self._read(lambda db: db.execute(self._view.RUN, (run_id,)).fetchall())
         found = runs_of(rows, self.location)
         return found[0] if found else None
 
@@ -178,7 +204,7 @@ class PostgresStore(Store):
         self.write(lambda to: to.save_timeline(run_id, timeline))
 
     def timeline(self, run_id: str) -> Timeline | None:
-        row = self._read(lambda db: db.execute(self._sql.TIMELINE, (run_id,)).fetchone())
+        row = self._read(lambda db: db.execute(self._view.TIMELINE, (run_id,)).fetchone())
         return None if row is None else timeline_of((row[0], bytes(row[1])), self.location)
 
     def miss(self, miss: Miss) -> bool:
@@ -214,21 +240,21 @@ class PostgresStore(Store):
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         def work(db: Connection) -> list[WorkloadSummary]:
-            rows = db.execute(self._sql.SUMMARIES, {"kernel": kernel}).fetchall()
+            rows = db.execute(self._view.SUMMARIES, {"kernel": kernel}).fetchall()
             return [self._summary(db, row) for row in rows]
 
         return self._read(work, one_state=True)
 
     def workload(self, workload_id: str) -> Workload | None:
-        row = self._read(lambda db: db.execute(self._sql.WORKLOAD, (workload_id,)).fetchone())
+        row = self._read(lambda db: db.execute(self._view.WORKLOAD, (workload_id,)).fetchone())
         return None if row is None else workload_of(row, self.location)
 
     def match(self, workload: Workload) -> Match | None:
         def work(db: Connection) -> Match | None:
-            same = db.execute(self._sql.WORKLOAD, (workload.id,)).fetchone()
+            same = db.execute(self._view.WORKLOAD, (workload.id,)).fetchone()
             if same is not None:
                 return Match("strict", workload_of(same, self.location))
-            rows = db.execute(self._sql.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
+            rows = db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
             return nearest(workload, [workload_of(row, self.location) for row in rows])
 
         return self._read(work, one_state=True)
@@ -243,6 +269,7 @@ class PostgresStore(Store):
         max_bytes: int | None = None,
         dry_run: bool = False,
     ) -> GcReport:
+        schema.check_usable(self._schema, self.location, write=True)
         sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
         if dry_run:
             return self._read(lambda db: swept(db, self._sql, sweep, dry_run=True), one_state=True)
@@ -260,6 +287,10 @@ class PostgresStore(Store):
         take_missed(self, other)
         return MergeReport(trials, runs, workloads, tuple(picks))
 
+    def abort(self) -> None:
+        """Ends what other threads wait for, as if the connection had been lost."""
+        self._pool.abort()
+
     def close(self) -> None:
         self._pool.close()
 
@@ -275,9 +306,9 @@ class PostgresStore(Store):
             raise read_only_error(self.location)
         if self._writer is None:
             self._writer = self._pool.run(self._known_writer, one_state=False, write=False)
-        writer, sql, location = self._writer, self._sql, self.location
+        writer, sql, location, key = self._writer, self._sql, self.location, self._key
         return self._pool.run(
-            lambda db: work(WriteTransaction(db, sql, writer, location)),
+            lambda db: work(WriteTransaction(db, sql, writer, location, key)),
             one_state=False,
             write=True,
         )
@@ -294,7 +325,7 @@ class PostgresStore(Store):
     def _summary(self, db: Connection, row: Sequence[Any]) -> WorkloadSummary:
         n, body, trials, configs, ok, active = row
         workload = workload_of((n, body), self.location)
-        pick = pick_from(db, self._sql, workload.id, self.location)
+        pick = pick_from(db, self._view, workload.id, self.location)
         if pick is None:
             return WorkloadSummary(workload, trials, configs, ok, active, None)
         return WorkloadSummary(workload, trials, configs, ok, active, pick.trial, pick.rivals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whet.core.frozen import FrozenMap
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 
 def swept(db: Connection, sql: Statements, sweep: Sweep, *, dry_run: bool) -> GcReport:
-    """Bytes are those that rows hold: the server keeps freed room for rows to come, and shrinks
-    its files by autovacuum as it sees fit."""
-    numbers, known = _weighed(db, sql)
+    """A workload with a promotion stays until that is withdrawn. Bytes are those that rows hold:
+    the server keeps freed room for rows to come, and shrinks its files as autovacuum sees fit.
+    """
+    numbers, known, promoted = _weighed(db, sql)
     size = sum(one.bytes for one in known)
     going = sweep.choose(known, size)
+    going = replace(
+        going, workloads=tuple(one for one in going.workloads if one.id not in promoted)
+    )
     asked = {
         "going": [numbers[one.id] for one in going.workloads],
         "confined": [numbers[one.id] for one in going.confined],
@@ -53,7 +58,8 @@ def _one(db: Connection, statement: str, asked: dict[str, object]) -> int:
     return int(row[0])
 
 
-def _weighed(db: Connection, sql: Statements) -> tuple[dict[str, int], list[Weighed]]:
+def _weighed(db: Connection, sql: Statements) -> tuple[dict[str, int], list[Weighed], set[str]]:
+    """The numbers of workloads by id, what each weighs, and the ids of those with a promotion."""
     rows = db.execute(sql.SWEPT).fetchall()
     weights: Counter[int] = Counter()
     superseded: dict[int, int] = {}
@@ -64,6 +70,6 @@ def _weighed(db: Connection, sql: Statements) -> tuple[dict[str, int], list[Weig
         weights[n] += rest
     known = [
         Weighed(id, kernel, active, weights[n], superseded.get(n, 0))
-        for n, id, kernel, active in rows
+        for n, id, kernel, active, _ in rows
     ]
-    return {id: n for n, id, _, _ in rows}, known
+    return {row[1]: row[0] for row in rows}, known, {row[1] for row in rows if row[4]}

@@ -17,6 +17,7 @@ from whet.store.lineage import placed
 from whet.store.merging import Contents, merged_pick
 from whet.store.postgres.connections import Connection
 from whet.store.postgres.records import pick_from, trial_columns, write_decision
+from whet.store.postgres.signing import Signable, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import MergedPick, Pick
 from whet.store.rows import (
@@ -32,12 +33,13 @@ from whet.store.rows import (
 @dataclass(frozen=True)
 class WriteTransaction:
     """Who writes to a workload locks its row first, so that its trials come one after another.
-    `writer` is the number of whoever writes."""
+    `writer` is the number of whoever writes; `key` signs what does not bring a signature."""
 
     db: Connection
     sql: Statements
     writer: int
     location: str
+    key: SigningKey | None = None
 
     def lock(self, workload_ids: Iterable[str]) -> None:
         """Later writers to these workloads wait until this transaction ends."""
@@ -58,18 +60,25 @@ class WriteTransaction:
     def append(self, trials: Sequence[Trial]) -> int:
         moments = _moments(trials)
         self.lock(moments)
-        columns = {**trial_columns(trials), "writer": self.writer}
+        columns = {**trial_columns(trials, self._signed(trials)), "writer": self.writer}
         added = len(self.db.execute(self.sql.INSERT_TRIALS, columns).fetchall())
         self._appended(moments, trials)
         return added
 
-    def take_trials(self, trials: Sequence[Trial], standing: Sequence[str]) -> int:
-        """Those with the ids `standing` stand for their configs, unless a younger one does."""
+    def take_trials(
+        self,
+        trials: Sequence[Trial],
+        standing: Sequence[str],
+        signatures: Mapping[str, str] | None = None,
+    ) -> int:
+        """Those with the ids `standing` stand for their configs, unless a younger one does.
+        `signatures` are by id, where they were made before."""
         if not trials:
             return 0
         moments = _moments(trials)
         self.lock(moments)
-        columns = {**trial_columns(trials), "writer": self.writer}
+        signed = self._signed(trials) if signatures is None else signatures
+        columns = {**trial_columns(trials, signed), "writer": self.writer}
         fresh = [id for (id,) in self.db.execute(self.sql.TAKE_TRIALS, columns)]
         for workload_id in moments if fresh else ():
             here = {"workload": workload_id, "fresh": fresh, "standing": list(standing)}
@@ -77,7 +86,7 @@ class WriteTransaction:
         self._appended(moments, trials)
         return len(fresh)
 
-    def save_run(self, run: Run) -> None:
+    def save_run(self, run: Run, signature: str | None = None) -> None:
         here = {"workload": run.workload.id}
         self.put_workload(run.workload)
         self.lock([run.workload.id])
@@ -87,7 +96,7 @@ class WriteTransaction:
             run = in_its_place(run, before, self.location)
         elif merged:
             run = placed(run, self.runs(run.workload.id))
-        self.db.execute(self.sql.SAVE_RUN, self._run_values(run))
+        self.db.execute(self.sql.SAVE_RUN, self._run_values(run, signature))
         self.db.execute(self.sql.TOUCH, (run.ended, run.workload.id))
         if merged:
             self.decide(run.workload.id)
@@ -113,7 +122,7 @@ class WriteTransaction:
         trials = self.take_trials(part.trials, part.standing)
         known = {id for (id,) in self.db.execute(self.sql.RUN_IDS, here)}
         for run in part.runs:
-            self.db.execute(self.sql.TAKE_RUN, self._run_values(run))
+            self.db.execute(self.sql.TAKE_RUN, self._run_values(run, self.sign(run)))
         for run_id, kept in part.timelines.items():
             self.db.execute(self.sql.TAKE_TIMELINE, (run_id, kept.packed()))
         self.decide(part.workload.id)
@@ -158,7 +167,13 @@ class WriteTransaction:
         if known.origin != stored.origin:
             self.db.execute(self.sql.PUT_BODY, (workload_body(known), workload.id))
 
-    def _run_values(self, run: Run) -> Mapping[str, Any]:
+    def sign(self, thing: Signable) -> str | None:
+        return None if self.key is None else self.key.sign(thing)
+
+    def _signed(self, trials: Sequence[Trial]) -> dict[str, str]:
+        return {} if self.key is None else {one.id: self.key.sign(one) for one in trials}
+
+    def _run_values(self, run: Run, signature: str | None) -> Mapping[str, Any]:
         return {
             "id": run.id,
             "workload": run.workload.id,
@@ -168,6 +183,7 @@ class WriteTransaction:
             "taken": run.taken,
             "body": run_body(run),
             "writer": self.writer,
+            "signature": signature,
         }
 
 

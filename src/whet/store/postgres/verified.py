@@ -1,0 +1,162 @@
+"""`VerifiedStore`: a shared store of which only what trusted keys have signed is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.core.run import Run
+from whet.core.status import Status
+from whet.core.trial import Trial
+from whet.core.workload import Workload
+from whet.store.matching import nearest
+from whet.store.picking import best_of, decide
+from whet.store.postgres.address import PostgresAddress
+from whet.store.postgres.connections import Connection
+from whet.store.postgres.records import trial_from
+from whet.store.postgres.signing import Promotion, Signable, TrustedKeys
+from whet.store.postgres.store import PostgresStore
+from whet.store.protocol import Match, Pick, WorkloadSummary
+from whet.store.rows import runs_of, workload_of
+
+logger = logging.getLogger("whet")
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What is left of a workload; `refused` names the rest, a line each."""
+
+    runs: tuple[Run, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    pick: Pick | None = None
+    refused: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> dict[str, Trial]:
+        """By config. Where the latest one is refused, the one before it stands."""
+        order = {trial.config.id: trial for trial in self.trials}
+        order.update({t.config.id: t for t in sorted(self.trials, key=lambda t: t.created)})
+        return order
+
+
+class VerifiedStore(PostgresStore):
+    """What is refused is left out, as if it were not there, and named in the log, once each. The
+    choice is made among the rest by this process, not by the database."""
+
+    def __init__(
+        self, address: PostgresAddress, *, read_only: bool = False, folder: Path | None = None
+    ) -> None:
+        assert address.trusted_keys is not None
+        self._keys = TrustedKeys.read(address.trusted_keys)
+        self._told: set[str] = set()
+        super().__init__(address, read_only=read_only, folder=folder)
+
+    def refusals(self, workload_id: str) -> list[str]:
+        """What is refused, and why."""
+        return list(self._checked(workload_id).refused)
+
+    def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
+        found = self._checked(workload_id)
+        return list(found.trials) if all else list(found.latest.values())
+
+    def latest(self, workload_id: str, config_id: str) -> Trial | None:
+        return self._checked(workload_id).latest.get(config_id)
+
+    def pick(self, workload_id: str) -> Pick | None:
+        return self._checked(workload_id).pick
+
+    def runs(self, workload_id: str) -> list[Run]:
+        return list(self._checked(workload_id).runs)
+
+    def run(self, run_id: str) -> Run | None:
+        known = super().run(run_id)
+        runs = () if known is None else self._checked(known.workload.id).runs
+        return next((run for run in runs if run.id == run_id), None)
+
+    def workload(self, workload_id: str) -> Workload | None:
+        found = super().workload(workload_id)
+        return found if found is None or found.id == workload_id else None
+
+    def match(self, workload: Workload) -> Match | None:
+        same = self.workload(workload.id)
+        if same is not None:
+            return Match("strict", same)
+        rows = self._read(
+            lambda db: db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
+        )
+        known = [workload_of(row, self.location) for row in rows]
+        return nearest(workload, [one for one in known if self.pick(one.id) is not None])
+
+    def _summary(self, db: Connection, row: Sequence[Any]) -> WorkloadSummary:
+        workload = workload_of((row[0], row[1]), self.location)
+        found = self._check(db, workload.id)
+        latest, pick = found.latest, found.pick
+        ok = sum(trial.status is Status.OK for trial in latest.values())
+        counts = (len(found.trials), len(latest), ok, row[5])
+        if pick is None:
+            return WorkloadSummary(workload, *counts, None)
+        return WorkloadSummary(workload, *counts, pick.trial, pick.rivals)
+
+    def _checked(self, workload_id: str) -> _Checked:
+        return self._read(lambda db: self._check(db, workload_id), one_state=True)
+
+    def _check(self, db: Connection, workload_id: str) -> _Checked:
+        revoked = {str(id): str(why) for id, why in db.execute(self._sql.REVOKED_KEYS)}
+        refused: list[str] = []
+
+        def trusted(thing: Signable, name: str, signature: str | None, role: str) -> bool:
+            why = self._keys.why_refused(thing, signature, revoked)
+            if why is not None:
+                refused.append(f"{name} of workload {workload_id}, written by {role}, {why}")
+            return why is None
+
+        runs = []
+        for signature, role, *row in db.execute(self._view.SIGNED_RUNS, (workload_id,)):
+            [run] = runs_of([tuple(row)], self.location)
+            if trusted(run, f"run {run.id}", signature, role):
+                runs.append(run)
+        trials = []
+        here = {"workload": workload_id}
+        for signature, role, *row in db.execute(self._view.SIGNED_TRIALS, here):
+            trial = trial_from(tuple(row), workload_id, self.location)
+            if trusted(trial, f"trial {trial.id}", signature, role):
+                trials.append(trial)
+        found = _Checked(tuple(runs), tuple(trials))
+        pick = _picked(found)
+        if self._view.promoted:
+            pick = None
+            for signature, role, run_id, trial_id, *_ in db.execute(self._sql.PROMOTION, here):
+                said = Promotion(workload_id, run_id, trial_id)
+                if trusted(said, f"promotion of run {run_id}", signature, role):
+                    by_id = {trial.id: trial for trial in trials}
+                    chose = any(run.id == run_id for run in runs)
+                    pick = Pick(by_id[trial_id]) if chose and trial_id in by_id else None
+        self._tell(refused)
+        if self._view.promoted and pick is None:
+            return _Checked(refused=tuple(refused))
+        return _Checked(found.runs, found.trials, pick, tuple(refused))
+
+    def _tell(self, refused: Sequence[str]) -> None:
+        for line in refused:
+            if line not in self._told:
+                self._told.add(line)
+                logger.warning("refused: %s", line)
+
+
+def _picked(found: _Checked) -> Pick | None:
+    decision = decide(found.runs, found.trials)
+    if decision is not None:
+        return decision.pick
+    best = best_of(found.runs, found.latest)
+    return None if best is None else Pick(best)
+
+
+def open_direct(
+    address: PostgresAddress, *, read_only: bool = False, folder: Path | None = None
+) -> PostgresStore:
+    """The store on the server itself, as its address says it is to be read."""
+    kind = PostgresStore if address.trusted_keys is None else VerifiedStore
+    return kind(address, read_only=read_only, folder=folder)
