@@ -15,8 +15,8 @@ _BLOCK = re.compile(r"(?:^<!-- (.*?) -->\n)?^```console\n(.*?)^```", re.M | re.S
 
 @dataclass(frozen=True)
 class Command:
-    """`line` is what follows `$ `, without its comment; `needs` is gpu, torch or empty; `excuse`
-    says why it is not run anywhere."""
+    """`line` is what follows `$ `, without its comment; `needs` is gpu, torch, mlir or empty;
+    `excuse` says why it is not run anywhere."""
 
     page: str
     line: str
@@ -41,7 +41,7 @@ def commands(page: str) -> list[Command]:
         assert kind in ("", "needs", "not run"), f"{page}: <!-- {mark} -->"
         assert bool(kind) == bool(rest), f"{page}: <!-- {mark} --> does not say what or why"
         needs = rest.split(",")[0] if kind == "needs" else ""
-        assert needs in ("", "gpu", "torch"), f"{page}: <!-- {mark} -->"
+        assert needs in ("", "gpu", "torch", "mlir"), f"{page}: <!-- {mark} -->"
         for line in block.splitlines():
             assert line.startswith("$ "), f"{page}: a console block holds commands only"
             plain = line[2:].split("  #")[0].split(" # ")[0].rstrip()

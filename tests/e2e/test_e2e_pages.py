@@ -31,7 +31,11 @@ def a_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-NEEDS: dict[str, Callable[[], bool]] = {"gpu": a_gpu, "torch": torch_and_triton}
+def mlir() -> bool:
+    return importlib.util.find_spec("torch_mlir") is not None
+
+
+NEEDS: dict[str, Callable[[], bool]] = {"gpu": a_gpu, "torch": torch_and_triton, "mlir": mlir}
 
 # The exit code is an answer, not a failure: beside other work a pick is slower than it was.
 MAY_ANSWER_1 = "verify"

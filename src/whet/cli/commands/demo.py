@@ -33,6 +33,7 @@ EXAMPLES = """\b
 Examples:
   whet demo                    takes under a minute
   whet demo --cpu              use the C version even if there is a GPU
+  whet demo --schedule         schedule it with MLIR
   whet demo --n 256            a smaller product, quicker
   whet demo --store :memory:   start from scratch and store nothing
 """
@@ -78,12 +79,18 @@ def demo(
             "--n",
             metavar="N",
             min=16,
-            help="Rows and columns (default: 768 in C, 4096 on a GPU).",
+            help="Rows and columns (default: 768 on a CPU, 4096 on a GPU).",
             show_default=False,
         ),
     ] = None,
     cpu: Annotated[
         bool, typer.Option("--cpu", help="Use the C version even if there is a GPU.")
+    ] = False,
+    schedule: Annotated[
+        bool,
+        typer.Option(
+            "--schedule", help="Schedule it with MLIR's transform dialect (extra 'mlir')."
+        ),
     ] = False,
     budget: Annotated[
         str | None,
@@ -113,9 +120,7 @@ def demo(
         budget = DEFAULT_BUDGET
         settings = replace(settings, budget=Budget.parse(budget))
     with redirect_stdout(sys.stderr):
-        product: Product = (
-            CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
-        )
+        product = _product(n, cpu, schedule)
     if not json:
         print_lines([*_opening(product), ""])
         sys.stdout.flush()
@@ -140,6 +145,14 @@ def demo(
             print_lines(_closing(result, product, speeds, place, store))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _product(n: int | None, cpu: bool, schedule: bool) -> Product:
+    if schedule:
+        from whet.cli.commands.demo_schedule import ScheduleProduct
+
+        return ScheduleProduct(n or 768)
+    return CProduct(n or 768) if cpu or not gpu_ready() else TritonProduct(n or 4096)
 
 
 def gpu_ready() -> bool:

@@ -38,7 +38,9 @@ def compile_shared(source: CSource, arguments: Sequence[str]) -> Built:
     Path("kernel.c").write_text(source.text)
     include = [f"-I{path}" for path in (source.folder, *source.include) if path]
     with stage("compile"):
-        _run([source.compiler, *arguments, "-fPIC", *include, "-c", "kernel.c", "-o", "kernel.o"])
+        run_compiler(
+            [source.compiler, *arguments, "-fPIC", *include, "-c", "kernel.c", "-o", "kernel.o"]
+        )
     # -fopenmp and the like must also reach the linker.
     flags = [flag for flag in arguments if flag.startswith("-f")]
     return link_shared(source.compiler, source.shim, [*flags, *_libraries(source.libraries)])
@@ -50,7 +52,7 @@ def link_shared(compiler: str, shim: str, arguments: Sequence[str]) -> Built:
         Path("shim.o").write_bytes(_shim_object(compiler, shim))
         wrap = [f"-Wl,--wrap={name}" for name in ALLOCATORS] if sys.platform == "linux" else []
         command = [compiler, "-shared", "shim.o", "kernel.o", *wrap, *arguments]
-        _run([*command, "-o", "kernel.so"])
+        run_compiler([*command, "-o", "kernel.so"])
     binary = Path("kernel.so").read_bytes()
     return Built(
         binary,
@@ -66,7 +68,7 @@ def _libraries(names: Sequence[str]) -> list[str]:
 def _shim_object(compiler: str, text: str) -> bytes:
     """The same for every config, so each worker compiles it once."""
     Path("shim.c").write_text(text)
-    _run([compiler, "-O1", "-fPIC", "-c", "shim.c", "-o", "shim.o"])
+    run_compiler([compiler, "-O1", "-fPIC", "-c", "shim.c", "-o", "shim.o"])
     return Path("shim.o").read_bytes()
 
 
@@ -122,7 +124,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def _run(command: list[str]) -> None:
+def run_compiler(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 0:
         return

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +14,53 @@ from whet.builds import Built
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.status import Status
-from whet.targets.native.compile import link_shared, shim
+from whet.targets.native.compile import link_shared, run_compiler, shim
 from whet.targets.schedule.bindings import Bindings, bindings, located
+from whet.targets.schedule.exponential import expand_exponentials
 from whet.targets.schedule.legality import guard, reason
-from whet.targets.schedule.script import bind, entry, parsed
+from whet.targets.schedule.limits import excess
+from whet.targets.schedule.script import bind, entry, operations, parsed, place_in, prefix
 from whet.workers.stages import stage
 
 _VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
     " enable-arm-neon=true" if platform.machine() in ("aarch64", "arm64") else ""
 )
-LOWERING = (
-    "canonicalize",
-    "cse",
-    "func.func(convert-linalg-to-loops)",
-    "buffer-deallocation-pipeline",
-    "func.func(promote-buffers-to-stack)",
-    "func.func(convert-vector-to-scf{full-unroll=true})",
-    "expand-strided-metadata",
-    "lower-affine",
-    "convert-scf-to-cf",
-    f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
-    "finalize-memref-to-llvm",
-    "convert-arith-to-llvm",
-    "convert-index-to-llvm",
-    "convert-cf-to-llvm",
-    "convert-func-to-llvm",
-    "convert-ub-to-llvm",
-    "reconcile-unrealized-casts",
-    "canonicalize",
-    "cse",
-)
+_RUNTIME = Path(__file__).parent / "runtime.c"
+
+
+def lowering(threads: int) -> str:
+    """The passes from what a script leaves to LLVM."""
+    # Each parallel loop becomes a scope of stack buffers, which goes if there is none in it.
+    parallel = ["scf-forall-to-parallel", "convert-scf-to-openmp", "canonicalize"]
+    stack = [] if threads > 1 else ["func.func(promote-buffers-to-stack)"]
+    passes = [
+        "canonicalize",
+        "cse",
+        "func.func(convert-linalg-to-loops)",
+        "func.func(lower-vector-multi-reduction{lowering-strategy=inner-reduction})",
+        "func.func(lower-vector-mask)",
+        "buffer-deallocation-pipeline",
+        *stack,
+        "func.func(convert-vector-to-scf{full-unroll=true})",
+        "expand-strided-metadata",
+        "lower-affine",
+        *(parallel if threads > 1 else ["scf-forall-to-for"]),
+        "convert-scf-to-cf",
+        f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
+        "finalize-memref-to-llvm",
+        "convert-openmp-to-llvm",
+        "convert-math-to-llvm",
+        "convert-math-to-libm",
+        "convert-arith-to-llvm",
+        "convert-index-to-llvm",
+        "convert-cf-to-llvm",
+        "convert-func-to-llvm",
+        "convert-ub-to-llvm",
+        "reconcile-unrealized-casts",
+        "canonicalize",
+        "cse",
+    ]
+    return f"builtin.module({','.join(passes)})"
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,7 @@ class ScheduleSource:
     label: str
     shim: str
     compiler: str
+    threads: int = 1
 
 
 def compile_schedule(source: ScheduleSource, config: Config) -> Built:
@@ -63,13 +82,16 @@ def compile_schedule(source: ScheduleSource, config: Config) -> Built:
     with mlir.context(), mlir.ir.Location.unknown():
         with stage("schedule"):
             payload = scheduled(mlir, source, config, Path())
+            if why := excess(mlir, payload):
+                place = _where_exceeded(mlir, source, config)
+                raise ConfigFailure(Status.BUILD_ERROR, f"{place}: {why}")
         with stage("lower"):
-            _lower(mlir, payload)
+            _lower(mlir, payload, source.threads)
         with stage("compile"):
-            engine = mlir.execution_engine(payload, opt_level=3, enable_pic=True)
-            engine.dump_to_object_file("kernel.o")
+            _write_runtime(source)
+            _compile(mlir, payload)
     undefined = ["-Wl,-z,defs"] if sys.platform == "linux" else []  # an error elsewhere anyway
-    return link_shared(source.compiler, source.shim, [*undefined, "-lm"])
+    return link_shared(source.compiler, source.shim, ["runtime.o", *undefined, "-pthread", "-lm"])
 
 
 def scheduled(
@@ -100,6 +122,16 @@ def scheduled(
     return payload
 
 
+def _where_exceeded(mlir: Bindings, source: ScheduleSource, config: Config) -> str:
+    """The step that makes it too large."""
+    script = parsed(mlir, source.script, source.label)
+    steps = list(entry(script, source.label).body.operations)[:-1]
+    for number, step in enumerate(steps, start=1):
+        if excess(mlir, scheduled(mlir, source, config, Path(), prefix(number))):
+            return place_in(step, source.label)
+    return source.label
+
+
 def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
     """From a file, so that MLIR's messages tell its places from those of the script."""
     path = folder / "payload.mlir"
@@ -110,11 +142,46 @@ def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
         raise ConfigFailure(Status.BUILD_ERROR, f"the payload is not valid: {error}") from None
 
 
-def _lower(mlir: Bindings, payload: Any) -> None:
+def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
     try:
-        mlir.pass_manager.parse(f"builtin.module({','.join(LOWERING)})").run(payload.operation)
+        expand_exponentials(mlir, payload)
+        mlir.pass_manager.parse(lowering(threads)).run(payload.operation)
     except mlir.ir.MLIRError as error:
         raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {error}") from None
+
+
+def _compile(mlir: Bindings, payload: Any) -> None:
+    """Into `kernel.o`. What LLVM has no word for is found here, and named on stderr only."""
+    libraries = [str(Path("runtime.so").absolute())]
+    try:
+        engine = mlir.execution_engine(payload, opt_level=3, shared_libs=libraries, enable_pic=True)
+    except RuntimeError as error:
+        left = _left_over(mlir, payload)
+        raise ConfigFailure(Status.BUILD_ERROR, f"cannot be compiled: {left or error}") from None
+    engine.dump_to_object_file("kernel.o")
+
+
+def _left_over(mlir: Bindings, payload: Any) -> str:
+    """The first operation of a dialect that is not LLVM's."""
+    for operation in operations(mlir, payload):
+        if operation.name.partition(".")[0] not in ("builtin", "llvm", "omp"):
+            return f"{operation.name} at {operation.location} was not lowered"
+    return ""
+
+
+def _write_runtime(source: ScheduleSource) -> None:
+    """As an object to link, and as a library in which MLIR finds that nothing is missing."""
+    for name, binary in _runtime(source.compiler, source.threads).items():
+        Path(name).write_bytes(binary)
+
+
+@cache
+def _runtime(compiler: str, threads: int) -> dict[str, bytes]:
+    """The same for every config, so each worker compiles it once."""
+    flags = ["-O2", "-fPIC", "-pthread", f"-DWHET_THREADS={threads}"]
+    run_compiler([compiler, *flags, "-c", str(_RUNTIME), "-o", "runtime.o"])
+    run_compiler([compiler, *flags, "-shared", "runtime.o", "-o", "runtime.so"])
+    return {name: Path(name).read_bytes() for name in ("runtime.o", "runtime.so")}
 
 
 def schedule_shim(function: str, shapes: Mapping[str, Sequence[int]]) -> str:

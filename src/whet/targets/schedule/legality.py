@@ -9,9 +9,16 @@ from whet.targets.schedule.script import operations
 
 _MATCH = "transform.structured.match"
 _FORALL = "transform.structured.tile_using_forall"
+_COPIES = tuple(
+    f'!transform.op<"{name}">' for name in ("linalg.pack", "linalg.unpack", "tensor.pad")
+)
 _SIZES = ("static_num_threads", "static_tile_sizes")
 
 _REASONS = {
+    "expected a Linalg op": (
+        "this is no linalg operation, so whether its loops may be parallel is not known; if it "
+        'packs or pads, give its handle that type: !transform.op<"linalg.pack">'
+    ),
     "expected parameter to be greater than or equal to 1, got 0": "the match finds no operation",
     "expects dimension #": (
         "parallel loops over a dimension that is a reduction would race; tile it with "
@@ -26,7 +33,7 @@ def guard(mlir: Bindings, module: Any) -> None:
     for operation in operations(mlir, module):
         if operation.name == _MATCH:
             _guard_match(mlir, operation)
-        elif operation.name == _FORALL:
+        elif operation.name == _FORALL or "use_forall" in operation.attributes:
             _guard_parallel(mlir, operation)
 
 
@@ -49,8 +56,11 @@ def _guard_match(mlir: Bindings, operation: Any) -> None:
 
 
 def _guard_parallel(mlir: Bindings, operation: Any) -> None:
-    """A size that the script computes counts as one that is not 0."""
+    """A size that the script computes counts as one that is not 0. What is known not to be a linalg
+    operation (copies, for packing) has no reductions."""
     ir, target = mlir.ir, operation.operands[0]
+    if str(target.type) in _COPIES:
+        return
     lists = [list(operation.attributes[n]) for n in _SIZES if n in operation.attributes]
     axes = sorted({at for sizes in lists for at, size in enumerate(sizes) if size != 0})
     if not axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ import numpy as np
 
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.targets.schedule.bodies import BODIES
+
+_AXES = re.compile(r"<([a-z]+)>")
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Payload:
     reference: Callable[..., Any] | None = field(default=None, compare=False)
     pattern: str = ""
     dtype: str = "float32"
+    sizes: FrozenMap[int] = field(default_factory=FrozenMap)
 
     @property
     def output(self) -> str:
@@ -43,7 +48,7 @@ class Payload:
 
 def matmul(m: int, n: int, k: int) -> Payload:
     """`c = a @ b` in float32."""
-    return _payload("matmul", _MATMUL, {"m": m, "n": n, "k": k}, lambda a, b, c: a @ b)
+    return _payload("matmul", {"m": m, "n": n, "k": k}, lambda a, b, c: a @ b)
 
 
 def matmul_bias_relu(m: int, n: int, k: int) -> Payload:
@@ -52,28 +57,60 @@ def matmul_bias_relu(m: int, n: int, k: int) -> Payload:
     def reference(a: Any, b: Any, bias: Any, c: Any) -> Any:
         return np.maximum(a @ b + bias, 0)
 
-    return _payload("matmul_bias_relu", _MATMUL_BIAS_RELU, {"m": m, "n": n, "k": k}, reference)
+    return _payload("matmul_bias_relu", {"m": m, "n": n, "k": k}, reference)
 
 
-_SHAPES = {
-    "matmul": {"a": "mk", "b": "kn", "c": "mn"},
-    "matmul_bias_relu": {"a": "mk", "b": "kn", "bias": "n", "c": "mn"},
-}
+def batch_matmul(b: int, m: int, n: int, k: int) -> Payload:
+    """`z[i] = x[i] @ y[i]` for each i below `b`, in float32."""
+    sizes = {"b": b, "m": m, "n": n, "k": k}
+    return _payload("batch_matmul", sizes, lambda x, y, z: x @ y)
 
 
-def _payload(
-    name: str, body: str, sizes: Mapping[str, int], reference: Callable[..., Any]
-) -> Payload:
+def softmax(m: int, n: int) -> Payload:
+    """`y = exp(x - max(x)) / sum(exp(x - max(x)))` over each of `m` rows, in float32."""
+
+    def reference(x: Any, y: Any) -> Any:
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    return _payload("softmax", {"m": m, "n": n}, reference)
+
+
+def layernorm(m: int, n: int) -> Payload:
+    """`y = (x - mean(x)) / sqrt(var(x) + 1e-5) * gamma + beta` over each of `m` rows, in
+    float32."""
+
+    def reference(x: Any, gamma: Any, beta: Any, y: Any) -> Any:
+        centred = x - x.mean(axis=1, keepdims=True)
+        variance = np.square(centred).mean(axis=1, keepdims=True)
+        return centred / np.sqrt(variance + np.float32(1e-5)) * gamma + beta
+
+    return _payload("layernorm", {"m": m, "n": n}, reference)
+
+
+def elementwise_chain(m: int, n: int) -> Payload:
+    """`y = max(x * scale + shift, 0) + residual` as four operations over `m` by `n` numbers, with
+    `scale` and `shift` for each column, in float32."""
+
+    def reference(x: Any, scale: Any, shift: Any, residual: Any, y: Any) -> Any:
+        return np.maximum(x * scale + shift, 0) + residual
+
+    return _payload("elementwise_chain", {"m": m, "n": n}, reference)
+
+
+def _payload(name: str, sizes: Mapping[str, int], reference: Callable[..., Any]) -> Payload:
     for size, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"{name}: {size} is {value!r}; give a positive whole number")
-    arguments = _SHAPES[name]
+    arguments, body = BODIES[name]
     pattern = _module(name, arguments, body)
     text = pattern
-    for axes in {*arguments.values()}:
+    for axes in sorted({*_AXES.findall(pattern)}):
         text = text.replace(f"<{axes}>", f"<{'x'.join(str(sizes[axis]) for axis in axes)}xf32>")
+    for size, value in sizes.items():
+        text = text.replace(f"${size}", f"{float(value):e}")
     shapes = {one: tuple(sizes[axis] for axis in axes) for one, axes in arguments.items()}
-    return Payload(name, text, FrozenMap(shapes), reference, pattern)
+    return Payload(name, text, FrozenMap(shapes), reference, pattern, sizes=FrozenMap(sizes))
 
 
 def _module(name: str, arguments: Mapping[str, str], body: str) -> str:
@@ -90,6 +127,7 @@ def _module(name: str, arguments: Mapping[str, str], body: str) -> str:
     return "\n".join(
         [
             "#same = affine_map<(i, j) -> (i, j)>",
+            "#column = affine_map<(i, j) -> (i)>",
             "#row = affine_map<(i, j) -> (j)>",
             "module {",
             f"  func.func @{name}({parameters}) {{",
@@ -103,27 +141,3 @@ def _module(name: str, arguments: Mapping[str, str], body: str) -> str:
             "",
         ]
     )
-
-
-_PRODUCT = """
-    %zero = arith.constant 0.0 : f32
-    %empty = tensor.empty() : tensor<mn>
-    %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<mn>) -> tensor<mn>
-    %RESULT = linalg.matmul ins(%a, %b : tensor<mk>, tensor<kn>)
-      outs(%init : tensor<mn>) -> tensor<mn>
-"""
-_MATMUL = _PRODUCT.replace("RESULT", "result")
-_MATMUL_BIAS_RELU = (
-    _PRODUCT.replace("RESULT", "product")
-    + """
-    %other = tensor.empty() : tensor<mn>
-    %result = linalg.generic
-        {indexing_maps = [#same, #row, #same], iterator_types = ["parallel", "parallel"]}
-        ins(%product, %bias : tensor<mn>, tensor<n>) outs(%other : tensor<mn>) {
-    ^bb0(%x: f32, %y: f32, %unused: f32):
-      %sum = arith.addf %x, %y : f32
-      %positive = arith.maximumf %sum, %zero : f32
-      linalg.yield %positive : f32
-    } -> tensor<mn>
-"""
-)

@@ -4,23 +4,29 @@
 `transform.tune.alternatives<"fuse"> {…}, {…}` is one whose values say which region is taken: by
 number, or by name where the operation has `attributes {whet.names = ["fused", "apart"]}`. What the
 script itself has selected stays so and is no parameter.
+
+Where an operation takes no parameter but an attribute, it names the knobs in a dictionary:
+`packed_sizes = [8, 32, 0] {whet.set = {static_packed_sizes = ["ti", "tj", 0]}}`. The module may say
+which configs make sense: `attributes {whet.constraints = ["bi % ti == 0", "{m} % bi == 0"]}`, in
+which `{m}` is a size of the payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value
-from whet.core.errors import UsageError
+from whet.core.errors import SpaceError, UsageError, did_you_mean
 from whet.core.space import Categorical, Parameter, Space
 from whet.core.space.parameter import infer
 from whet.targets.schedule.bindings import Bindings, bindings, located
+from whet.targets.schedule.old_names import old_names
 
 ENTRY = "__transform_main"
 _KNOB, _ALTERNATIVES = "transform.tune.knob", "transform.tune.alternatives"
-_NAMES = "whet.names"
+_NAMES, _SET, _CONSTRAINTS = "whet.names", "whet.set", "whet.constraints"
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,26 @@ class ScheduleScript:
     label: str
     canonical: str
     parameters: tuple[Parameter, ...]
+    constraints: tuple[str, ...] = ()
 
-    def space(self, constraints: Sequence[Any] = ()) -> Space:
-        return Space(self.parameters, constraints=constraints)
+    def space(
+        self, constraints: Sequence[Any] = (), sizes: Mapping[str, int] | None = None
+    ) -> Space:
+        own = self._sized(sizes or {})
+        try:
+            Space(self.parameters, constraints=own)
+        except SpaceError as error:
+            raise UsageError(f"{self.label}: {_CONSTRAINTS}: {error}") from None
+        return Space(self.parameters, constraints=[*own, *constraints])
+
+    def _sized(self, sizes: Mapping[str, int]) -> list[str]:
+        try:
+            return [one.format_map(sizes) for one in self.constraints]
+        except (KeyError, IndexError, ValueError) as error:
+            known = f"its sizes are {', '.join(sizes)}" if sizes else "it has none"
+            raise UsageError(
+                f"{self.label}: {_CONSTRAINTS}: {error} is no size of the payload; {known}"
+            ) from None
 
 
 def read_script(text: str, label: str) -> ScheduleScript:
@@ -42,7 +65,10 @@ def read_script(text: str, label: str) -> ScheduleScript:
     found: dict[str, tuple[Parameter, str]] = {}
     with mlir.context(), mlir.ir.Location.unknown():
         module = parsed(mlir, text, label)
-        entry(module, label)
+        try:
+            entry(module, label)
+        except UsageError as error:
+            raise UsageError(old_names(text, label) or str(error)) from None
         for operation in operations(mlir, module):
             parameter = _parameter(mlir, operation, label)
             if parameter is None:
@@ -54,20 +80,23 @@ def read_script(text: str, label: str) -> ScheduleScript:
                     f"{place}: '{parameter.name}' has other values here than at {before[1]}; "
                     "give both the same, or different names"
                 )
-        canonical = str(module)
+        for operation in operations(mlir, module):
+            _check_set(mlir, operation, {*found}, label)
+        canonical, constraints = str(module), _constraints(mlir, module, label)
     if not found:
         raise UsageError(
             f"{label}: the script leaves nothing open; "
             'add a transform.tune.knob<"name"> or transform.tune.alternatives<"name">'
         )
-    return ScheduleScript(text, label, canonical, tuple(one for one, _ in found.values()))
+    parameters = tuple(one for one, _ in found.values())
+    return ScheduleScript(text, label, canonical, parameters, constraints)
 
 
 def parsed(mlir: Bindings, text: str, label: str) -> Any:
     try:
         return mlir.ir.Module.parse(text)
     except mlir.ir.MLIRError as error:
-        raise UsageError(located(error, label)) from None
+        raise UsageError(old_names(text, label) or located(error, label)) from None
 
 
 def entry(module: Any, label: str) -> Any:
@@ -82,9 +111,22 @@ def entry(module: Any, label: str) -> Any:
     raise UsageError(f"{label}: no transform.named_sequence @{ENTRY}; {has}")
 
 
+def prefix(number: int) -> Callable[[Any], None]:
+    """Cuts a sequence down to its first steps."""
+
+    def cut(sequence: Any) -> None:
+        for operation in reversed(list(sequence.body.operations)[number:-1]):
+            operation.operation.erase()
+
+    return cut
+
+
 def bind(mlir: Bindings, module: Any, config: Mapping[str, Value]) -> None:
     """Selects what the config says, in place."""
     for operation in operations(mlir, module):
+        if _SET in operation.attributes:
+            for one in operation.attributes[_SET]:
+                _set(mlir, operation, one, config)
         name = _name(operation)
         if name is None or _is_selected(operation):
             continue
@@ -97,6 +139,52 @@ def bind(mlir: Bindings, module: Any, config: Mapping[str, Value]) -> None:
             region = _region_names(operation).index(value)
             number = mlir.ir.IntegerAttr.get(mlir.ir.IntegerType.get_signless(32), region)
             operation.attributes["selected_region_attr"] = number
+
+
+def _set(mlir: Bindings, operation: Any, named: Any, config: Mapping[str, Value]) -> None:
+    """Writes an attribute again with the values of the knobs that `whet.set` names."""
+    before = operation.attributes[named.name]
+    if not isinstance(named.attr, mlir.ir.ArrayAttr):
+        after = type(before).get(before.type, _value(named.attr, config))
+    else:
+        values = [_value(one, config) for one in named.attr]
+        if isinstance(before, mlir.ir.ArrayAttr):
+            wide = mlir.ir.IntegerType.get_signless(64)
+            values = [mlir.ir.IntegerAttr.get(wide, value) for value in values]
+        after = type(before).get(values)
+    operation.attributes[named.name] = after
+
+
+def _value(attribute: Any, config: Mapping[str, Value]) -> Any:
+    value = attribute.value
+    return config[value] if isinstance(value, str) else value
+
+
+def _check_set(mlir: Bindings, operation: Any, known: Collection[str], label: str) -> None:
+    if _SET not in operation.attributes:
+        return
+    for named in operation.attributes[_SET]:
+        listed = isinstance(named.attr, mlir.ir.ArrayAttr)
+        words = [one.value for one in (named.attr if listed else [named.attr])]
+        unknown = [word for word in words if isinstance(word, str) and word not in known]
+        problem = ""
+        if named.name not in operation.attributes:
+            valid = [name for name in attribute_names(operation) if not name.startswith("whet.")]
+            problem = f"there is no attribute '{named.name}'{did_you_mean(named.name, valid)}"
+        elif unknown:
+            problem = f"no knob is called '{unknown[0]}'{did_you_mean(unknown[0], known)}"
+        if problem:
+            raise UsageError(f"{place_in(operation, label)}: {_SET}: {problem}")
+
+
+def _constraints(mlir: Bindings, module: Any, label: str) -> tuple[str, ...]:
+    attributes = module.operation.attributes
+    if _CONSTRAINTS not in attributes:
+        return ()
+    listed = attributes[_CONSTRAINTS]
+    if not isinstance(listed, mlir.ir.ArrayAttr):
+        raise UsageError(f'{label}: {_CONSTRAINTS} is no list; write ["ti <= tj"]')
+    return tuple(str(one.value) for one in listed)
 
 
 def operations(mlir: Bindings, module: Any) -> list[Any]:
@@ -155,6 +243,11 @@ def _plain(mlir: Bindings, attribute: Any) -> Value:
     if not isinstance(value, bool | int | float | str):
         raise UsageError(f"{attribute} is not a number, a truth value or a text")
     return value
+
+
+def attribute_names(operation: Any) -> list[str]:
+    """Some releases go through names, others through attributes with their names."""
+    return [one if isinstance(one, str) else one.name for one in operation.attributes]
 
 
 def place_in(operation: Any, label: str) -> str:

@@ -7,13 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
 from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, scheduled
-from whet.targets.schedule.script import entry, parsed, place_in
+from whet.targets.schedule.script import entry, parsed, place_in, prefix
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,9 @@ def _listed(source: ScheduleSource) -> list[tuple[str, str]]:
 
 def _replayed(source: ScheduleSource, config: Config, number: int) -> str:
     mlir = bindings()
-
-    def cut(sequence: Any) -> None:
-        for operation in reversed(list(sequence.body.operations)[number:-1]):
-            operation.operation.erase()
-
     with (
         tempfile.TemporaryDirectory() as folder,
         mlir.context(),
         mlir.ir.Location.unknown(),
     ):
-        return str(scheduled(mlir, source, config, Path(folder), cut))
+        return str(scheduled(mlir, source, config, Path(folder), prefix(number)))

@@ -29,8 +29,10 @@ from whet.targets.schedule.compile import ScheduleSource, compile_schedule, sche
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.script import ScheduleScript, read_script
 from whet.targets.schedule.steps import ScheduleStep, steps_of
+from whet.workers import available_cores
 
 _LIBRARY = Path(__file__).parent / "library"
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class ScheduleTarget(SharedObjectTarget):
     rtol: float
     atol: float
     mode: Mode | None = None
+    threads: int = 1
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
@@ -65,10 +68,14 @@ class ScheduleTarget(SharedObjectTarget):
             kernel=self.name,
             fingerprint=code,
             device=host_device(),
-            key=key_of(self.given_key, self.args),
+            key=self._key(),
             toolchain=FrozenMap({DISTRIBUTION: bindings().version, self.compiler: version}),
             origin=Origin(code),
         )
+
+    def _key(self) -> FrozenMap[Any]:
+        key = key_of(self.given_key, self.args)
+        return key if self.threads == 1 else FrozenMap({**key, "threads": self.threads})
 
     def job(self, config: Config) -> Job | None:
         return Job(compile_schedule, (self.source, config))
@@ -91,6 +98,7 @@ class ScheduleTarget(SharedObjectTarget):
             label=self.script.label,
             shim=schedule_shim(self.payload.name, self.payload.shapes),
             compiler=self.compiler,
+            threads=self.threads,
         )
 
 
@@ -102,6 +110,7 @@ def schedule(
     constraints: Sequence[Any] = (),
     name: str | None = None,
     key: Mapping[str, Any] | None = None,
+    threads: int | None = 1,
     compiler: str = "cc",
     rtol: float = 1e-4,
     atol: float = 1e-4,
@@ -114,8 +123,9 @@ def schedule(
     transform-dialect file, relative to the calling file, or its text; every open
     `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. Without one,
     the payload's own starting script is used. `args` are the arrays by name, random ones if there
-    are none. The result is compared with the payload's reference. `constraints`, `key`, `mode` and
-    `timer` are those of `whet.native`; `compiler` is the C compiler that links.
+    are none. The result is compared with the payload's reference. Parallel loops of the script run
+    on `threads` threads; None means all cores. `constraints`, `key`, `mode` and `timer` are those
+    of `whet.native`; `compiler` is the C compiler that links.
     """
     file = sys._getframe(1).f_code.co_filename
     read = read_script(*_text(payload, script, Path(file).parent))
@@ -123,9 +133,10 @@ def schedule(
         name=name or payload.name,
         payload=payload,
         script=read,
-        space=read.space(constraints),
+        space=read.space(constraints, payload.sizes),
         args=payload.arguments() if args is None else _checked(payload, args),
         given_key=key,
+        threads=_threads(threads),
         compiler=compiler,
         rtol=rtol,
         atol=atol,
@@ -133,6 +144,14 @@ def schedule(
         file=file,
         make_timer=timer_maker(timer),
     )
+
+
+def _threads(given: int | None) -> int:
+    if given is None:
+        return available_cores()
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= _MOST_THREADS:
+        raise UsageError(f"threads={given!r}; give a number from 1 to {_MOST_THREADS}, or None")
+    return given
 
 
 def _text(payload: Payload, script: str | Path | None, caller: Path) -> tuple[str, str]:

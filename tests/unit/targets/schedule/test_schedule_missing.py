@@ -27,6 +27,18 @@ def test_one_line_says_what_to_install():
     )
 
 
+def test_the_demo_says_so_too():
+    code = (
+        'import sys; sys.modules["torch_mlir"] = None\nfrom whet.cli import main\nsys.exit(main())'
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "--schedule"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "install them with pip install 'whet[mlir]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_only_one_module_names_the_package():
     rooms = Path(whet.__file__).parent.rglob("*.py")
     assert [p.name for p in rooms if re.search(r"\btorch_mlir\b", p.read_text())] == ["bindings.py"]

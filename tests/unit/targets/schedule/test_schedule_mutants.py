@@ -34,6 +34,8 @@ def mutant(text: str, rng: random.Random) -> str:
 def outcome(payload, text: str) -> str:
     try:
         first = whet.schedule(payload, text).space.first
+        if first is None:
+            return "refused"
         only = [f"{name} == {value!r}" for name, value in first.items()]
         whet.tune(whet.schedule(payload, text, constraints=only), store=MemoryStore(), jobs=1)
     except UsageError as error:

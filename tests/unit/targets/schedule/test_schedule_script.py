@@ -96,6 +96,91 @@ def test_a_wrong_script_is_refused_where_it_is_wrong(text, message):
     assert "\n" not in str(refused.value)
 
 
+OLD = """\
+transform.sequence failures(propagate) {
+^bb0(%arg0: !transform.any_op):
+  %found = transform.structured.match ops{["linalg.matmul"]} in %arg0
+    : (!transform.any_op) -> !transform.any_op
+  %loops, %tile = transform.structured.tile %found [8] // not transform.structured.fuse
+}
+"""
+
+
+def test_an_old_script_is_explained_with_what_is_written_today():
+    with pytest.raises(UsageError) as refused:
+        target(OLD)
+    said = str(refused.value).split("; script:")
+    assert said[0].startswith(
+        "script:1:1: transform.sequence is outdated; write transform.named_sequence @__transform"
+    )
+    assert said[1:] == [
+        "5:19: transform.structured.tile is outdated; write transform.structured.tile_using_for"
+    ]
+
+
+MATCH = """\
+    %found = transform.structured.match ops{["linalg.matmul"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+"""
+PACK = """\
+    %packed = transform.structured.pack %found packed_sizes = [8, 8, 0]
+      {whet.set = {static_packed_sizes = ["t", 4, 0]}}
+      : (!transform.any_op) -> !transform.op<"linalg.generic">
+"""
+
+
+def test_a_knob_decides_an_attribute_where_the_operation_takes_no_parameter():
+    steps = target(script(KNOB, MATCH, PACK)).steps(Config(t=16))
+    assert "inner_tiles = [16, 4]" in steps[-1].ir
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (PACK.replace('["t"', '["u"'), r"^script:6:15: whet\.set: no knob is called 'u'"),
+        (
+            PACK.replace("{static_packed", "{packed"),
+            r"^script:6:15: whet\.set: there is no attribute 'packed_sizes'; did you mean 'static",
+        ),
+    ],
+)
+def test_a_setting_of_what_is_not_there_is_refused(line, message):
+    with pytest.raises(UsageError, match=message):
+        target(script(KNOB, MATCH, line))
+
+
+def constrained(*constraints):
+    listed = ", ".join(f'"{one}"' for one in constraints)
+    return script(KNOB).replace("sequence}", f"sequence, whet.constraints = [{listed}]}}", 1)
+
+
+def test_a_script_says_which_configs_make_sense():
+    assert list(target(constrained("{m} % t == 0", "t < {n}")).space) == [Config(t=8)]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (
+            "{q} % t == 0",
+            r"^script: whet\.constraints: 'q' is no size of the payload; its sizes are m",
+        ),
+        ("t < u", r"^script: whet\.constraints: .*u"),
+    ],
+)
+def test_a_constraint_of_something_else_is_refused(constraint, message):
+    with pytest.raises(UsageError, match=message):
+        target(constrained(constraint))
+
+
+def test_threads_are_a_number_and_part_of_the_key():
+    one, two = (target(script(KNOB), threads=n).workload() for n in (1, 2))
+    assert dict(two.key) == {**one.key, "threads": 2}
+    assert target(script(KNOB), threads=None).threads >= 1
+    with pytest.raises(UsageError, match="threads=0; give a number from 1 to"):
+        target(script(KNOB), threads=0)
+
+
 def test_a_file_is_looked_for_beside_the_caller():
     with pytest.raises(UsageError, match=r"no such script: .*nowhere\.mlir"):
         target("nowhere.mlir")

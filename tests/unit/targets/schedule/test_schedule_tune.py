@@ -1,12 +1,24 @@
 """Schedules are applied, compiled, checked against NumPy and timed."""
 
+import re
+
+import numpy as np
 import pytest
 
 import whet
 from whet.core.errors import TuningFailedError
+from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
-from whet.targets.schedule.payloads import Payload, matmul, matmul_bias_relu
+from whet.targets.schedule.payloads import (
+    Payload,
+    batch_matmul,
+    elementwise_chain,
+    layernorm,
+    matmul,
+    matmul_bias_relu,
+    softmax,
+)
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
 pytestmark = pytest.mark.slow
@@ -31,20 +43,47 @@ def tune(target, **more):
     return whet.tune(target, store=MemoryStore(), jobs=2, **more)
 
 
-@pytest.mark.parametrize(
-    ("payload", "few", "structures"),
-    [
-        (matmul, ["tj == 32", "bk == 128"], {"k", "order", "vectorize"}),
-        (matmul_bias_relu, ["tj in (16, 32)"], {"fuse", "vectorize"}),
-    ],
-)
-def test_a_matmul_is_tuned_with_its_starting_script(payload, few, structures):
-    target = whet.schedule(payload(128, 128, 128), constraints=["ti == 8", "tk == 4", *few])
-    result = tune(target)
-    assert len(result.trials) == 8
-    for name in structures:
-        assert len({trial.config[name] for trial in result.trials}) == 2
+PRODUCT = ["ti == 8", "tj == 32", "tk == 4", "bi == 64", "bj == 64", "bk in (128, 256)"]
+ROWS = ["bi == 4", "ti == 2", "lanes == 16"]
+STARTS = [
+    (matmul(128, 128, 128), PRODUCT, {"pack": 3, "k": 2, "order": 2, "vectorize": 2}),
+    (matmul_bias_relu(128, 128, 128), PRODUCT, {"pack": 3, "k": 2, "order": 2, "vectorize": 2}),
+    (
+        batch_matmul(3, 64, 64, 32),
+        ["ti == 8", "tj == 32", "tk == 4", "bi == 32", "bj == 64"],
+        {"order": 2, "vectorize": 2},
+    ),
+    (softmax(16, 64), ROWS, {"fuse": 2, "vectorize": 2}),
+    (layernorm(16, 64), ROWS, {"fuse": 2, "vectorize": 2}),
+    (elementwise_chain(16, 64), ROWS, {"fuse": 2, "vectorize": 2}),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("payload", "few", "structures"), STARTS, ids=lambda p: "")
+def test_every_structure_of_a_starting_script_computes_the_right_thing(
+    payload, few, structures, threads
+):
+    result = tune(whet.schedule(payload, constraints=few, threads=threads))
+    assert {name: len({t.config[name] for t in result.trials}) for name in structures} == structures
     assert all(trial.status.measured for trial in result.trials), [t.error for t in result.trials]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        matmul_bias_relu(17, 33, 9),
+        batch_matmul(3, 17, 33, 9),
+        softmax(5, 100),
+        layernorm(7, 33),
+        elementwise_chain(6, 50),
+    ],
+    ids=lambda payload: payload.name,
+)
+def test_sizes_that_nothing_divides_are_computed_too(payload):
+    first = whet.schedule(payload).space.first
+    only = [f"{name} == {value!r}" for name, value in first.items()]
+    assert tune(whet.schedule(payload, constraints=only)).best.status is Status.OK
 
 
 def test_sides_that_are_not_square_keep_their_places():
@@ -95,6 +134,38 @@ def test_parallel_loops_over_a_reduction_are_refused(sizes, races):
         tune(target)
 
 
+def test_vectors_beyond_the_limit_are_refused_at_the_step_that_makes_them():
+    text = SCRIPT.replace(
+        "    %whole = ",
+        """    %all = transform.structured.match ops{["func.func"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+    %vectors = transform.structured.vectorize_children_and_apply_patterns %all
+      : (!transform.any_op) -> !transform.any_op
+    %whole = """,
+    )
+    message = r"script:10:\d+: vector<\S+> has more than 4,096 elements; tile before vectorizing"
+    with pytest.raises(TuningFailedError, match=message):
+        tune(whet.schedule(matmul(128, 128, 128), text))
+
+
+def test_exponentials_are_exact_to_rounding_and_keep_what_is_special():
+    text = """\
+func.func @powers(%x: memref<512xf32>, %y: memref<512xf32>) {
+  linalg.exp ins(%x : memref<512xf32>) outs(%y : memref<512xf32>)
+  return
+}
+"""
+    values = np.linspace(-110, 95, 512, dtype=np.float32)
+    values[:4] = [np.nan, np.inf, -np.inf, 0]
+    payload = Payload("powers", text, FrozenMap({"x": (512,), "y": (512,)}), lambda x, y: np.exp(x))
+    script = SCRIPT.replace("linalg.matmul", "linalg.exp")
+    script = re.sub(r"    %whole = .*?\n.*?\n", "", script)
+    args = {"x": values, "y": np.zeros(512, np.float32)}
+    with np.errstate(over="ignore"):
+        best = tune(whet.schedule(payload, script, args=args, rtol=3e-7, atol=0)).best
+    assert best.status is Status.OK
+
+
 def test_what_is_left_scalar_is_measured_once():
     """A tile that does not divide is not vectorized, so asking for it changes nothing."""
     target = whet.schedule(
@@ -103,7 +174,9 @@ def test_what_is_left_scalar_is_measured_once():
             "ti == 16",
             "tj == 32",
             "tk == 4",
-            "bk == 256",
+            "bi == 16",
+            "bj == 32",
+            "pack == 'none'",
             "k == 'whole'",
             "order == 'rows'",
         ],
