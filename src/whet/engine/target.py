@@ -25,8 +25,8 @@ class BenchLimits:
 
     `isolate` asks for a bench in a process of its own, from a target that would measure in this
     one. A target that cannot do so gives the bench it has, whose `in_process` tells.
-    `open_session` starts that process for a certain device, and `elsewhere` says that it cannot
-    reach files and memory of this machine.
+    `open_session` starts that process for the device of this name, and `elsewhere` says that it
+    cannot reach files and memory of this machine.
     """
 
     memory_bytes: int | None = None
@@ -35,6 +35,7 @@ class BenchLimits:
     first_call_s: Callable[[], float] | None = field(default=None, compare=False)
     open_session: OpenSession | None = field(default=None, compare=False)
     elsewhere: bool = False
+    device: str = ""
 
 
 @runtime_checkable

@@ -35,7 +35,13 @@ def bench_on(
 
     def open_bench(seat: Seat) -> Bench:
         bench = target.bench(
-            replace(limits, isolate=True, open_session=seat.session, elsewhere=seat.remote)
+            replace(
+                limits,
+                isolate=True,
+                open_session=seat.session,
+                elsewhere=seat.remote,
+                device=seat.name,
+            )
         )
         if bench.in_process:
             bench.close()

@@ -202,7 +202,7 @@ class SpreadBench:
         for _ in range(self._many_rounds):
             self._take_round(visit)
         self._calibrated.update(self._stations)
-        found = self._judge()
+        found = self._judge(self._policy.rounds)
         if len(found.standings) > 1:
             self._keep(KeptAgreement.of(found, self._rounds))
 
@@ -216,11 +216,17 @@ class SpreadBench:
         return min(self._policy.rounds, affordable)
 
     def _check(self, visit: Visit) -> None:
+        """Over the last rounds; one that steps out of line in the very last is looked at again at
+        once, since it would take several to move that."""
         self._take_round(visit)
-        self._judge()
+        if agreement(self._rounds[-1:], self._policy).left_out:
+            for _ in range(FEW_ROUNDS - 1):
+                self._take_round(visit)
+            self._judge(FEW_ROUNDS)
+        self._judge(self._policy.rounds)
 
-    def _judge(self) -> Agreement:
-        found = agreement(self._rounds, self._policy, list(self._stations))
+    def _judge(self, last: int) -> Agreement:
+        found = agreement(self._rounds[-last:], self._policy, list(self._stations))
         for name, why in found.left_out.items():
             if name in self._stations:
                 self._drop(name, why)
