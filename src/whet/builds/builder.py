@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from whet.builds.cutting import Cut
 from whet.builds.job import BuildResult, Built, Job
 from whet.builds.memory import MEMORY, BuildMemory
-from whet.builds.shared import PoolView, SharedPool
+from whet.builds.shared import BuildPool, PoolSource
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit, LimitKind
 from whet.core.status import Status
-from whet.workers import Kind, Mode, Pool, Task, TaskOutcome, WorkerNotStarted, open_pool
+from whet.workers import Kind, Mode, Task, TaskOutcome, WorkerNotStarted, open_pool
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Builder:
         memory_bytes: int | None = None,
         on_start: Callable[[Config], None] | None = None,
         memory: BuildMemory = MEMORY,
-        shared: SharedPool | None = None,
+        shared: PoolSource | None = None,
     ) -> None:
         self._limit_s = limit_s
         self._memory_bytes = memory_bytes
@@ -64,13 +64,13 @@ class Builder:
         self._ordering = threading.Lock()
         self._kept: list[BuildResult] = []
         self._refusal: HostFailure | None = None
-        self._open: Callable[[], Pool | PoolView]
+        self._open: Callable[[], BuildPool]
         if shared is None:
             self._open = lambda: open_pool(jobs, mode, on_start=self._started)
         else:
             self._open = lambda: shared.view(self._started)
         # Workers that are started beforehand are so now; forks need no pool before the first.
-        self._pool: Pool | PoolView | None = None if mode == "fork" else self._open()
+        self._pool: BuildPool | None = None if mode == "fork" else self._open()
 
     def submit(
         self, config: Config, job: Job, priority: int = 0, limit_s: float | None = None
@@ -161,7 +161,7 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _put(self, pool: Pool | PoolView, order: _Order) -> None:
+    def _put(self, pool: BuildPool, order: _Order) -> None:
         job = order.job
         shared = self._limit_s if self._cut is None else self._cut.limit_s
         limit = shared if order.limit_s is None else order.limit_s
@@ -189,7 +189,7 @@ class Builder:
         return self._memory.recall(identity, limits, exempt=limit_s is not None)
 
     def _results(
-        self, outcomes: list[TaskOutcome], retry: Pool | PoolView | None = None
+        self, outcomes: list[TaskOutcome], retry: BuildPool | None = None
     ) -> list[BuildResult]:
         """What was killed for the first time is no result: it goes back to `retry`, if anywhere.
         What no config can help raises `HostFailure`, now or, where others are built, when these

@@ -6,11 +6,39 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from whet.workers import Kind, Mode, Task, TaskOutcome, open_pool
 
 # What nobody waits for yet comes after all that somebody does.
 AHEAD = 1_000_000
+
+
+class BuildPool(Protocol):
+    """What a builder needs of a pool, wherever its workers are."""
+
+    def submit(self, task: Task, priority: int = 0) -> int: ...
+
+    def wait(self, timeout: float | None = None) -> list[TaskOutcome]: ...
+
+    @property
+    def pending(self) -> int: ...
+
+    def running(self) -> tuple[int, ...]: ...
+
+    def limit(self, tickets: Iterable[int], limit_s: float | None) -> None: ...
+
+    def reorder(self, priorities: Mapping[int, int]) -> None: ...
+
+    def cancel_all(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PoolSource(Protocol):
+    """Gives each builder its view of a pool that outlives it."""
+
+    def view(self, on_start: Callable[[int], None] | None = None) -> BuildPool: ...
 
 
 @dataclass(eq=False)

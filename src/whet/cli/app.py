@@ -15,6 +15,7 @@ from whet._version import __version__
 from whet.cli.arguments.tables import TransferCommand
 from whet.cli.commands import (
     best,
+    cluster,
     compare,
     cost,
     demo,
@@ -162,6 +163,7 @@ def _add(
 _add(app, "Tune", tune.tune, tune.EXAMPLES, "tune", kind=TransferCommand)
 _add(app, "Tune", run.run, run.EXAMPLES, "run", run.ARGUMENTS_ARE_THE_SCRIPTS)
 _add(app, "Tune", warmup.warmup, warmup.EXAMPLES, "warmup")
+_add(app, "Tune", cluster.cluster, cluster.EXAMPLES, "cluster")
 _add(app, "Tune", demo.demo, demo.EXAMPLES, "demo")
 _add(app, "Tune", precompile.precompile, precompile.EXAMPLES, "precompile")
 _add(app, "Inspect results", best.best, best.EXAMPLES, "best")

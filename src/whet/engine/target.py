@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whet.core.timing import Method
     from whet.core.workload import Workload
     from whet.measure import Bench
+    from whet.workers.session import OpenSession
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,17 @@ class BenchLimits:
 
     `isolate` asks for a bench in a process of its own, from a target that would measure in this
     one. A target that cannot do so gives the bench it has, whose `in_process` tells.
+    `open_session` starts that process for the device of this name, and `elsewhere` says that it
+    cannot reach files and memory of this machine.
     """
 
     memory_bytes: int | None = None
     isolate: bool = False
     device_bytes: int | None = None
     first_call_s: Callable[[], float] | None = field(default=None, compare=False)
+    open_session: OpenSession | None = field(default=None, compare=False)
+    elsewhere: bool = False
+    device: str = ""
 
 
 @runtime_checkable
@@ -52,7 +58,7 @@ class Target(Protocol):
     - `features` describes a config to models, so that no other room knows what a tile is.
 
     What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`, `BuiltAhead`.
+    `Placeable`, `BuiltAhead`, `OnDevices`.
     """
 
     @property
@@ -136,3 +142,14 @@ class BuiltAhead(Protocol):
 
     @property
     def built_ahead(self) -> Sequence[Config]: ...
+
+
+@runtime_checkable
+class OnDevices(Protocol):
+    """A target that can be measured on several devices of this host, each in a process of its
+    own. `device_names` are those there are; `device_environment` is what a process has in its
+    environment to see this one alone."""
+
+    def device_names(self) -> Sequence[str]: ...
+
+    def device_environment(self, name: str) -> Mapping[str, str]: ...

@@ -18,6 +18,8 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.space import Space
 from whet.engine.accounts.ledger import WallLedger
+from whet.engine.executors.current import current_executor
+from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.mode import current_mode
 from whet.engine.fallback.policy import open_for, own_mode, stored_result
@@ -61,6 +63,7 @@ def tune(
     on_event: Callable[[Event], None] | None = None,
     mode: Mode | None = None,
     effort: Effort | None = None,
+    executor: DeviceExecutor | None = None,
 ) -> Result:
     """Finds the fastest config of a target and stores it.
 
@@ -80,6 +83,8 @@ def tune(
 
     With `effort="quick"`, configs that are not expected to be worth their builds are left out; a
     later tuning with `effort="full"` tries only these.
+
+    `executor` says where it is built and measured; without one, in this process and its workers.
 
     In a mode that does not tune (from `mode`, the target, the context or the settings), returns the
     stored result of this workload, or raises `NotTunedError`.
@@ -129,6 +134,7 @@ def tune(
             ledger,
             on_event,
             shield,
+            executor or current_executor(),
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")

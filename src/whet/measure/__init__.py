@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Loader,
         Sampled,
         Visit,
+        Wide,
     )
     from whet.measure.bench.remote import RemoteBench
     from whet.measure.cpu import CpuTimer
@@ -58,6 +59,7 @@ _HOMES = {
     "Timer": "whet.measure.timer",
     "Verdict": "whet.measure.bench.gate",
     "Visit": "whet.measure.bench.protocol",
+    "Wide": "whet.measure.bench.protocol",
     "Warm": "whet.measure.timer",
     "compare": "whet.measure.bench.gate",
     "is_out_of_memory": "whet.measure.bench.failures",
@@ -91,6 +93,7 @@ __all__ = [
     "Verdict",
     "Visit",
     "Warm",
+    "Wide",
     "compare",
     "is_out_of_memory",
 ]

@@ -88,6 +88,7 @@ class FunctionTarget:
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
+            open_session=limits.open_session,
         )
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:

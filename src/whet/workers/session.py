@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from whet.core import errors
 from whet.core.frozen import FrozenMap
@@ -24,6 +24,44 @@ from whet.workers.process import START_LIMIT_S, TICK_S, Mode, Worker
 from whet.workers.report import Garbled, Report, read_report
 from whet.workers.spares import SPARE_FRAMES, Spares
 from whet.workers.supervisor import Supervisor, close_at_exit, lease
+
+
+class RemoteObject(Protocol):
+    """What a `Session` is to its callers, wherever the process runs."""
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def made(self) -> int: ...
+
+    @property
+    def set_up(self) -> FrozenMap[float]: ...
+
+    def prepare(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        limit_s: float | None = None,
+        memory_bytes: int | None = None,
+        parts_s: Mapping[str, float] | None = None,
+    ) -> Reply: ...
+
+    def abort(self) -> None: ...
+
+    def close(self, wait: bool = True) -> None: ...
+
+
+class OpenSession(Protocol):
+    """Starts a process and has `factory()` made there: `Session` itself, or the same elsewhere."""
+
+    def __call__(
+        self, factory: Callable[[], Any], mode: Mode | str = ..., *, preload: Sequence[str] = ...
+    ) -> RemoteObject: ...
 
 
 class _Limit:

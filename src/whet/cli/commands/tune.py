@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whet.cli.arguments.devices import BuildOnOption, DevicesOption, RayOption, executor_for
 from whet.cli.arguments.inputs import InputsOption, with_inputs
 from whet.cli.arguments.options import (
     BudgetOption,
@@ -31,8 +33,11 @@ from whet.cli.arguments.options import (
 from whet.cli.arguments.tables import TransferOption
 from whet.cli.arguments.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
 from whet.core.errors import UsageError
+from whet.workers import available_cores
 
 if TYPE_CHECKING:
+    from whet.cli.commands.tune_keys import KeyOutcome
+    from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.settings import Settings
     from whet.targets.triton.offline.kernel import Kernel
 
@@ -45,6 +50,8 @@ Examples:
   whet tune kernel.py:mm --key M=64,N=64  a Triton kernel, for one key
   whet tune lib.py:k --key M=64 --inputs mine.py:inputs   a library's kernel
   whet tune --missed                      keys recorded by WHET_MODE=record
+  whet tune kernel.py:mm --keys all.json --devices all   on all GPUs
+  whet tune kernel.py:mm --ray auto       over the machines of a Ray cluster
 """
 
 
@@ -93,6 +100,9 @@ def tune(
     keep_ir: KeepIrOption = False,
     samples: SamplesOption = None,
     transfer: TransferOption = None,
+    devices: DevicesOption = None,
+    ray: RayOption = None,
+    build_on: BuildOnOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -109,6 +119,7 @@ def tune(
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.summary import summary
     from whet.engine import HostLostError, StoreLostError
+    from whet.engine.executors.current import using
     from whet.engine.target import Target
     from whet.store import store_place
 
@@ -131,6 +142,8 @@ def tune(
     if missed:
         if given or transfer:
             raise UsageError("--missed has its own keys; omit --key, --keys and --transfer")
+        if devices or ray:
+            raise UsageError("--missed tunes on this process's device; omit --devices and --ray")
         tune_missed(tunable, inputs, flags, settings, json=json, quiet=quiet)
         return
     if tunable is None:
@@ -141,13 +154,16 @@ def tune(
     if not isinstance(target, Target):
         target.tuner.whet_transfer = known
         made_in = file_of(inputs or tunable)
-        _tune_kernel(target, given, flags, settings, made_in, json=json, quiet=quiet)
+        with executor_for(target, devices, ray, build_on) as executor:
+            far = None if executor is None else Far(executor, tunable, inputs)
+            _tune_kernel(target, given, flags, settings, made_in, far, json=json, quiet=quiet)
         return
     if given:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     lost: StoreLostError | HostLostError | None = None
     try:
-        result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
+        with executor_for(target, devices, ray, build_on) as executor, using(executor):
+            result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
     except (StoreLostError, HostLostError) as error:
         result, interrupted, lost = error.result, False, error
     if result is not None and not interrupted and lost is None:
@@ -164,23 +180,58 @@ def tune(
         raise typer.Exit(INTERRUPTED)
 
 
+@dataclass(frozen=True)
+class Far:
+    """Devices besides this process's own, and how a kernel is found there."""
+
+    executor: DeviceExecutor
+    tunable: str
+    inputs: str | None
+
+
+def _tuned_keys(
+    kernel: Kernel,
+    keys: Sequence[dict[str, object]],
+    flags: Mapping[str, str | None],
+    store: str | None,
+    path: Path,
+    far: Far | None,
+    *,
+    quiet: bool,
+) -> tuple[list[KeyOutcome], bool]:
+    """Whole keys are shared out over the devices where there are at least as many; else the
+    configs of each key are."""
+    from whet.cli.commands.tune_keys import tune_keys
+    from whet.cli.commands.tune_spread import KeyTuner, tune_keys_spread
+    from whet.engine.executors.current import using
+
+    many = 0 if far is None else len(far.executor.seats())
+    if far is not None and 1 < many <= len(keys):
+        each = {**flags, "jobs": flags.get("jobs") or str(max(1, available_cores() // many))}
+        tuner = KeyTuner(far.tunable, far.inputs, each, store)
+        return tune_keys_spread(far.executor, tuner, keys, quiet=quiet)
+    with using(None if far is None else far.executor):
+        return tune_keys(kernel, keys, flags, store=store, path=path, quiet=quiet)
+
+
 def _tune_kernel(
     kernel: Kernel,
     keys: Sequence[dict[str, object]],
     flags: Mapping[str, str | None],
     settings: Settings,
     path: Path,
+    far: Far | None,
     *,
     json: bool,
     quiet: bool,
 ) -> None:
-    from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures, tune_keys
+    from whet.cli.commands.tune_keys import as_json, keys_table, raise_for_failures
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.summary import summary, whereabouts
     from whet.store import store_place
 
-    done, interrupted = tune_keys(
-        kernel, keys or [{}], flags, store=settings.store, path=path, quiet=quiet
+    done, interrupted = _tuned_keys(
+        kernel, keys or [{}], flags, settings.store, path, far, quiet=quiet
     )
     results = [one.result for one in done if one.result is not None]
     if not interrupted:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from whet.cli.arguments.devices import DevicesOption
 from whet.cli.arguments.environment import pass_on
 from whet.cli.arguments.options import (
     EffortOption,
@@ -56,6 +57,7 @@ def warmup(
     jobs: JobsOption = None,
     l2: L2Option = None,
     l2_bytes: L2BytesOption = None,
+    devices: DevicesOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -75,7 +77,14 @@ def warmup(
 
         progress = (lambda _: None) if quiet else _progress
         chosen = None if effort is None else checked_effort(effort)
-        done = warm_up(call, budget=budget, effort=chosen, restore=not keep, progress=progress)
+        done = warm_up(
+            call,
+            budget=budget,
+            effort=chosen,
+            restore=not keep,
+            progress=progress,
+            devices=devices,
+        )
     if as_json:
         print_json(as_data(done))
     else:

@@ -12,7 +12,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import HOPELESS, HOST_BOUND, OutOfTime, Sampler
-from whet.measure import Exit
+from whet.measure import Exit, Wide
 from whet.search import Sparing, Strategy
 from whet.workers import no_forks
 
@@ -229,6 +229,8 @@ class Exploration:
             slow_to_begin or self._sampler.seconds_left < 10.0
         ):  # then every look is watched by the clock
             many = 1
+        if isinstance(self._sampler.bench, Wide):
+            many = max(many, self._sampler.bench.width)
         return [heapq.heappop(self._built)[1] for _ in range(min(max(1, many), len(self._built)))]
 
     def _distinct(self, candidates: Sequence[Candidate]) -> list[Candidate]:

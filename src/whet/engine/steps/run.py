@@ -21,6 +21,8 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import timeline_of
+from whet.engine.executors.of_run import bench_for, jobs_for, plan_for, pool_for
+from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
@@ -69,12 +71,14 @@ class OneRun:
         ledger: WallLedger,
         on_event: Callable[[Event], None] | None,
         shield: Shield,
+        executor: DeviceExecutor | None = None,
     ) -> None:
         self.target = target
+        self._executor = executor
         self._make_strategy = strategy
         self.store = store
         self.settings = settings
-        self._plan = plan
+        self._plan = plan_for(executor, plan)
         self.ledger = ledger
         self.shield = shield
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
@@ -209,7 +213,7 @@ class OneRun:
                 mode=self.target.build_mode,
                 limit_s=self.settings.build_limit_s,
                 on_start=lambda config: self.recorder.emit(BuildStarted(config)),
-                shared=self.target.pool if isinstance(self.target, BuiltAhead) else None,
+                shared=pool_for(self._executor, self.target),
             )
         )
         stack.enter_context(self._watch.kept())
@@ -244,7 +248,7 @@ class OneRun:
             watch=self._watch,
             run_limit_s=self.settings.run_limit_s,
             first_call_limit_s=self.settings.first_call_s,
-            jobs=self.settings.jobs,
+            jobs=jobs_for(self._executor, self.target, self.settings.jobs),
             budget=self._budget,
             candidates=candidates,
         )
@@ -257,7 +261,8 @@ class OneRun:
             self._first_call_s,
         )
         method = self.target.method
-        bench = stack.enter_context(closing(self.target.bench(limits)))
+        bench = bench_for(self._executor, self.target, limits, self.store, self.recorder.note)
+        stack.enter_context(closing(bench))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
         return bench
@@ -318,9 +323,7 @@ class OneRun:
         return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
 
     def _first_call_s(self) -> float:
-        seconds, limit = self._budget.seconds, self.settings.first_call_s
-        left = limit if seconds is None else seconds - self.ledger.elapsed
-        return min(limit, max(LEAST_S, left))
+        return min(self.settings.first_call_s, max(LEAST_S, self.seconds_left))
 
     def _admit_incumbents(self) -> None:
         for trial in self.known.incumbents:

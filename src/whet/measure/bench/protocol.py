@@ -139,3 +139,12 @@ class Bench(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+@runtime_checkable
+class Wide(Protocol):
+    """A bench that looks at several configs at the same time, on as many devices."""
+
+    @property
+    def width(self) -> int:
+        """How many are best looked at in one visit."""

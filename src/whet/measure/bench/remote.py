@@ -17,7 +17,7 @@ from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecu
 from whet.measure.bench.protocol import Answer, Loader, Sampled, Visit
 from whet.measure.timer import Timer, joined
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
-from whet.workers.session import Session
+from whet.workers.session import OpenSession, Session
 
 # What the first call of a process may take beyond its limit: a device has to wake up, and libraries
 # load what they did not need before.
@@ -44,7 +44,8 @@ class RemoteBench:
     `memory_bytes` is what one call may allocate on top of what the worker holds. `preload` names
     modules that take long to import; where there are any, a worker is made ready before it is
     needed, and its first call may take a little longer than others. `first_call_s` is asked how
-    long the first call of a config may take, where its target has such a phase.
+    long the first call of a config may take, where its target has such a phase. `open_session`
+    starts the process somewhere else than here, such as for another device.
     """
 
     in_process = False
@@ -60,11 +61,12 @@ class RemoteBench:
         capacity: int = CAPACITY,
         preload: Sequence[str] = (),
         first_call_s: Callable[[], float] | None = None,
+        open_session: OpenSession | None = None,
     ) -> None:
         self._memory_bytes = memory_bytes
         self._first_call_s = first_call_s
         make = MakeExecutor(make_loader, make_timer, check_each, capacity)
-        self._session = Session(make, mode, preload=preload)
+        self._session = (open_session or Session)(make, mode, preload=preload)
         self._ahead = bool(preload)
         self._forgotten: list[str] = []
         if self._ahead:

@@ -49,7 +49,7 @@ class Nvml:
 
     @classmethod
     def find(cls, bus_id: str) -> Nvml | None:
-        library = _library()
+        library = loaded_library()
         handle = ctypes.c_void_p()
         if library is None:
             return None
@@ -101,7 +101,7 @@ def _parent(pid: int) -> int | None:
 
 
 @cache
-def _library() -> Any:
+def loaded_library() -> Any:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
         return library if library.nvmlInit_v2() == 0 else None

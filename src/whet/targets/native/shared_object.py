@@ -58,7 +58,11 @@ class SharedObjectTarget:
     def bench(self, limits: BenchLimits) -> Bench:
         loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
         return RemoteBench(
-            _Constant(loader), self.make_timer, mode="spawn", memory_bytes=limits.memory_bytes
+            _Constant(loader),
+            self.make_timer,
+            mode="spawn",
+            memory_bytes=limits.memory_bytes,
+            open_session=limits.open_session,
         )
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from whet.targets.triton.recorded import (
 )
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
+from whet.workers.session import OpenSession
 
 
 class TritonTarget(QuickSpace):
@@ -225,6 +227,8 @@ class TritonTarget(QuickSpace):
         def here() -> Bench:
             return LocalBench(self, self._timer, check_each=checks, room=room, alone=alone)
 
+        if limits.open_session is not None:
+            return self._bench_elsewhere(limits, limits.open_session, here)
         own: bool | None = self.call.tuner.whet_isolate
         if limits.isolate if own is None else own:
             # Here, since few need it and every program that uses whet would wait for it.
@@ -232,6 +236,21 @@ class TritonTarget(QuickSpace):
 
             return IsolatedBench(self, self._configs, here, alone)
         return here()
+
+    def _bench_elsewhere(
+        self, limits: BenchLimits, open_session: OpenSession, here: Callable[[], Bench]
+    ) -> Bench:
+        from whet.targets.triton.isolated.bench import IsolatedBench
+        from whet.targets.triton.isolated.sending import Elsewhere
+
+        assert self._settings is not None
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext
+        if not limits.elsewhere:  # other machines' GPUs are given out by whoever runs them
+            folder = timing_locks(self._settings)
+            path = device.timing_lock_path(int(limits.device), folder)
+            alone = OneAtATime(path, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
+        elsewhere = Elsewhere(open_session, limits.elsewhere)
+        return IsolatedBench(self, self._configs, here, alone, elsewhere)
 
     @cached_property
     def _timing_lock(self) -> Path:

@@ -354,7 +354,7 @@ def test_a_config_that_is_not_plain_changes_the_process_quietly(
 def test_memory_that_the_driver_does_not_share_goes_through_the_host(
     driver, cold, all_plain, opened, monkeypatch
 ):
-    def shared(call, configs, packer, through_host):
+    def shared(call, configs, packer, through_host, elsewhere):
         ipc_call = sending.ipc_call_of(call, configs, packer, through_host)
         if through_host:
             return ipc_call

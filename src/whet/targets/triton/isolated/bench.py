@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, Self
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure
+from whet.core.errors import ConfigFailure, UsageError
 from whet.core.frozen import FrozenMap
 from whet.measure import Answer, Bench, RemoteBench, Sampled, Visit
 from whet.measure.bench.failures import from_exception
@@ -25,7 +25,7 @@ from whet.targets.triton.isolated.bare.plain import (
 from whet.targets.triton.isolated.driver import NotShared
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 from whet.targets.triton.isolated.launch import Launch, launch_of
-from whet.targets.triton.isolated.sending import ipc_call_of, timer_of
+from whet.targets.triton.isolated.sending import Elsewhere, ipc_call_of, timer_of
 from whet.targets.triton.warn import say_once
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.executor")
@@ -51,7 +51,8 @@ class IsolatedBench:
     """Configs run in a spawned process, and in one that takes its place when that has died.
 
     Where this call cannot be measured there, which is said once with the reason, the bench is the
-    one that `here` makes, in this process. `alone` is entered for each visit.
+    one that `here` makes, in this process. `alone` is entered for each visit. With `elsewhere` the
+    process is one for another device; what cannot be measured there raises `UsageError`.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class IsolatedBench:
         configs: Sequence[Any],
         here: Callable[[], Bench],
         alone: Callable[[], AbstractContextManager[object]],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._alone = alone
+        self._elsewhere = elsewhere
         self._target = target
         self._configs = configs
         self._here = here
@@ -71,7 +74,8 @@ class IsolatedBench:
         self._copied_bytes = 0
         self._reference: Launch | None = None
         self._proven = False
-        self._bare: dict[str, Any] | None = {}
+        # What another machine needs goes along with launches of the other kind only.
+        self._bare: dict[str, Any] | None = None if elsewhere and elsewhere.remote else {}
         self._bench = self._opened()
 
     @property
@@ -118,21 +122,28 @@ class IsolatedBench:
         self._packer.close()
 
     def _opened(self, through_host: bool = False) -> Bench:
-        call = self._target.call
+        call, elsewhere = self._target.call, self._elsewhere
+        session = None if elsewhere is None else elsewhere.open_session
         try:
-            ipc_call = ipc_call_of(call, self._configs, self._packer, through_host)
+            ipc_call = ipc_call_of(call, self._configs, self._packer, through_host, elsewhere)
             self._agree, self._copied_bytes = ipc_call.agree, ipc_call.ipc_arguments.device_bytes
             if self._bare is not None and is_plain(call, self._configs, ipc_call):
-                return bare_bench(ipc_call, call.tuner)
+                return bare_bench(ipc_call, call.tuner, session)
             self._bare = None
             return RemoteBench(
-                ipc_call, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
+                ipc_call,
+                timer_of(call.tuner),
+                check_each=call.gate is not None,
+                preload=PRELOAD,
+                open_session=session,
             )
         except (CannotIsolate, TypeError) as why:
             return self._opened_here(str(why))
 
     def _opened_here(self, why: str) -> Bench:
         name = self._target.call.tuner.base_fn.__name__
+        if self._elsewhere is not None:
+            raise UsageError(f"{name} cannot be measured on several devices: {why}")
         say_once(f"{name} is measured in this process, not isolated: {why}")
         return self._here()
 
@@ -212,8 +223,9 @@ class IsolatedBench:
         if self._bare is not None:
             return config, self._bare_of(config, launch)
         known = self._reference
-        same = known is None or known is launch
-        return config, launch if same else replace(launch, reference=known)
+        if known is not None and known is not launch:
+            launch = replace(launch, reference=known)
+        return config, launch.carried() if self._elsewhere and self._elsewhere.remote else launch
 
     def _bare_of(self, config: Config, launch: Launch) -> Any:
         assert self._bare is not None

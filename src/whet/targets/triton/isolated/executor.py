@@ -165,7 +165,7 @@ def _kernel(launch: Launch) -> Any:
         attrs=dict(launch.attrs),
         fn=SimpleNamespace(arg_names=list(launch.arg_names), launch_metadata=None),
     )
-    return CompiledKernel(source, dict(launch.files), launch.hash)
+    return CompiledKernel(source, launch.unpacked(), launch.hash)
 
 
 def _torch_on(device: int) -> Any:

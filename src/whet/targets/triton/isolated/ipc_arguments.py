@@ -31,7 +31,7 @@ class CannotIsolate(Exception):
 class Block:
     """Bytes from one storage. `lead` comes before them in the copy, so that they are aligned as
     they were. `handle` and `offset` are for the driver; `path` is a file with the bytes, which
-    goes with the process that packed it."""
+    goes with the process that packed it; `data` are the bytes, for another machine."""
 
     size: int
     lead: int
@@ -40,6 +40,7 @@ class Block:
     handle: bytes | None = None
     offset: int = 0
     path: str = ""
+    data: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class IpcArguments:
     blocks: tuple[Block, ...] = ()
     views: tuple[View, ...] = ()
 
+    def on_only_device(self) -> IpcArguments:
+        """For a process that sees one device, whatever its number is here."""
+        blocks = (b if b.device == "cpu" else replace(b, device="cuda:0") for b in self.blocks)
+        return replace(self, blocks=tuple(blocks))
+
     @property
     def device_bytes(self) -> int:
         """What a copy takes of the device's memory."""
@@ -87,6 +93,7 @@ class Packer:
         self._numbers: dict[int, int] = {}
         self._tensors: list[Any] = []
         self._files: list[int] = []
+        self._carried = False
 
     def add(self, value: Any) -> Any:
         """The value with its tensors replaced by numbers; what is not known yet is taken along."""
@@ -102,14 +109,16 @@ class Packer:
         for file in files:
             os.close(file)
 
-    def ipc_arguments(self, through_host: bool = False) -> IpcArguments:
+    def ipc_arguments(self, through_host: bool = False, *, carried: bool = False) -> IpcArguments:
         """Where the bytes are, after the device has done what it was asked to.
 
         Device memory is shared by the driver, where that does so and it is not to go
-        `through_host`. Raises `CannotIsolate`.
+        `through_host`. With `carried` the bytes themselves are part of the answer. Raises
+        `CannotIsolate`.
         """
         spans = _spans(self._tensors)
         _synchronize(self._tensors)
+        self._carried = carried
         try:
             blocks = [self._block(span, through_host) for span in spans.values()]
         except driver.NotShared:
@@ -135,6 +144,8 @@ class Packer:
         block = Block(size, address % ALIGNMENT, str(span.device), span.pinned)
         if not size:
             return block
+        if self._carried:
+            return replace(block, data=_bytes_of(span).cpu().numpy().tobytes())
         if span.device.type == "cuda" and not through_host:
             handle, offset = driver.exported(address)
             return replace(block, handle=handle, offset=offset)
@@ -250,6 +261,7 @@ def _synchronize(tensors: Sequence[Any]) -> None:
 
 def _copies(blocks: Sequence[Block]) -> list[Any]:
     """A byte tensor for each block, beginning with the block's first byte."""
+    import numpy as np
     import torch
 
     copies = []
@@ -263,6 +275,8 @@ def _copies(blocks: Sequence[Block]) -> list[Any]:
     for block, copied in zip(blocks, copies, strict=True):
         if block.handle is not None:
             by_handle.setdefault(block.handle, []).append((block, copied))
+        elif block.data:
+            _fill(np.frombuffer(block.data, np.uint8), copied)
         elif block.path:
             _read(block.path, copied)
     for handle, wanted in by_handle.items():
@@ -275,10 +289,15 @@ def _copies(blocks: Sequence[Block]) -> list[Any]:
 
 def _read(path: str, into: Any) -> None:
     import numpy as np
-    import torch
 
     if os.path.getsize(path):
-        into.copy_(torch.from_numpy(np.fromfile(path, np.uint8)))
+        _fill(np.fromfile(path, np.uint8), into)
+
+
+def _fill(values: Any, into: Any) -> None:
+    import torch
+
+    into.copy_(torch.from_numpy(values if values.flags.writeable else values.copy()))
 
 
 def _view(copied: Any, view: View) -> Any:

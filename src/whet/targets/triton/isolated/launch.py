@@ -7,7 +7,8 @@ import inspect
 import pickle
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from whet.targets.triton.call import Call
@@ -23,6 +24,7 @@ class Launch:
 
     Values are as a `Packer` writes them. `kwargs` and `options` are those of the config, for
     hooks. `reference` is what the outputs have to agree with, where that is another config.
+    `contents` are the files themselves, for another machine.
     """
 
     hash: str
@@ -37,6 +39,23 @@ class Launch:
     kwargs: Mapping[str, Any]
     pre_hook: Callable[[Any], None] | None = None
     reference: Launch | None = None
+    contents: Mapping[str, bytes] | None = field(default=None, repr=False)
+
+    def carried(self) -> Launch:
+        """With all that another machine needs."""
+        contents = {name: Path(path).read_bytes() for name, path in self.files.items()}
+        reference = None if self.reference is None else self.reference.carried()
+        return replace(self, contents=contents, reference=reference)
+
+    def unpacked(self) -> dict[str, str]:
+        """The files by name, written to this process's folder where they came along."""
+        if self.contents is None:
+            return dict(self.files)
+        folder = Path.cwd() / self.hash
+        folder.mkdir(exist_ok=True)
+        for name, data in self.contents.items():
+            (folder / name).write_bytes(data)
+        return {name: str(folder / name) for name in self.contents}
 
 
 def launch_of(call: Call, config: Any, packer: Packer) -> Launch:

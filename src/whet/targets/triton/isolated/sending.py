@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,11 +16,27 @@ from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
 from whet.targets.triton.policy import timing_of
+from whet.workers.session import OpenSession
 
 
-def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host: bool) -> IpcCall:
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another device, on which `open_session` starts processes that see it alone; `remote` where
+    it is another machine's."""
+
+    open_session: OpenSession
+    remote: bool
+
+
+def ipc_call_of(
+    call: Call,
+    configs: Iterable[Any],
+    packer: Packer,
+    through_host: bool,
+    elsewhere: Elsewhere | None = None,
+) -> IpcCall:
     """`through_host` copies device memory through the host's; so does a driver that does not
-    share this memory. Raises `CannotIsolate`."""
+    share this memory, and so it is done for another device. Raises `CannotIsolate`."""
     from triton import knobs
 
     tuner = call.tuner
@@ -34,9 +51,14 @@ def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host
     named = {name: packer.add(value) for name, value in keywords.items()}
     found = _expected(call)
     expected = None if found is None else {n: packer.add(value) for n, value in found.items()}
+    if elsewhere is None:
+        index, sent = device.current_index(), packer.ipc_arguments(through_host)
+    else:
+        carried = packer.ipc_arguments(through_host=True, carried=elsewhere.remote)
+        index, sent = 0, carried.on_only_device()
     return IpcCall(
-        device=device.current_index(),
-        ipc_arguments=packer.ipc_arguments(through_host),
+        device=index,
+        ipc_arguments=sent,
         arg_names=tuple(tuner.arg_names),
         args=args,
         keywords=named,
@@ -46,7 +68,7 @@ def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host
         post_hook=post_hook,
         expected=expected,
         agree=call.gate is not None and expected is None,
-        cache_dir=str(knobs.cache.dir or ""),
+        cache_dir="" if elsewhere is not None and elsewhere.remote else str(knobs.cache.dir or ""),
     )
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
@@ -17,10 +17,14 @@ from whet.core.config import Config
 from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.engine.ahead import Ahead
+from whet.engine.executors.current import using
+from whet.engine.executors.processes import ProcessPerDevice
+from whet.engine.executors.selecting import selected
 from whet.engine.fallback.mode import current_mode
 from whet.engine.ranks.board import BoardLostError, group_board
 from whet.engine.ranks.sharing import Sharing
 from whet.engine.settings import Settings, resolve_settings
+from whet.targets.triton.devices import device_environment, device_names
 from whet.targets.triton.warming.active import set_active
 from whet.targets.triton.warming.program import MetKernel, Program
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
@@ -74,6 +78,7 @@ def warmup(
     effort: Effort | None = None,
     restore: bool = True,
     progress: bool | Callable[[str], None] | None = None,
+    devices: str | Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Warmup:
     """Tunes every Triton kernel that `step(*args, **kwargs)` launches, all of them together.
@@ -92,6 +97,9 @@ def warmup(
     worth their builds are left out. `progress` is a function that gets a line for each kernel;
     True prints these on stderr, which is the default on a terminal. Where the mode is not "tune",
     the step is called once and nothing is tuned. Ctrl-C keeps what is done.
+
+    `devices` are GPUs of this host that measure beside each other, each in a process of its own:
+    "all", or numbers such as [0, 1]. The step itself runs on this process's device.
     """
     settings = resolve_settings().settings
     if effort is not None:
@@ -119,12 +127,19 @@ def warmup(
             program.said_choice = lambda choice, pick: say(f"{choice}: {pick}")
             set_active(program)
             stack.callback(set_active, None)
+            if devices is not None:
+                stack.enter_context(using(stack.enter_context(_on_devices(devices))))
             calls.run(program)
             result = _summary(program, time.monotonic() - start, calls.notes)
             say(str(result))
             return result
     finally:
         _one_at_a_time.release()
+
+
+def _on_devices(devices: str | Sequence[int]) -> ProcessPerDevice:
+    names = devices if isinstance(devices, str) else ",".join(map(str, devices))
+    return ProcessPerDevice(selected(names, device_names()), device_environment)
 
 
 def _untuned(calls: _Calls, start: float) -> Warmup:

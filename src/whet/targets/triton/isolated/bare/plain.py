@@ -20,6 +20,7 @@ from whet.targets.triton.isolated.executor import IpcCall
 from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Tensor, Wrapped
 from whet.targets.triton.isolated.launch import Launch
 from whet.targets.triton.policy import settings_for
+from whet.workers.session import OpenSession
 
 PRELOAD = ("whet.measure.bench.executor", "whet.targets.triton.isolated.bare.loader")
 
@@ -73,7 +74,9 @@ def is_plain(call: Call, configs: Iterable[Any], ipc_call: IpcCall) -> bool:
     )
 
 
-def bare_bench(ipc_call: IpcCall, tuner: Any) -> RemoteBench:
+def bare_bench(
+    ipc_call: IpcCall, tuner: Any, open_session: OpenSession | None = None
+) -> RemoteBench:
     """A bench for the plain call that this is the ipc_call of."""
     places = tuple((view.block, view.offset) for view in ipc_call.ipc_arguments.views)
     settings = settings_for(tuner)
@@ -85,6 +88,7 @@ def bare_bench(ipc_call: IpcCall, tuner: Any) -> RemoteBench:
         make_timer,
         check_each=False,
         preload=PRELOAD,
+        open_session=open_session,
     )
 
 

@@ -1,0 +1,95 @@
+"""Many keys over many devices: each key is tuned whole on one of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whet.cli.commands.tune_keys import Key, KeyOutcome
+
+if TYPE_CHECKING:
+    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.engine.executors.workloads import Spread
+
+
+@dataclass(frozen=True)
+class KeyTuner:
+    """Makes, in the process of a device, what tunes keys there: the kernel from its file."""
+
+    tunable: str
+    inputs: str | None
+    flags: Mapping[str, str | None]
+    store: str | None
+
+    def __call__(self) -> _KeysThere:
+        return _KeysThere(self)
+
+
+class _KeysThere:
+    def __init__(self, made_of: KeyTuner) -> None:
+        from whet.cli.arguments.inputs import with_inputs
+        from whet.cli.arguments.locate import file_of, locate
+
+        self._made_of = made_of
+        with redirect_stdout(sys.stderr):
+            self._kernel: Any = with_inputs(locate(made_of.tunable), made_of.inputs)
+        self._path = file_of(made_of.inputs or made_of.tunable)
+
+    def tune(self, key: Key) -> KeyOutcome:
+        from whet.cli.commands.tune_keys import tune_keys
+
+        one = self._made_of
+        done, _ = tune_keys(
+            self._kernel, [key], one.flags, store=one.store, path=self._path, quiet=True
+        )
+        outcome = done[0]
+        # Exceptions with a result do not cross; what they say does.
+        return (
+            outcome if outcome.lost is None else replace(outcome, why=str(outcome.lost), lost=None)
+        )
+
+
+def tune_keys_spread(
+    executor: DeviceExecutor, tuner: KeyTuner, keys: Sequence[Key], *, quiet: bool
+) -> tuple[list[KeyOutcome], bool]:
+    """What came of the keys, in their order, and whether Ctrl-C ended it."""
+    from whet.engine.executors.workloads import spread_workloads
+    from whet.targets.triton.offline.inputs import key_text
+
+    done: dict[int, KeyOutcome] = {}
+
+    def heard(one: Spread[tuple[int, Key]]) -> None:
+        number, key = one.item
+        done[number] = one.answer if one.answer is not None else KeyOutcome(key, None, one.why)
+        if not quiet:
+            result = done[number].result
+            what = done[number].why if result is None else f"[{result.config}]"
+            text = f"{len(done)}/{len(keys)} {key_text(key)} on device {one.seat}: {what}"
+            print(f"whet: {text}", file=sys.stderr, flush=True)
+
+    try:
+        spread_workloads(executor.seats(), _Numbered(tuner), list(enumerate(keys)), on_done=heard)
+    except KeyboardInterrupt:
+        return [done[number] for number in sorted(done)], True
+    return [done[number] for number in sorted(done)], False
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """Items are keys with their place, since two keys may be equal."""
+
+    inner: KeyTuner
+
+    def __call__(self) -> _NumberedThere:
+        return _NumberedThere(self.inner())
+
+
+class _NumberedThere:
+    def __init__(self, inner: _KeysThere) -> None:
+        self._inner = inner
+
+    def tune(self, item: tuple[int, Key]) -> KeyOutcome:
+        return self._inner.tune(item[1])

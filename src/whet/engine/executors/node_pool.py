@@ -1,0 +1,260 @@
+"""One queue of builds for the workers of many machines."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from whet.engine.executors.protocol import SeatLostError
+from whet.workers.task import Kind, Task, TaskOutcome
+
+# A build that was lost with its machine so often is not the machines' fault.
+TRIES = 3
+
+
+class BuildNode(Protocol):
+    """A machine that builds. `slots` is how many at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    def start(self, ticket: int, task: Task) -> Future[TaskOutcome]:
+        """The future ends in `SeatLostError` where the machine is gone."""
+
+    def limit(self, ticket: int, limit_s: float | None) -> None: ...
+
+    def cancel(self, ticket: int) -> None: ...
+
+
+@dataclass(eq=False)
+class _NodeTask:
+    ticket: int
+    task: Task
+    priority: int
+    view: NodePoolView
+    node: str | None = None
+    tries: int = 0
+    cancelled: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.priority, self.ticket
+
+
+@dataclass(eq=False)
+class _NodeState:
+    node: BuildNode
+    busy: dict[int, _NodeTask] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        return self.node.slots - len(self.busy)
+
+
+class NodePool:
+    """Tasks go to whichever machine has most room, lower priorities first; what a machine was doing
+    when it was lost goes to another. For all threads."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition(threading.RLock())
+        self._nodes: dict[str, _NodeState] = {}
+        self._tasks: dict[int, _NodeTask] = {}
+        self._queue: list[tuple[tuple[int, int], _NodeTask]] = []
+        self._tickets = 0
+        self._closed = self._wanted = False
+        # Builders are told of starts from another thread than the one in which they submit.
+        self._thread = threading.Thread(target=self._dispatch, name="whet-nodes", daemon=True)
+        self._thread.start()
+
+    def view(self, on_start: Callable[[int], None] | None = None) -> NodePoolView:
+        return NodePoolView(self, on_start)
+
+    def add(self, node: BuildNode) -> None:
+        with self._news:
+            self._nodes[node.name] = _NodeState(node)
+            self._wake()
+
+    def remove(self, name: str) -> None:
+        """What it was doing comes back by itself, when its futures end."""
+        with self._news:
+            self._nodes.pop(name, None)
+
+    @property
+    def slots(self) -> int:
+        with self._news:
+            return sum(state.node.slots for state in self._nodes.values())
+
+    @property
+    def under_way(self) -> dict[str, list[str]]:
+        """What each machine is building, for people."""
+        with self._news:
+            return {
+                name: [task.task.name for task in state.busy.values()]
+                for name, state in self._nodes.items()
+            }
+
+    def close(self) -> None:
+        with self._news:
+            self._closed = True
+            self._queue.clear()
+            self._nodes.clear()
+            self._news.notify_all()
+
+    def _submit(self, task: Task, priority: int, view: NodePoolView) -> int:
+        with self._news:
+            self._tickets += 1
+            one = _NodeTask(self._tickets, task, priority, view)
+            self._tasks[one.ticket] = one
+            view._mine.add(one.ticket)
+            heapq.heappush(self._queue, (one.place, one))
+            self._wake()
+        return one.ticket
+
+    def _wake(self) -> None:
+        self._wanted = True
+        self._news.notify_all()
+
+    def _dispatch(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._wanted or self._closed)
+                if self._closed:
+                    return
+                self._wanted = False
+            self._fill()
+
+    def _fill(self) -> None:
+        """Starts what can be; the calls to other machines are made without the lock."""
+        while True:
+            with self._news:
+                chosen = self._next()
+                if chosen is None:
+                    return
+                state, one = chosen
+                one.node = state.node.name
+                state.busy[one.ticket] = one
+            one.view._started(one.ticket)
+            future = state.node.start(one.ticket, one.task)
+            future.add_done_callback(partial(self._ended, one, state))
+
+    def _next(self) -> tuple[_NodeState, _NodeTask] | None:
+        free = [state for state in self._nodes.values() if state.free > 0]
+        while self._queue and (self._queue[0][1].cancelled or self._queue[0][1].node is not None):
+            heapq.heappop(self._queue)
+        if not free or not self._queue or self._closed:
+            return None
+        state = max(free, key=lambda one: one.free / one.node.slots)
+        return state, heapq.heappop(self._queue)[1]
+
+    def _ended(self, one: _NodeTask, state: _NodeState, done: Future[TaskOutcome]) -> None:
+        problem = done.exception()
+        with self._news:
+            state.busy.pop(one.ticket, None)
+            if one.cancelled or one.ticket not in self._tasks:
+                pass
+            elif problem is None:
+                self._hand_over(one, replace(done.result(), ticket=one.ticket))
+            elif isinstance(problem, SeatLostError) and one.tries + 1 < TRIES:
+                self._nodes.pop(state.node.name, None)
+                one.tries, one.node = one.tries + 1, None
+                heapq.heappush(self._queue, (one.place, one))
+            else:
+                now = time.monotonic()
+                text = f"could not be built on another machine: {problem}"
+                kind = Kind.NOT_STARTED if isinstance(problem, SeatLostError) else Kind.RAISED
+                self._hand_over(
+                    one, TaskOutcome(one.ticket, kind, error=text, started=now, ended=now)
+                )
+            self._wake()
+
+    def _hand_over(self, one: _NodeTask, outcome: TaskOutcome) -> None:
+        del self._tasks[one.ticket]
+        one.view.finished.append(outcome)
+
+    def _cancel(self, ticket: int) -> None:
+        one = self._tasks.pop(ticket, None)
+        if one is None:
+            return
+        one.cancelled = True
+        now = time.monotonic()
+        one.view.finished.append(TaskOutcome(ticket, Kind.CANCELLED, started=now, ended=now))
+        state = None if one.node is None else self._nodes.get(one.node)
+        if state is not None:
+            state.node.cancel(ticket)
+
+
+class NodePoolView:
+    """What one builder sees of a `NodePool`: like a pool of its own."""
+
+    def __init__(self, pool: NodePool, on_start: Callable[[int], None] | None) -> None:
+        self._pool = pool
+        self._on_start = on_start
+        self._mine: set[int] = set()
+        self.finished: list[TaskOutcome] = []
+
+    def _started(self, ticket: int) -> None:
+        if self._on_start is not None and ticket in self._mine:
+            self._on_start(ticket)
+
+    def submit(self, task: Task, priority: int = 0) -> int:
+        return self._pool._submit(task, priority, self)
+
+    def wait(self, timeout: float | None = None) -> list[TaskOutcome]:
+        pool = self._pool
+        with pool._news:
+            pool._news.wait_for(lambda: self.finished or not self._mine or pool._closed, timeout)
+            outcomes, self.finished = self.finished, []
+            self._mine.difference_update(outcome.ticket for outcome in outcomes)
+        return outcomes
+
+    @property
+    def pending(self) -> int:
+        return len(self._mine)
+
+    def running(self) -> tuple[int, ...]:
+        with self._pool._news:
+            tasks = self._pool._tasks
+            mine = sorted(ticket for ticket in self._mine if ticket in tasks)
+            return tuple(ticket for ticket in mine if tasks[ticket].node is not None)
+
+    def limit(self, tickets: Iterable[int], limit_s: float | None) -> None:
+        with self._pool._news:
+            for ticket in tickets:
+                one = self._pool._tasks.get(ticket)
+                if one is None or ticket not in self._mine or one.task.limit_s == limit_s:
+                    continue
+                one.task = replace(one.task, limit_s=limit_s)
+                state = None if one.node is None else self._pool._nodes.get(one.node)
+                if state is not None:
+                    state.node.limit(ticket, limit_s)
+
+    def reorder(self, priorities: Mapping[int, int]) -> None:
+        pool = self._pool
+        with pool._news:
+            for ticket, priority in priorities.items():
+                if ticket in pool._tasks and ticket in self._mine:
+                    pool._tasks[ticket].priority = priority
+            waiting = [one for one in pool._tasks.values() if one.node is None]
+            pool._queue = [(one.place, one) for one in waiting]
+            heapq.heapify(pool._queue)
+
+    def cancel_all(self) -> None:
+        with self._pool._news:
+            for ticket in self._mine:
+                self._pool._cancel(ticket)
+            self._pool._news.notify_all()
+
+    def close(self) -> None:
+        self.cancel_all()
+        with self._pool._news:
+            self._mine.clear()
+            self.finished.clear()

@@ -1,0 +1,54 @@
+"""What a run asks of its executor, where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whet.engine.plan import Plan
+from whet.engine.target import BenchLimits, BuiltAhead, Target
+
+if TYPE_CHECKING:
+    from whet.builds import PoolSource
+    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.measure import Bench
+    from whet.store import Store
+
+# By how much the level of a config may differ between two devices that agree.
+BETWEEN_DEVICES = 0.02
+
+
+def plan_for(executor: DeviceExecutor | None, plan: Plan) -> Plan:
+    """First looks of different devices are one visit further apart than those of one."""
+    if executor is None:
+        return plan
+    noise = max(plan.race.visit_noise, BETWEEN_DEVICES)
+    return replace(plan, race=replace(plan.race, visit_noise=noise))
+
+
+def pool_for(executor: DeviceExecutor | None, target: Target) -> PoolSource | None:
+    ahead = target.pool if isinstance(target, BuiltAhead) else None
+    if ahead is not None or executor is None:
+        return ahead
+    return executor.builders(target.build_mode)
+
+
+def jobs_for(executor: DeviceExecutor | None, target: Target, jobs: int) -> int:
+    """How many builds run at once."""
+    slots = None if executor is None else executor.build_slots(target.build_mode)
+    return slots or jobs
+
+
+def bench_for(
+    executor: DeviceExecutor | None,
+    target: Target,
+    limits: BenchLimits,
+    store: Store,
+    say: Callable[[str], None],
+) -> Bench:
+    if executor is None:
+        return target.bench(limits)
+    from whet.engine.executors.opening import bench_on  # few have more than one device
+
+    return bench_on(executor, target, limits, store, say)

@@ -1,0 +1,297 @@
+"""A Ray cluster: a seat for each GPU, and builds wherever there is a core."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Self
+from weakref import WeakSet
+
+from whet.builds.shared import PoolSource
+from whet.core.errors import UsageError
+from whet.engine.executors.facts import SeatFacts, facts_here
+from whet.engine.executors.node_pool import NodePool
+from whet.engine.executors.protocol import Seat, SeatLostError
+from whet.engine.executors.ray_cluster import (
+    BOARD,
+    NAMESPACE,
+    Node,
+    connect,
+    connected,
+    nodes,
+    on_node,
+)
+from whet.engine.executors.ray_node import BuildHost, ClusterBoard, DeviceHost
+from whet.engine.executors.ray_session import RaySession, answered, packed_factory
+from whet.workers.task import Task, TaskOutcome
+
+# How often the cluster is looked at, and what a new machine has to answer within.
+LOOK_S, JOIN_S = 0.5, 120.0
+
+
+class RaySeat:
+    remote = True
+
+    def __init__(self, name: str, node: str, actor: Any, facts: SeatFacts) -> None:
+        self.name = name
+        self.node = node
+        self.actor = actor
+        self._facts = facts
+        self._sessions: WeakSet[RaySession] = WeakSet()
+
+    @property
+    def doing(self) -> str:
+        """What its sessions are asked at the moment, for people."""
+        return "; ".join(session.doing for session in list(self._sessions) if session.doing)
+
+    def facts(self) -> SeatFacts:
+        return self._facts
+
+    def session(
+        self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
+    ) -> RaySession:
+        session = RaySession(self.actor, self.name, packed_factory(factory, mode), preload)
+        self._sessions.add(session)
+        return session
+
+
+class RayBuilds:
+    """A `BuildNode` in an actor."""
+
+    def __init__(self, name: str, slots: int, actor: Any) -> None:
+        self.name = name
+        self.slots = slots
+        self.actor = actor
+
+    def start(self, ticket: int, task: Task) -> Future[TaskOutcome]:
+        done: Future[TaskOutcome] = Future()
+        try:
+            from ray import cloudpickle
+
+            reference = self.actor.build.remote(ticket, bytes(cloudpickle.dumps(task)))
+        except Exception as error:
+            done.set_exception(error)
+            return done
+        reference.future().add_done_callback(lambda other: self._pass_on(other, done))
+        return done
+
+    def limit(self, ticket: int, limit_s: float | None) -> None:
+        self.actor.limit.remote(ticket, limit_s)
+
+    def cancel(self, ticket: int) -> None:
+        self.actor.cancel.remote(ticket)
+
+    def _pass_on(self, other: Future[TaskOutcome], done: Future[TaskOutcome]) -> None:
+        problem = other.exception()
+        if problem is None:
+            now = time.monotonic()
+            outcome = other.result()
+            done.set_result(replace(outcome, started=now - outcome.seconds, ended=now))
+        else:
+            done.set_exception(SeatLostError(self.name, "its machine has ended"))
+
+
+class RayExecutor:
+    """`address` is that of a cluster, or `local` for one that is started here and ends with it.
+
+    `measure_on="cpu"` is for kernels that run on the CPU: then a machine is a seat. `build_on` is
+    `all`, `cpu` (machines without a GPU), `gpu`, or names and addresses of machines. `expected` are
+    the facts that a machine must have; by default those of this process.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        measure_on: str = "gpu",
+        build_on: str = "all",
+        expected: SeatFacts | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.name = f"Ray at {address}"
+        self._measure_on = measure_on
+        self._build_on = build_on
+        self._expected = expected or facts_here()
+        self._say = say
+        self._lock = threading.Lock()
+        self._seats: dict[str, RaySeat] = {}
+        self._builds: dict[str, RayBuilds] = {}
+        self._known: set[str] = set()
+        self._pending: dict[str, tuple[Node, str, Any, Any, float]] = {}
+        self._refused: dict[str, str] = {}
+        self._pool = NodePool()
+        self._closed = threading.Event()
+        self._own = connect(address)
+        self._board = _board()
+        try:
+            self._look()
+            self._settle()
+            if not self._seats:
+                raise UsageError(self._no_seat(address))
+        except BaseException:
+            self.close()
+            raise
+        self._thread = threading.Thread(target=self._watch, name="whet-ray", daemon=True)
+        self._thread.start()
+
+    def seats(self) -> Sequence[Seat]:
+        with self._lock:
+            return tuple(self._seats.values())
+
+    def builders(self, mode: str) -> PoolSource | None:
+        """What is built in a fork of this process cannot be built elsewhere."""
+        return self._pool if self._builds and mode == "spawn" else None
+
+    def build_slots(self, mode: str) -> int | None:
+        return self._pool.slots or None if mode == "spawn" else None
+
+    def refused(self) -> Sequence[str]:
+        with self._lock:
+            return tuple(self._refused.values())
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._pool.close()
+        if connected():
+            import ray
+
+            with self._lock:
+                actors = [seat.actor for seat in self._seats.values()]
+                actors += [node.actor for node in self._builds.values()]
+                actors += [actor for _, _, actor, _, _ in self._pending.values()]
+            for actor in (*actors, self._board):
+                with suppress(Exception):
+                    ray.kill(actor)
+            if self._own:
+                ray.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _no_seat(self, address: str) -> str:
+        why = "; ".join(self._refused.values())
+        if why:
+            return f"no machine of the cluster at {address} can be used: {why}"
+        kind = "a GPU" if self._measure_on == "gpu" else "a free core"
+        return f"no machine of the cluster at {address} has {kind}; see ray status"
+
+    def _watch(self) -> None:
+        while not self._closed.wait(LOOK_S):
+            with suppress(Exception):  # the cluster is gone; seats say so when they are used
+                self._look()
+                self._welcome()
+                self._post()
+
+    def _look(self) -> None:
+        """Machines that have joined get their actors; those that are gone are forgotten."""
+        found = nodes()
+        alive = {node.id for node in found}
+        for node in found:
+            if node.id not in self._known:
+                self._known.add(node.id)
+                self._join(node)
+        with self._lock:
+            gone = [name for name, seat in self._seats.items() if seat.node not in alive]
+            for name in gone:
+                del self._seats[name]
+            for id in [id for id in self._builds if id not in alive]:
+                del self._builds[id]
+                self._pool.remove(id)
+
+    def _join(self, node: Node) -> None:
+        names: list[tuple[str, str, Any]] = []
+        seats = node.gpus if self._measure_on == "gpu" else min(1, node.cpus)
+        for number in range(seats):
+            name = f"{node.name}:{number}" if self._measure_on == "gpu" else node.name
+            gpus = 1 if self._measure_on == "gpu" else 0
+            actor = on_node(DeviceHost, node, gpus=gpus, cpus=0, threads=4).remote(name)
+            names.append((name, "seat", actor))
+        if node.cpus and node.builds(self._build_on):
+            threads = 2 * node.cpus + 4
+            actor = on_node(BuildHost, node, gpus=0, cpus=0, threads=threads).remote(node.cpus)
+            names.append((node.id, "builds", actor))
+        for name, kind, actor in names:
+            self._pending[f"{kind} {name}"] = (node, name, actor, actor.facts.remote(), time.time())
+
+    def _settle(self) -> None:
+        """Waits for those that were there from the beginning."""
+        end = time.monotonic() + JOIN_S
+        while self._pending and time.monotonic() < end:
+            self._welcome(0.2)
+
+    def _welcome(self, wait_s: float = 0.0) -> None:
+        import ray
+
+        waiting = dict(self._pending)
+        if not waiting:
+            return
+        ready, _ = ray.wait(
+            [one[3] for one in waiting.values()], num_returns=len(waiting), timeout=wait_s
+        )
+        for key, (node, name, actor, facts, since) in waiting.items():
+            if facts in ready:
+                del self._pending[key]
+                self._admit(node, name, actor, facts, seat=key.startswith("seat "))
+            elif time.time() - since > JOIN_S:
+                del self._pending[key]
+
+    def _admit(self, node: Node, name: str, actor: Any, facts: Any, *, seat: bool) -> None:
+        import ray
+
+        try:
+            found: SeatFacts = answered(facts, name)
+        except SeatLostError:
+            return
+        gpu = seat and self._measure_on == "gpu"
+        differences = found.differences(self._expected, device=gpu)
+        with self._lock:
+            if differences:
+                what = "device" if seat else "machine"
+                text = f"{what} {name if seat else node.name} is not used: {', '.join(differences)}"
+                new = text not in self._refused.values()
+                self._refused[name] = text
+            elif seat:
+                self._seats[name] = RaySeat(name, node.id, actor, found)
+            else:
+                self._builds[name] = RayBuilds(name, node.cpus, actor)
+        if differences:
+            ray.kill(actor)
+            if new:
+                self._say(text)
+        elif not seat:
+            self._pool.add(self._builds[name])
+
+    def _post(self) -> None:
+        names = {node.id: node.name for node in nodes()}
+        builds = self._pool.under_way
+        with self._lock:
+            rows = {
+                "v": 1,
+                "devices": {name: seat.doing for name, seat in self._seats.items()},
+                "builds": {
+                    names.get(id, id): {"slots": one.slots, "building": builds.get(id, [])}
+                    for id, one in self._builds.items()
+                },
+                "refused": list(self._refused.values()),
+            }
+        self._board.post.remote(json.dumps(rows))
+
+
+def _board() -> Any:
+    import ray
+
+    return (
+        ray.remote(ClusterBoard)
+        .options(name=BOARD, namespace=NAMESPACE, num_cpus=0, get_if_exists=True)
+        .remote()
+    )

@@ -1,0 +1,120 @@
+"""A process for each device of this host."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from weakref import WeakSet
+
+from whet.builds.shared import PoolSource
+from whet.core.errors import UsageError
+from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
+from whet.engine.executors.protocol import Seat
+from whet.workers import Session, process
+from whet.workers.session import RemoteObject
+
+
+@dataclass(frozen=True)
+class InEnvironment:
+    """A factory that is unpacked only after its process has been given its device: what it names
+    may look for one when it is imported."""
+
+    variables: Mapping[str, str]
+    packed: bytes
+
+    def __call__(self) -> Any:
+        os.environ.update(self.variables)
+        return pickle.loads(self.packed)()
+
+
+@dataclass(frozen=True)
+class ForkedInEnvironment:
+    """The same for a forked process, which has the factory already."""
+
+    variables: Mapping[str, str]
+    factory: Callable[[], Any]
+
+    def __call__(self) -> Any:
+        os.environ.update(self.variables)
+        return self.factory()
+
+
+class FactsThere:
+    def facts(self) -> SeatFacts:
+        return facts_here()
+
+
+class ProcessSeat:
+    """`variables` are what a process has in its environment to see this device alone."""
+
+    remote = False
+
+    def __init__(self, name: str, variables: Mapping[str, str]) -> None:
+        self.name = name
+        self._variables = {DEVICE_VARIABLE: name, **variables}
+        self._facts: SeatFacts | None = None
+        self._opened: WeakSet[Session] = WeakSet()
+
+    def facts(self) -> SeatFacts:
+        if self._facts is None:
+            session = self.session(FactsThere)
+            try:
+                self._facts = session.call("facts", limit_s=60.0).value
+            finally:
+                session.close()
+        return self._facts
+
+    def session(
+        self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
+    ) -> RemoteObject:
+        session = Session(self._there(factory, mode), mode, preload=preload)
+        self._opened.add(session)
+        return session
+
+    def close(self) -> None:
+        for session in list(self._opened):
+            session.close()
+
+    def _there(self, factory: Callable[[], Any], mode: str) -> Callable[[], Any]:
+        if mode == "fork":
+            return ForkedInEnvironment(self._variables, factory)
+        return InEnvironment(self._variables, process.pack(factory, "the factory"))
+
+
+class ProcessPerDevice:
+    """`environment` gives what a process needs to see one device alone. Builds stay in this
+    machine's pool."""
+
+    name = "a process per device"
+
+    def __init__(
+        self, devices: Sequence[str], environment: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        if not devices:
+            raise UsageError("no device to measure on; name one, such as --devices 0")
+        self._seats = tuple(ProcessSeat(name, environment(name)) for name in devices)
+
+    def seats(self) -> Sequence[Seat]:
+        return self._seats
+
+    def builders(self, mode: str) -> PoolSource | None:
+        return None
+
+    def build_slots(self, mode: str) -> int | None:
+        return None
+
+    def refused(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        for seat in self._seats:
+            seat.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,97 @@
+"""What is asked of Ray itself: to connect, which machines there are, an actor on one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from whet.core.errors import UsageError
+
+NAMESPACE, BOARD = "whet", "whet-board"
+
+
+@dataclass(frozen=True)
+class Node:
+    """`name` is what people call it; several may share one where a cluster is tried out on one
+    machine, so that the id is part of it."""
+
+    id: str
+    name: str
+    address: str
+    cpus: int
+    gpus: int
+
+    def builds(self, build_on: str) -> bool:
+        """Whether `--build-on` names it: `all`, `cpu`, `gpu`, or names and addresses."""
+        if build_on in ("all", "gpu", "cpu"):
+            return build_on == "all" or (self.gpus > 0) == (build_on == "gpu")
+        wanted = {part.strip() for part in build_on.split(",")}
+        return bool(wanted & {self.name, self.address, self.id, self.name.partition("/")[0]})
+
+
+def connect(address: str) -> bool:
+    """Whether the connection is ours to end."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--ray needs Ray; install it with pip install 'whet[ray]'") from None
+    if ray.is_initialized():
+        return False
+    # Ray repeats what its processes print; ours say what there is to say.
+    quiet: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "include_dashboard": False if address == "local" else None,
+    }
+    try:
+        if address == "local":
+            ray.init(address="local", **quiet)
+        else:
+            del quiet["include_dashboard"]
+            ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"no Ray cluster at {address} ({text}); start one with ray start --head"
+        ) from None
+    return True
+
+
+def connected() -> bool:
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def nodes() -> list[Node]:
+    """Those alive, in the order they joined as far as Ray tells."""
+    import ray
+
+    return [_node(one) for one in ray.nodes() if one["Alive"]]
+
+
+def _node(one: dict[str, Any]) -> Node:
+    resources = one["Resources"]
+    id, host = one["NodeID"], one["NodeManagerHostname"] or one["NodeName"]
+    return Node(
+        id=id,
+        name=f"{host}/{id[:6]}",
+        address=one["NodeManagerAddress"],
+        cpus=int(resources.get("CPU", 0)),
+        gpus=int(resources.get("GPU", 0)),
+    )
+
+
+def on_node(kind: type, node: Node, *, gpus: int, cpus: int, threads: int) -> Any:
+    """An actor class that is started on this machine or nowhere, and never again elsewhere."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return ray.remote(kind).options(
+        num_gpus=gpus,
+        num_cpus=cpus,
+        max_concurrency=threads,
+        max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+    )

@@ -1,0 +1,156 @@
+"""The side of a Ray cluster's machines: what lives in actors there. Imports no Ray."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whet.core.frozen import FrozenMap
+from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
+from whet.workers import Session, open_pool
+from whet.workers.answers import Reply
+from whet.workers.task import Task, TaskOutcome
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A factory as bytes: only the process that makes the object needs what it is made of."""
+
+    packed: bytes
+
+    def __call__(self) -> Any:
+        return pickle.loads(self.packed)()
+
+
+@dataclass(frozen=True)
+class SessionAnswer:
+    """What a call came to, and how the session stands after it."""
+
+    generation: int
+    made: int
+    reply: Reply | None = None
+    problem: BaseException | None = None
+    set_up: FrozenMap[float] = field(default_factory=FrozenMap)
+
+
+class DeviceHost:
+    """Has one device to itself. Objects live in processes of their own, so that what crashes or
+    hangs there does not end the actor."""
+
+    def __init__(self, name: str) -> None:
+        os.environ[DEVICE_VARIABLE] = name
+        self._sessions: dict[int, Session] = {}
+
+    def facts(self) -> SeatFacts:
+        return facts_here()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def open(self, number: int, packed: bytes, preload: Sequence[str]) -> None:
+        self._sessions[number] = Session(Unpacked(packed), "spawn", preload=preload)
+
+    def prepare(self, number: int) -> None:
+        self._sessions[number].prepare()
+
+    def discard(self, number: int) -> None:
+        self._sessions[number].discard()
+
+    def abort(self, number: int) -> None:
+        self._sessions[number].abort()
+
+    def close(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            session.close()
+
+    def call(
+        self,
+        number: int,
+        packed: bytes,
+        limit_s: float | None,
+        memory_bytes: int | None,
+        parts_s: Mapping[str, float] | None,
+    ) -> SessionAnswer:
+        session = self._sessions[number]
+        reply: Reply | None = None
+        problem: BaseException | None = None
+        try:
+            method, args = pickle.loads(packed)
+            reply = session.call(
+                method, *args, limit_s=limit_s, memory_bytes=memory_bytes, parts_s=parts_s
+            )
+        except Exception as error:
+            error.__traceback__ = None
+            problem = error
+        return SessionAnswer(session.generation, session.made, reply, problem, session.set_up)
+
+
+class BuildHost:
+    """Builds with the cores of one machine, each build in a process that can be killed."""
+
+    def __init__(self, jobs: int) -> None:
+        self._pool = open_pool(jobs, "spawn")
+        self._outcomes: dict[int, TaskOutcome] = {}
+        self._tickets: dict[int, int] = {}
+        self._news = threading.Condition()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def facts(self) -> SeatFacts:
+        return facts_here()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def build(self, ticket: int, packed: bytes) -> TaskOutcome:
+        """Blocks until it has ended. Times are those of this machine: only `seconds` counts."""
+        task: Task = pickle.loads(packed)
+        with self._news:
+            own = self._tickets[ticket] = self._pool.submit(task)
+            self._news.notify_all()
+            self._news.wait_for(lambda: own in self._outcomes)
+            del self._tickets[ticket]
+            return replace(self._outcomes.pop(own), ticket=ticket)
+
+    def limit(self, ticket: int, limit_s: float | None) -> None:
+        with self._news:
+            own = self._tickets.get(ticket)
+        if own is not None:
+            self._pool.limit([own], limit_s)
+
+    def cancel(self, ticket: int) -> None:
+        with self._news:
+            own = self._tickets.get(ticket)
+        if own is not None:
+            self._pool.cancel(own)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _collect(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._pool.pending)
+            outcomes = self._pool.wait(None)
+            with self._news:
+                self._outcomes.update({one.ticket: one for one in outcomes})
+                self._news.notify_all()
+
+
+class ClusterBoard:
+    """Who does what, for whoever asks: written by the tuning, read by `whet cluster`."""
+
+    def __init__(self) -> None:
+        self._text = "{}"
+        self._at = time.time()
+
+    def post(self, text: str) -> None:
+        self._text, self._at = text, time.time()
+
+    def read(self) -> tuple[str, float]:
+        return self._text, time.time() - self._at

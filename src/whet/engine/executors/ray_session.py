@@ -1,0 +1,107 @@
+"""Calls to what lives on a seat of a Ray cluster."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from whet.core.frozen import FrozenMap
+from whet.engine.executors.protocol import SeatLostError
+from whet.engine.executors.ray_node import SessionAnswer
+from whet.measure import Visit
+from whet.workers import process
+from whet.workers.answers import Reply
+
+_numbers = itertools.count(1)
+
+
+class RaySession:
+    """A `Session` in an actor. Calls block until the answer is there, or the actor is gone."""
+
+    def __init__(self, actor: Any, seat: str, packed: bytes, preload: Sequence[str]) -> None:
+        self._actor = actor
+        self._seat = seat
+        self._number = next(_numbers)
+        self._closed = False
+        self.generation = 1
+        self.made = 0
+        self.set_up: FrozenMap[float] = FrozenMap()
+        self.doing = ""
+        self._opened = actor.open.remote(self._number, packed, tuple(preload))
+
+    def prepare(self) -> None:
+        self._actor.prepare.remote(self._number)
+
+    def discard(self) -> None:
+        self._actor.discard.remote(self._number)
+
+    def abort(self) -> None:
+        self._actor.abort.remote(self._number)
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        limit_s: float | None = None,
+        memory_bytes: int | None = None,
+        parts_s: Mapping[str, float] | None = None,
+    ) -> Reply:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        packed = process.pack((method, args), f"an argument of '{method}'", remedy="")
+        self.doing = _described(method, args)
+        try:
+            if self._opened is not None:
+                answered(self._opened, self._seat)
+                self._opened = None
+            asked = self._actor.call.remote(self._number, packed, limit_s, memory_bytes, parts_s)
+            answer: SessionAnswer = answered(asked, self._seat)
+        finally:
+            self.doing = ""
+        self.generation, self.made = answer.generation, answer.made
+        self.set_up = answer.set_up
+        if answer.problem is not None:
+            raise answer.problem
+        assert answer.reply is not None
+        return answer.reply
+
+    def close(self, wait: bool = True) -> None:
+        if not self._closed:
+            self._closed = True
+            self._actor.close.remote(self._number)
+
+
+def _described(method: str, args: tuple[Any, ...]) -> str:
+    """For people who ask what a device is doing."""
+    subject = args[0] if args else ""
+    if isinstance(subject, Visit):
+        rest = f" and {len(subject.ids) - 1} more" if len(subject.ids) > 1 else ""
+        return f"measuring [{subject.built[0][0]}]{rest}"
+    return f"{method} {subject}".strip()
+
+
+def answered(reference: Any, seat: str, timeout: float | None = None) -> Any:
+    """What the actor returned; `SeatLostError` where it is gone."""
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError
+
+    try:
+        return ray.get(reference, timeout=timeout)
+    except GetTimeoutError:
+        raise SeatLostError(seat, f"no answer within {timeout:g} s") from None
+    except RayActorError:
+        raise SeatLostError(seat, "its process or its machine has ended") from None
+    except RayError as error:
+        text = str(error).strip().splitlines()
+        raise SeatLostError(seat, text[-1] if text else type(error).__name__) from None
+
+
+def packed_factory(factory: Callable[[], Any], mode: str) -> bytes:
+    """By value where it exists in this process only: Ray's pickle knows how."""
+    if mode == "fork":
+        from ray import cloudpickle
+
+        return bytes(cloudpickle.dumps(factory))
+    return pickle.dumps(factory, protocol=5)

@@ -1,0 +1,159 @@
+"""Many devices of known speed: a target that is measured in other processes, each of which finds
+out by its environment which device it has."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
+
+from whet.builds import Built, Job
+from whet.core.config import Config, Value
+from whet.core.space import Space
+from whet.core.timing import Method
+from whet.core.workload import Device, Workload
+from whet.engine.executors.facts import DEVICE_VARIABLE
+from whet.engine.target import BenchLimits
+from whet.measure import Bench, CpuTimer, RemoteBench, Verdict
+from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """How one device behaves: `factor` times as slow as it should be, with this noise."""
+
+    factor: float = 1.0
+    noise: NoiseModel = field(default_factory=lambda: NoiseModel(gaussian=0.005))
+
+
+@dataclass(frozen=True)
+class FakeRack:
+    """Devices by the end of their name; what is not in it behaves as it should. `look_s` is what a
+    first look takes in real seconds, `seed` that of all noise."""
+
+    models: Mapping[str, FakeModel] = field(default_factory=dict)
+    seed: int = 0
+    look_s: float = 0.0
+
+    def model(self, name: str) -> FakeModel:
+        return next((m for end, m in self.models.items() if name.endswith(end)), FakeModel())
+
+
+@cache
+def _this_device(seed: int, noise: NoiseModel) -> FakeDevice:
+    name = os.environ.get(DEVICE_VARIABLE, "")
+    return FakeDevice(noise, seed=zlib.crc32(f"{seed} {name}".encode()))
+
+
+def _device_of(rack: FakeRack) -> tuple[FakeDevice, float]:
+    model = rack.model(os.environ.get(DEVICE_VARIABLE, ""))
+    return _this_device(rack.seed, model.noise), model.factor
+
+
+@dataclass(frozen=True)
+class FakeLoader:
+    rack: FakeRack
+    times: Mapping[str, float]
+
+    def __call__(self) -> FakeLoader:
+        return self
+
+    def load(self, config: Config, artifact: Any) -> _LoadedThere:
+        device, factor = _device_of(self.rack)
+        return _LoadedThere(device.kernel(self.times[config.id] * factor), self.rack.look_s)
+
+
+class _LoadedThere:
+    facts: Mapping[str, Value] = {}
+
+    def __init__(self, kernel: FakeKernel, look_s: float) -> None:
+        self._kernel = kernel
+        self._look_s = look_s
+
+    def repeat(self, n: int) -> None:
+        self._kernel.repeat(n)
+
+    def check(self) -> Verdict:
+        time.sleep(self._look_s)
+        return Verdict(True, "")
+
+    def close(self) -> None:
+        pass
+
+
+def _timer_there(rack: FakeRack) -> CpuTimer:
+    clock = _device_of(rack)[0].clock
+    return CpuTimer(clock, clock.cpu, cpu_resolution_ns=1)
+
+
+def slow_build(value: str, seconds: float) -> Built:
+    time.sleep(seconds)
+    return Built(value)
+
+
+class RackTarget:
+    """`RackTarget(space, times)` where `times(config)` is a config's true time in nanoseconds on a
+    device that behaves. `build_s` is what a build takes; without it there are none."""
+
+    name = "fake"
+    shares_host = False
+    build_mode = "spawn"
+
+    def __init__(
+        self,
+        space: Space | Mapping[str, Any],
+        times: Callable[[Config], float],
+        rack: FakeRack | None = None,
+        *,
+        devices: Sequence[str] = ("0", "1"),
+        build_s: float | None = None,
+        name: str = "fake",
+    ) -> None:
+        self.name = name
+        self.space = space if isinstance(space, Space) else Space(space)
+        self.method: Method | None = Method(CpuTimer.name)
+        self.rack = rack or FakeRack()
+        self.times = {config.id: times(config) for config in self.space}
+        self._devices = tuple(devices)
+        self._build_s = build_s
+
+    @property
+    def best(self) -> Config:
+        return min(self.space, key=lambda config: self.times[config.id])
+
+    def seeded(self, seed: int) -> FakeRack:
+        return replace(self.rack, seed=seed)
+
+    def device_names(self) -> Sequence[str]:
+        return self._devices
+
+    def device_environment(self, name: str) -> Mapping[str, str]:
+        return {}
+
+    def workload(self) -> Workload:
+        return Workload(self.name, "0", Device("fake device", "fake", "f1"))
+
+    def reject(self, config: Config) -> str | None:
+        return None
+
+    def job(self, config: Config) -> Job | None:
+        if self._build_s is None:
+            return None
+        return Job(slow_build, (config.id, self._build_s))
+
+    def bench(self, limits: BenchLimits) -> Bench:
+        return RemoteBench(
+            FakeLoader(self.rack, self.times),
+            partial(_timer_there, self.rack),
+            open_session=limits.open_session,
+        )
+
+    def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
+        return None
+
+    def features(self, config: Config) -> Mapping[str, float]:
+        return {}

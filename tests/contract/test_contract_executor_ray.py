@@ -1,0 +1,129 @@
+"""The Ray executor on a cluster of four node processes: the contract; nodes come and go."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from whet.core.config import Config
+from whet.core.errors import UsageError
+from whet.core.event import Event, TrialFinished
+from whet.core.frozen import FrozenMap
+from whet.engine import tune
+from whet.engine.executors.facts import facts_here
+from whet.engine.executors.on_ray import RayExecutor
+from whet.engine.executors.protocol import DeviceExecutor
+from whet.store.memory import MemoryStore
+from whet.testing.executor_kit import ExecutorContract
+from whet.testing.fake_devices import FakeRack, RackTarget
+from whet.testing.ray_nodes import LocalCluster, RayMissingError
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    try:
+        opened = LocalCluster(3)
+    except RayMissingError as missing:
+        if os.environ.get("WHET_CI_RAY"):
+            raise
+        warnings.warn(f"tests of the Ray executor are skipped: {missing}", stacklevel=1)
+        pytest.skip(str(missing))
+    with opened:
+        yield opened
+
+
+class _Kept(RayExecutor):
+    """Stays open from test to test."""
+
+    def close(self) -> None:
+        pass
+
+    def really_close(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="module")
+def kept(cluster: LocalCluster) -> Iterator[_Kept]:
+    executor = _Kept(cluster.address)
+    yield executor
+    executor.really_close()
+
+
+class TestRay(ExecutorContract):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, cluster: LocalCluster, kept: _Kept) -> None:
+        self.cluster, self.kept = cluster, kept
+
+    def make(self, devices: int) -> DeviceExecutor:
+        return self.kept
+
+    def make_own(self, devices: int) -> DeviceExecutor:
+        self.kept.really_close()  # its actors have the GPUs
+        return RayExecutor(self.cluster.address)
+
+
+TARGET_SPACE = {"a": list(range(8)), "b": list(range(8))}
+
+
+def _time(config: Config) -> float:
+    return 50_000.0 * (1 + 0.03 * ((config["a"] * 7 + config["b"] * 3) % 40))
+
+
+def target() -> RackTarget:
+    return RackTarget(TARGET_SPACE, _time, FakeRack(look_s=0.01), build_s=0.01)
+
+
+class _After:
+    """Calls what it is given once so many trials are in, from another thread."""
+
+    def __init__(self, trials: int, what: Callable[[], None]) -> None:
+        self._left = trials
+        self._what = what
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TrialFinished):
+            self._left -= 1
+            if self._left == 0:
+                threading.Thread(target=self._what, daemon=True).start()
+
+
+def test_a_machine_with_another_toolchain_is_refused_with_the_difference(
+    cluster: LocalCluster, kept: _Kept
+) -> None:
+    kept.really_close()
+    here = facts_here()
+    older = replace(here, toolchain=FrozenMap({**here.toolchain, "whet": "0.0.1"}))
+    with pytest.raises(UsageError) as caught:
+        RayExecutor(cluster.address, expected=older)
+    assert f"whet {here.toolchain['whet']}, not 0.0.1" in str(caught.value)
+
+
+def test_nodes_that_die_and_join_cost_only_what_they_were_doing(
+    cluster: LocalCluster, kept: _Kept
+) -> None:
+    kept.really_close()
+    store = MemoryStore()
+    tuned = target()
+    with RayExecutor(cluster.address) as executor:
+        before = len(executor.seats())
+        assert before == 4
+        last = cluster.nodes[-1]
+        killing = _After(8, lambda: cluster.kill(last))
+        result = tune(tuned, store=store, executor=executor, on_event=killing)
+        assert result.config == tuned.best
+        trials = store.trials(tuned.workload().id)
+        assert len(trials) == 64
+        assert not [trial for trial in trials if trial.status.failed]
+        cluster.join()
+        end = time.monotonic() + 60
+        while len(executor.seats()) < 4 and time.monotonic() < end:
+            time.sleep(0.1)
+        assert len(executor.seats()) == 4
