@@ -22,6 +22,7 @@ Settings:
   store          where results are stored: a path or postgresql://…
   store_wait     how long a call waits for a store's server, once per outage
   bundle         a file from 'whet pack', used where the store has no result
+  lock           a file from 'whet lock update', for modes cached and require
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs
   jobs           number of parallel builds
@@ -180,6 +181,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "store": (store_place(settings.store), store_place(settings.store)),
         "store_wait": (settings.store_wait_s, f"{settings.store_wait_s:g} s"),
         "bundle": (settings.bundle, settings.bundle or "none"),
+        "lock": (settings.lock, settings.lock or "none"),
         "budget": (str(settings.budget), str(settings.budget)),
         "seed": (settings.seed, str(settings.seed)),
         "jobs": (settings.jobs, str(settings.jobs)),
