@@ -13,6 +13,8 @@
     whet.choose(target)    what is known already, without tuning
     whet.refine(target)    the same, and better between the calls to come
     whet.mode(…)           whether calls may tune: tune, cached, require, off, record
+    whet.digest()          one hash of all choices in force; ranks compare theirs
+    whet.unlocked()        choices that the lock file did not make
     whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
     whet.TritonAutoTuner   a small class API for callables in this process
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from whet.core.errors import (
         BudgetError,
         NotTunedError,
+        RanksDifferError,
         SpaceError,
         StoreError,
         TuningFailedError,
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
     from whet.engine.fallback.background import Refinement, refine
     from whet.engine.fallback.mode import mode
     from whet.engine.fallback.policy import choose
+    from whet.engine.lockfile.comparing import digest
+    from whet.engine.lockfile.in_force import unlocked
     from whet.engine.recovery.interrupt import (
         DeviceLostError,
         HostLostError,
@@ -95,6 +100,7 @@ _HOMES = {
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
     "RMSNORM_ROPE_CONFIGS": "whet.autotuner.configs",
+    "RanksDifferError": "whet.core.errors",
     "Refinement": "whet.engine.fallback.background",
     "Result": "whet.core.run",
     "Space": "whet.core.space",
@@ -116,6 +122,7 @@ _HOMES = {
     "compute_elementwise_metrics": "whet.autotuner.metrics",
     "compute_gemm_metrics": "whet.autotuner.metrics",
     "cost": "whet.targets.choice.cost",
+    "digest": "whet.engine.lockfile.comparing",
     "doctor": "whet.doctor.checkup",
     "filter_valid_configs": "whet.autotuner.configs",
     "function": "whet.targets.function",
@@ -130,6 +137,7 @@ _HOMES = {
     "schedule": "whet.targets.schedule.target",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
+    "unlocked": "whet.engine.lockfile.in_force",
     "warmup": "whet.targets.triton.warming.warmup",
 }
 
@@ -151,6 +159,7 @@ __all__ = [
     "NotTunedError",
     "Ordered",
     "Permutation",
+    "RanksDifferError",
     "Refinement",
     "Result",
     "Space",
@@ -172,6 +181,7 @@ __all__ = [
     "compute_elementwise_metrics",
     "compute_gemm_metrics",
     "cost",
+    "digest",
     "doctor",
     "filter_valid_configs",
     "function",
@@ -186,6 +196,7 @@ __all__ = [
     "schedule",
     "tune",
     "uninstall",
+    "unlocked",
     "warmup",
 ]
 

@@ -26,6 +26,8 @@ from whet.cli.commands import (
     export_serving,
     history,
     import_,
+    lock,
+    lock_check,
     pack,
     pareto,
     policy,
@@ -103,6 +105,7 @@ def _group(about: str, epilog: str, kind: type[OrderedGroup] = OrderedGroup) -> 
 app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
 policies = _group(policy.ABOUT, policy.EXAMPLES)
+locks = _group(lock.ABOUT, lock.EXAMPLES)
 schedules = _group(schedule.ABOUT, schedule.EXAMPLES)
 exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
@@ -124,6 +127,11 @@ def _store(context: typer.Context) -> None:
 
 @policies.callback()
 def _policy(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@locks.callback()
+def _lock(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -196,6 +204,7 @@ app.add_typer(exports, name="export", rich_help_panel="Share")
 _add(app, "Share", import_.import_results, import_.EXAMPLES, "import")
 app.add_typer(stores, name="store", rich_help_panel="Manage")
 app.add_typer(policies, name="policy", rich_help_panel="Manage")
+app.add_typer(locks, name="lock", rich_help_panel="Manage")
 _add(app, "Manage", settings.settings, settings.EXAMPLES, "settings")
 _add(exports, None, export_serving.vllm_moe, export_serving.VLLM_MOE_EXAMPLES, "vllm-moe")
 _add(exports, None, export_serving.vllm_fp8, export_serving.VLLM_FP8_EXAMPLES, "vllm-fp8")
@@ -203,6 +212,10 @@ _add(exports, None, export_serving.sglang_moe, export_serving.SGLANG_MOE_EXAMPLE
 _add(exports, None, export.triton, export.TRITON_EXAMPLES, "triton")
 _add(exports, None, export.python, export.PYTHON_EXAMPLES, "python")
 _add(policies, None, policy.check, policy.CHECK_EXAMPLES, "check")
+_add(locks, None, lock.update, lock.UPDATE_EXAMPLES, "update")
+_add(locks, None, lock_check.check, lock_check.EXAMPLES, "check")
+_add(locks, None, lock.diff, lock.DIFF_EXAMPLES, "diff")
+_add(locks, None, lock.merge, lock.MERGE_EXAMPLES, "merge")
 _add(stores, None, store.ls, store.LS_EXAMPLES, "ls")
 _add(stores, None, store.gc, store.GC_EXAMPLES, "gc")
 _add(stores, None, store.merge, store.MERGE_EXAMPLES, "merge")

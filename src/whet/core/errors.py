@@ -40,6 +40,10 @@ class NotTunedError(UsageError):
     """There is no stored result, and tuning is not allowed."""
 
 
+class RanksDifferError(WhetError):
+    """Ranks of a process group have made different choices; the message names the kernel."""
+
+
 class StoreError(WhetError):
     """The store is locked, read-only, too new or not a store. It was not changed."""
 

@@ -43,8 +43,9 @@ class Settings:
     """`store` None is the default place; `store_wait_s` is how long a call may wait for a
     server, once per outage. `trust`, `trusted_keys` and `signing_key` are those of a store on a
     server, and are part of its URL in `store`; `bundle` is a file of results that is read where the
-    store knows nothing; `memory_bytes` None is what the machine has free. `device_memory_bytes` is
-    what a tuning may allocate on the device for itself, None what is free there.
+    store knows nothing; `lock` is a file of choices, from which alone the modes `cached` and
+    `require` then choose; `memory_bytes` None is what the machine has free. `device_memory_bytes`
+    is what a tuning may allocate on the device for itself, None what is free there.
 
     `l2` is the state in which a GPU's L2 cache is for each timed launch; `l2_bytes` is how much is
     read to clear it, None as much as the device has, 0 none, which is the same as warm. `samples`
@@ -69,6 +70,7 @@ class Settings:
     trusted_keys: str | None = None
     signing_key: str | None = None
     bundle: str | None = None
+    lock: str | None = None
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     jobs: int = field(default_factory=usable_cores)
@@ -221,6 +223,7 @@ _TABLE: dict[str, _Setting] = {
     "trusted_keys": _Setting("trusted_keys", _text, "the path of a list of public keys"),
     "signing_key": _Setting("signing_key", _text, "the path of a key from 'whet store keygen'"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
+    "lock": _Setting("lock", _text, "the path of a file written by 'whet lock update'"),
     "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),
     "jobs": _Setting("jobs", _whole(1, 100_000), "a whole number from 1 to 100,000"),
@@ -378,7 +381,7 @@ def _from_file(
     for name in table:
         if name not in _TABLE and name not in _RENAMED:
             raise SettingsError(f"'{name}' ({source}) is not a setting{did_you_mean(name, _TABLE)}")
-    for name in ("store", "bundle", "binaries"):
+    for name in ("store", "bundle", "lock", "binaries"):
         if isinstance(table.get(name), str):
             table[name] = _beside(path, table[name])
     return {name: (value, source) for name, value in table.items()}

@@ -22,7 +22,14 @@ from whet.engine.executors.current import current_executor
 from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.mode import current_mode
-from whet.engine.fallback.policy import open_for, own_mode, stored_result
+from whet.engine.fallback.policy import (
+    lock_for,
+    locked_result,
+    open_for,
+    own_mode,
+    stored_result,
+)
+from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
 from whet.engine.plan import Plan
 from whet.engine.ranks.together import agreed
@@ -166,6 +173,9 @@ def _without_tuning(
 ) -> Result:
     if mode == "off":
         raise not_tuned(target, target.workload(), mode, None)
+    lock = lock_for(target, mode, settings)
+    if lock is not None:
+        return locked_result(lock, target)
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             store = stack.enter_context(open_for(mode, store, settings))
@@ -181,6 +191,7 @@ def _logged(one: OneRun) -> Result:
         spent = time.perf_counter() - start
         log_event("failed", workload, pick=None, source="none", cost_s=spent, reason=str(error))
         raise
+    in_force(workload, result.config)
     if result.source == "stored":
         reason = "tuned before"
     elif result.source == "waited":

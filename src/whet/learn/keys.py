@@ -33,7 +33,8 @@ def distance(one: Key, other: Key) -> float:
     """In doublings, over the numbers both have."""
     ours, theirs = key_parts(one)[0], key_parts(other)[0]
     shared = ours.keys() & theirs.keys()
-    return math.sqrt(sum((log2(ours[name]) - log2(theirs[name])) ** 2 for name in shared))
+    # A set has another order in every process, and a plain sum of these would depend on it.
+    return math.sqrt(math.fsum((log2(ours[name]) - log2(theirs[name])) ** 2 for name in shared))
 
 
 def log2(number: float) -> float:

@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from whet.builds import Job
@@ -50,6 +51,7 @@ class FunctionTarget:
     atol: float = 1e-8
     isolate: bool = True
     mode: Mode | None = None
+    lock: str | None = None
     file: str = ""
     prepare: Callable[..., Any] | None = None
     place: str = ""
@@ -184,6 +186,7 @@ def function(
     buckets: Mapping[str, Any] | None = None,
     prepare: Callable[..., Any] | None = None,
     timer: str | MakeTimer = CpuTimer,
+    lock: str | Path | None = None,
 ) -> FunctionTarget:
     """Makes a callable tunable: each parameter of the space is passed to it by keyword.
 
@@ -197,7 +200,8 @@ def function(
     Extra work in the first call of a config (compiling, filling a cache) is not timed; its limit is
     `first_call_limit`. If given, `prepare(*args, **kwargs, **config)` is called instead of that
     first call. `timer` is the name of a timer of an installed package, or a timer class; results of
-    different timers are never compared.
+    different timers are never compared. `lock` is a lock file, from which alone the modes `cached`
+    and `require` then choose.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
@@ -223,6 +227,7 @@ def function(
         atol=atol,
         isolate=isolate,
         mode=None if mode is None else checked_mode(mode),
+        lock=None if lock is None else str(lock),
         file=sys._getframe(1).f_code.co_filename,
         prepare=prepare,
         make_timer=timer_maker(timer),

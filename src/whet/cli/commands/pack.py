@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
 
 if TYPE_CHECKING:
+    from whet.core.config import Config
     from whet.store import Store, StoreReader
     from whet.store.bundles.bundle import Bundle
     from whet.store.bundles.format import Manifest
@@ -20,6 +22,7 @@ Examples:
   whet pack results.whet                        everything in the store
   whet pack results.whet --kernel matmul --best-only
   whet pack results.whet --binaries compiled/   with compiled kernels
+  whet pack results.whet --lock whet.lock --binaries compiled/
   whet pack missed.whet --missed                to tune on another machine
   WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """
@@ -59,6 +62,12 @@ def pack(
         bool,
         typer.Option("--missed", help="Also pack keys that were recorded and not tuned yet."),
     ] = False,
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            "--lock", metavar="FILE", help="Only what this lock file chooses, and as it does."
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write results to a single file."""
@@ -68,13 +77,19 @@ def pack(
 
     with _known(store, empty=binaries is not None) as opened:
         chosen = _chosen(opened, kernel)
-        models = _models(opened, None if chosen is None else sorted(set(chosen.values())))
+        locked = None if lock is None else _locked(lock, opened)
+        models = (
+            {}
+            if locked
+            else _models(opened, None if chosen is None else sorted(set(chosen.values())))
+        )
         manifest = write_bundle(
             file,
             opened,
             workloads=chosen,
             models=models,
             binaries=None if binaries is None else FolderBinaries(binaries),
+            choices=locked,
             best_only=best_only,
             missed=missed,
         )
@@ -169,6 +184,29 @@ def _chosen(store: StoreReader, names: list[str] | None) -> dict[str, str] | Non
         return None
     found = (one.workload for name in names for one in chosen(store, name))
     return {workload.id: workload.kernel for workload in found}
+
+
+def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
+    """The lock's configs by workload id; those that the store has not are said."""
+    from whet.engine.lockfile.entries import entry_id
+    from whet.engine.lockfile.text import read_lock
+
+    lock = read_lock(path)
+    found: dict[str, Config] = {}
+    packed: set[str] = set()
+    for one in store.workloads():
+        id = entry_id(one.workload)
+        entry = lock.by_id.get(id)
+        if entry is None:
+            continue
+        if any(trial.config == entry.config for trial in store.trials(one.workload.id)):
+            found[one.workload.id] = entry.config
+            packed.add(id)
+    for id, entry in lock.by_id.items():
+        if id not in packed:
+            note = f"whet: note: {entry}: [{entry.config}] is locked, but not in the store"
+            print(note, file=sys.stderr)
+    return found
 
 
 def _models(store: StoreReader, kernels: list[str] | None) -> dict[str, str]:

@@ -25,6 +25,7 @@ Settings:
   trusted_keys   use only results signed with one of the keys in this file
   signing_key    sign results with the private key in this file
   bundle         a file from 'whet pack', used where the store has no result
+  lock           a file from 'whet lock update', for modes cached and require
   budget         when tuning stops: 30s, 5m, 200trials or 1h,500trials
   seed           random seed; the same seed tries the same configs
   jobs           number of parallel builds
@@ -186,6 +187,7 @@ def _values(settings: Any) -> dict[str, tuple[Any, str]]:
         "trusted_keys": (settings.trusted_keys, settings.trusted_keys or "none"),
         "signing_key": (settings.signing_key, settings.signing_key or "none"),
         "bundle": (settings.bundle, settings.bundle or "none"),
+        "lock": (settings.lock, settings.lock or "none"),
         "budget": (str(settings.budget), str(settings.budget)),
         "seed": (settings.seed, str(settings.seed)),
         "jobs": (settings.jobs, str(settings.jobs)),

@@ -16,6 +16,11 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.engine.fallback.missed import miss_for, not_tuned
 from whet.engine.fallback.mode import current_mode
+from whet.engine.lockfile.choosing import locked_choice
+from whet.engine.lockfile.comparing import same_lock_on_all_ranks
+from whet.engine.lockfile.entries import LockFile
+from whet.engine.lockfile.finding import locked_by, own_lock
+from whet.engine.lockfile.in_force import in_force, not_locked
 from whet.engine.log import log_event, logger
 from whet.engine.recall.known import timed_like
 from whet.engine.settings import Settings, resolve_settings
@@ -40,10 +45,13 @@ def choose(
     same kernel; the author's first config. `mode` defaults to that of the kernel, the context or
     the settings: `require` accepts only a stored best and raises `NotTunedError` otherwise,
     `record` also records that it was missing, and `off` opens no store and returns the first
-    config.
+    config. With a lock file, `cached` and `require` choose from that file alone.
     """
-    start = time.perf_counter()
     mode = current_mode(own_mode(target)) if mode is None else checked_mode(mode)
+    lock = lock_for(target, mode)
+    if lock is not None:
+        return chosen_from(lock, target, mode)
+    start = time.perf_counter()
     workload = target.workload()
     if mode == "off":
         choice = first_choice(
@@ -56,12 +64,44 @@ def choose(
                 where = settings.store if store is None else store
                 store = stack.enter_context(open_for(mode, where, settings))
             choice = _known(target, workload, store, mode)
+    in_force(workload, choice.config)
     log_event(
         "chosen",
         workload,
         pick=choice.config,
         source=choice.source,
         cost_s=time.perf_counter() - start,
+        reason=choice.reason,
+    )
+    return choice
+
+
+def lock_for(target: object, mode: Mode, settings: Settings | None = None) -> LockFile | None:
+    """The lock file that a choice for this target comes from; None where no lock holds."""
+    settings = resolve_settings().settings if settings is None else settings
+    return locked_by(own_lock(target), mode, settings)
+
+
+def chosen_from(lock: LockFile, target: Target, mode: Mode) -> Choice:
+    """By the lock's entries alone: no store is opened, nothing measured and no clock read."""
+    same_lock_on_all_ranks(lock)
+    workload = target.workload()
+    choice = locked_choice(
+        lock,
+        workload,
+        mode,
+        offers=lambda config: _offers(target, config),
+        first=lambda reason: first_choice(target, reason),
+    )
+    in_force(workload, choice.config)
+    if choice.source != "exact":
+        not_locked(workload, choice)
+    log_event(
+        "chosen",
+        workload,
+        pick=choice.config,
+        source=choice.source,
+        cost_s=0.0,
         reason=choice.reason,
     )
     return choice
@@ -158,6 +198,23 @@ def record_miss(
     if new:
         reason = "recorded for whet tune --missed"
         log_event("missed", workload, pick=None, source="none", cost_s=0.0, reason=reason)
+
+
+def locked_result(lock: LockFile, target: Target) -> Result:
+    """What the lock file says of this very workload; `NotTunedError` where it says nothing."""
+    workload = target.workload()
+    choice = chosen_from(lock, target, "require")
+    run = Run(
+        workload=workload,
+        space_id=target.space.id,
+        space_size=target.space.count,
+        search="locked",
+        seed=0,
+        outcome=Outcome.FINISHED,
+        best=choice.config,
+    )
+    best = Trial(workload.id, choice.config, Status.OK)
+    return Result(run, best, None, (), known=1, source="stored", notes=(choice.reason,))
 
 
 def stored_result(target: Target, store: Store, mode: Mode) -> Result:

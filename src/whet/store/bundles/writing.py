@@ -9,11 +9,12 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from whet._version import __version__
+from whet.core.config import Config
 from whet.core.errors import BundleError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.miss import Miss
@@ -91,6 +92,7 @@ def write_bundle(
     best_only: bool = False,
     missed: bool = False,
     created: float | None = None,
+    choices: Mapping[str, Config] | None = None,
 ) -> Manifest:
     """Writes the whole file or none of it, and replaces only a bundle.
 
@@ -98,6 +100,8 @@ def write_bundle(
     tried are left out; with `best_only`, all but each workload's best trial, those it is contested
     with, and the runs that chose them. `kernels` and `workloads` (ids) confine it; None is all of
     them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read.
+    `choices` are configs by workload id: only these workloads, and of each only what is known of
+    that config, so that it is the best in the bundle.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
@@ -105,6 +109,8 @@ def write_bundle(
     summaries = _asked(store, kernels, best_only)
     if workloads is not None:
         summaries = [one for one in summaries if one.workload.id in workloads]
+    if choices is not None:
+        summaries, best_only = _chosen_summaries(store, summaries, choices), True
     with tempfile.TemporaryFile() as spool:
         draft = _Draft(spool)
         parts, digits = _put_store(draft, store, summaries, best_only)
@@ -224,6 +230,20 @@ def _best_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     ids = {_picked_by(pick, runs) for pick in picks}
     kept = tuple(run for run in runs if run.id in ids)
     return Group(summary.workload, picks, picks, kept)
+
+
+def _chosen_summaries(
+    store: StoreReader, summaries: Sequence[WorkloadSummary], choices: Mapping[str, Config]
+) -> list[WorkloadSummary]:
+    """With the config that was chosen as the best; without those whose config is not known."""
+    found = []
+    for one in summaries:
+        config = choices.get(one.workload.id)
+        trials = () if config is None else store.trials(one.workload.id)
+        trial = next((trial for trial in trials if trial.config == config), None)
+        if trial is not None:
+            found.append(replace(one, best=trial, rivals=()))
+    return found
 
 
 def _picked_by(pick: Trial, runs: Sequence[Run]) -> str:

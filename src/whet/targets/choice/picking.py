@@ -6,7 +6,13 @@ from whet.core.errors import StoreError, TuningFailedError
 from whet.core.mode import Mode
 from whet.core.run import Result
 from whet.engine.fallback.missed import not_tuned
-from whet.engine.fallback.policy import choose, exact_pick, first_choice
+from whet.engine.fallback.policy import (
+    choose,
+    chosen_from,
+    exact_pick,
+    first_choice,
+    lock_for,
+)
 from whet.engine.plan import Plan
 from whet.engine.recovery.interrupt import HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
@@ -94,6 +100,10 @@ def untuned_pick(target: ChoiceTarget, mode: Mode, *, quiet: bool = False) -> tu
 
     While a graph is captured, what counts eagerly is better than what is merely inherited.
     """
+    lock = lock_for(target, mode)
+    if lock is not None:
+        choice = chosen_from(lock, target, mode)
+        return str(choice.config[PARAMETER]), choice.source == "exact"
     try:
         with opened(resolve_settings().settings, mode) as store:
             if quiet and mode == "cached" and target.cost == "graph":

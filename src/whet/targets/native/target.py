@@ -58,6 +58,7 @@ class NativeTarget(SharedObjectTarget):
     rtol: float
     atol: float
     mode: Mode | None = None
+    lock: str | None = None
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
@@ -158,6 +159,7 @@ def native(
     atol: float = 1e-6,
     mode: Mode | None = None,
     timer: str | MakeTimer = CpuTimer,
+    lock: str | Path | None = None,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
@@ -169,7 +171,8 @@ def native(
     which is values or a function of the arguments that returns them. `key` names the problem; an
     entry with the name and value of a `#define` or `-D` option makes that part of the key instead
     of the source. `mode` overrides the context and the settings. `timer` is the name of a timer of
-    an installed package, or a timer class that another process can import.
+    an installed package, or a timer class that another process can import. `lock` is a lock file,
+    from which alone the modes `cached` and `require` then choose.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
@@ -204,6 +207,7 @@ def native(
         rtol=rtol,
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
+        lock=None if lock is None else str(lock),
         file=file,
         make_timer=timer_maker(timer),
     )

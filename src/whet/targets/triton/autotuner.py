@@ -20,6 +20,7 @@ from whet.core.run import Result
 from whet.core.timing import Method
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.fallback.policy import choose
+from whet.engine.lockfile.finding import lock_holds
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -34,7 +35,7 @@ from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import announce
+from whet.targets.triton.tritons import announce, on_disk
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 from whet.targets.triton.warn import say_once
@@ -46,15 +47,12 @@ MOST_KNOWN = 65_536
 LOOK_AGAIN_S = 1.0
 
 
-class _NothingOnDisk(Exception):
-    """Triton's own file of results has nothing for a key."""
-
-
 class Autotuner(stock.Autotuner):  # type: ignore[misc]
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 
     whet_idle = False
+    whet_lock: str | None = None
     whet_place = ""
     whet_spent_s = 0.0
     whet_policy_due = False
@@ -226,8 +224,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         stopgap for a moment in which nothing can be tuned."""
         passed, full_key = self._keyed({**(self.nargs or {}), **kwargs})
         mode = self._mode_now()
-        if mode != "off" and full_key in self.cache:
-            return self.cache[full_key], True
+        if mode != "off" and (known := self._known(mode, full_key)) is not None:
+            return known, True
         pruned = self.prune_configs(kwargs)
         if len(pruned) > 1:
             refuse_conflicts(kwargs, pruned)
@@ -320,29 +318,27 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return configs[0]
         if (mode, key) in self._stopgaps:
             return self._stopgaps[mode, key]
-        if self.cache_results and self._on_disk(key, configs):
+        locked = lock_holds(self.whet_lock, mode)
+        if self.cache_results and not locked and on_disk(self, key, configs):
             exact = True
         else:
             target = self._target(args, kwargs, passed, configs)
             config, exact = untuned(target, mode)
-            (self.cache if exact else self._stopgaps)[key if exact else (mode, key)] = config
+            if exact:
+                self.cache[key] = config
+            if locked or not exact:
+                self._stopgaps[mode, key] = config
         if exact:
             config = self.cache[key]
             self._report(key, from_disk=True)
         self._tell_dynamo(passed, config, exact)
         return config
 
-    def _on_disk(self, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
-        """Whether Triton's own file has filled the cache; nothing is benchmarked otherwise."""
-
-        def benchmark() -> None:
-            raise _NothingOnDisk
-
-        try:
-            self.check_disk_cache(key, configs, benchmark)
-        except _NothingOnDisk:
-            return False
-        return True
+    def _known(self, mode: Mode, key: tuple[Any, ...]) -> Any:
+        """Under a lock file, what was found in another way does not count."""
+        if lock_holds(self.whet_lock, mode):
+            return self._stopgaps.get((mode, key))
+        return self.cache.get(key)
 
     def _target(
         self,

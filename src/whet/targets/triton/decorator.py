@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from triton.runtime import autotuner as stock
@@ -43,6 +44,7 @@ def autotune(
     idle: bool = False,
     isolate: bool | None = None,
     effort: Effort | None = None,
+    lock: str | Path | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Replaces `triton.autotune`, with the same arguments in the same order.
 
@@ -58,7 +60,8 @@ def autotune(
     never wait for tuning: a few configs are raced between later calls, within `idle_share` of their
     time. With `isolate`, configs run in another process on copies of the arguments, so a crash, a
     hang or a broken CUDA context affects only that process. With `effort="quick"`, configs that are
-    not expected to be worth their builds are left out. None uses the settings.
+    not expected to be worth their builds are left out. `lock` is a lock file, from which alone the
+    modes `cached` and `require` then choose. None uses the settings.
     """
     _refuse_wrong(configs, space, search, budget, check, inputs)
     own_effort = None if effort is None else checked_effort(effort)
@@ -94,6 +97,7 @@ def autotune(
             whet_claims=claims,
         )
         tuner.whet_effort = own_effort
+        tuner.whet_lock = None if lock is None else str(lock)
         return tuner
 
     return decorator

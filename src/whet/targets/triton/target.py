@@ -140,6 +140,11 @@ class TritonTarget(QuickSpace):
         program = active()
         return () if program is None else program.built_ahead
 
+    @property
+    def lock(self) -> str | None:
+        own: str | None = self.call.tuner.whet_lock
+        return own
+
     def workload(self) -> Workload:
         return self._workload
 

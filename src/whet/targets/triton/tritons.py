@@ -21,6 +21,23 @@ def quantiles_ms(samples_ns: Sequence[float]) -> list[float]:
     return [ordered[round(last * share)] / 1e6 for share in (0.5, 0.2, 0.8)]
 
 
+class _NothingOnDisk(Exception):
+    """Triton's own file of results has nothing for a key."""
+
+
+def on_disk(tuner: Any, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
+    """Whether Triton's own file has filled the cache; nothing is benchmarked otherwise."""
+
+    def benchmark() -> None:
+        raise _NothingOnDisk
+
+    try:
+        tuner.check_disk_cache(key, configs, benchmark)
+    except _NothingOnDisk:
+        return False
+    return True
+
+
 def announce(tuner: Any, key: tuple[Any, ...], jit: Any, from_disk: bool) -> None:
     """Triton's own lines, and its listener, once a key has a config."""
     from triton import knobs

@@ -9,6 +9,8 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.mode import Mode
 from whet.core.workload import Workload
+from whet.engine.lockfile.entries import LockEntry, LockFile
+from whet.engine.lockfile.finding import locked_by
 from whet.engine.settings import resolve_settings
 from whet.targets.triton import device
 from whet.targets.triton.compiler.source import source_of
@@ -21,8 +23,12 @@ from whet.targets.triton.warn import say_once
 
 def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
     """One for each of the workloads tuned last that are this kernel's, on this device and with
-    this Triton, timed as they would be now."""
+    this Triton, timed as they would be now; with a lock file, one for each of its entries."""
     import triton
+
+    lock = locked_by(tuner.whet_lock, mode, resolve_settings().settings)
+    if lock is not None:
+        return _locked_rows(lock, tuner, lookup)
 
     index, source = device.current_index(), source_of(tuner)
     claimed = claimed_key(source, tuner.whet_buckets)
@@ -51,7 +57,20 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
     return rows[MOST_ROWS - 1 :: -1]
 
 
-def _row(keys: Any, workload: Workload, place: int, lookup: Lookup) -> Row | None:
+def _locked_rows(lock: LockFile, tuner: Any, lookup: Lookup) -> list[Row]:
+    source, here = source_of(tuner), device.describe(device.current_index())
+    claimed = claimed_key(source, tuner.whet_buckets)
+    places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
+    rows = []
+    for one in lock.by_kernel.get(str(tuner.base_fn.__name__), ()):
+        mine = one.fingerprint == source.fingerprint and one.device.name == here.name
+        if mine and agrees(one.key, claimed) and one.config in places:
+            row = _row(tuner.keys, one, places[one.config], lookup)
+            rows += [] if row is None else [row]
+    return rows[:MOST_ROWS]
+
+
+def _row(keys: Any, workload: Workload | LockEntry, place: int, lookup: Lookup) -> Row | None:
     named: Mapping[str, Any] = workload.key
     values = {name: named[name] for name in keys if name in named}
     dtypes = {name[:-6]: _dtype(text) for name, text in named.items() if name.endswith(".dtype")}

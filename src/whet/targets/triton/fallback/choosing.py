@@ -7,7 +7,7 @@ from typing import Any
 from whet.core.errors import StoreError
 from whet.core.mode import Mode
 from whet.engine.fallback.missed import not_tuned
-from whet.engine.fallback.policy import choose, first_choice
+from whet.engine.fallback.policy import choose, chosen_from, first_choice, lock_for
 from whet.engine.settings import resolve_settings
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
@@ -17,9 +17,14 @@ from whet.targets.triton.warn import say_once
 def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
     """Triton's config, and whether it is the stored result of this very key.
 
-    Nothing is built or measured. Under `require` raises `NotTunedError` without such a result; a
-    store that cannot be read is a reason to use the first config in any other mode.
+    Nothing is built or measured; with a lock file no store is opened. Under `require` raises
+    `NotTunedError` without such a result; a store that cannot be read is a reason to use the first
+    config in any other mode.
     """
+    lock = lock_for(target, mode)
+    if lock is not None:
+        choice = chosen_from(lock, target, mode)
+        return target.triton(choice.config), choice.source == "exact"
     try:
         with opened(resolve_settings().settings, mode) as store:
             choice = choose(target, store=store, mode=mode)

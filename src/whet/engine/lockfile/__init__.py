@@ -1,0 +1,1 @@
+"""The lock file: choices written down, so that every process makes the same ones."""
