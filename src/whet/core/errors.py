@@ -40,6 +40,10 @@ class NotTunedError(UsageError):
     """There is no stored result, and tuning is not allowed."""
 
 
+class UnforeseenCompileError(WhetError):
+    """A kernel would be compiled after `whet.sealed()`."""
+
+
 class StoreError(WhetError):
     """The store is locked, read-only, too new or not a store. It was not changed."""
 

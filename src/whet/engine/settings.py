@@ -26,7 +26,14 @@ RUN_LIMIT_S = 30.0
 FIRST_CALL_S = 120.0
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG", "WHET_POLICY")
+_NOT_SETTINGS = (
+    "WHET_CONFIG",
+    "WHET_DEBUG",
+    "WHET_JIT",
+    "WHET_LOG",
+    "WHET_POLICY",
+    "WHET_PRELOAD",
+)
 
 
 def usable_cores() -> int:

@@ -22,6 +22,7 @@ from whet.core.trial import Trial, new_id
 from whet.core.workload import Device
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
+    JIT,
     MANIFEST,
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -90,6 +91,7 @@ def write_bundle(
     binaries: BinarySource | None = None,
     best_only: bool = False,
     missed: bool = False,
+    jit: Sequence[str] = (),
     created: float | None = None,
 ) -> Manifest:
     """Writes the whole file or none of it, and replaces only a bundle.
@@ -97,7 +99,8 @@ def write_bundle(
     The same content gives the same bytes but for the date, `created`. Workloads that were never
     tried are left out; with `best_only`, all but each workload's best trial, those it is contested
     with, and the runs that chose them. `kernels` and `workloads` (ids) confine it; None is all of
-    them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read.
+    them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read;
+    `jit` are lines that describe specializations of kernels.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
@@ -111,8 +114,9 @@ def write_bundle(
         for kernel, text in sorted((models or {}).items()):
             draft.put(model_entry(kernel), text.encode())
         lost = _missed(store, summaries, kernels, workloads) if missed else []
-        if lost:
-            draft.put(MISSED, joined(miss_lines(lost)))
+        for name, lines in ((MISSED, miss_lines(lost)), (JIT, jit)):
+            if lines:
+                draft.put(name, joined(lines))
         if binaries is not None:
             _put_binaries(draft, binaries)
         manifest = Manifest(
