@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import WhetError
-from whet.core.files import write_whole
 from whet.targets.triton.compiler.launcher import LauncherBuild, launcher_class
 from whet.targets.triton.compiler.request import Request
 from whet.targets.triton.jit.records import Records
@@ -95,15 +94,15 @@ def is_library(metadata: Any) -> bool:
 def place_library(packed: PackedKernel) -> bool:
     """Puts it into Triton's disk cache; False for another platform's or ABI's."""
     from triton import knobs
+    from triton.runtime.cache import FileCacheManager
 
     folder, name = str(packed.metadata.get("folder")), str(packed.metadata.get("name"))
     fits = packed.metadata.get("abi") == abi() and name.endswith(abi())
     if not fits or not _FOLDER.fullmatch(folder) or not _NAME.fullmatch(name):
         return False
-    path = Path(knobs.cache.dir) / folder / name
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, packed.files["so"])
+    manager: Any = (knobs.cache.manager_class or FileCacheManager)(folder)
+    if manager.get_file(name) is None:
+        manager.put(packed.files["so"], name, binary=True)
     return True
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.bundle import open_bundle
+from whet.targets.triton.compiler.capture import ready_to_fork
 from whet.targets.triton.compiler.request import Request
 from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.hook import CompileCall, observe
@@ -30,7 +31,12 @@ from whet.targets.triton.jit.mocks import call_arguments, call_options
 from whet.targets.triton.jit.packed_records import specializations_in
 from whet.targets.triton.jit.specialization import Specialization
 from whet.targets.triton.packed.binary_cache import BundleCache, PackedKernel
-from whet.targets.triton.packed.portable import NotPortableError, place, portable_key
+from whet.targets.triton.packed.portable import (
+    NotPortableError,
+    kernel_fingerprint,
+    place,
+    portable_key,
+)
 from whet.targets.triton.packed.serving import tools_here, tools_text
 
 _MOST_THREADS = 8
@@ -109,6 +115,10 @@ def preload(
 def take(bundle: str | Path | Sequence[str | Path]) -> tuple[list[Specialization], int]:
     """Reads bundles, and puts their libraries where Triton looks for them; how many of these fit
     this host. No driver is asked. All kernels wait until they are made ready, or called."""
+    from triton import knobs
+
+    if knobs.compilation.always_compile:
+        raise UsageError("TRITON_ALWAYS_COMPILE is set, so that no binary is used; unset it")
     paths = [bundle] if isinstance(bundle, str | Path) else list(bundle)
     with _lock:
         known = len(_bundles.entries)
@@ -250,12 +260,27 @@ def _make_ready(
             work.setdefault(one.kernel, []).append(one)
             _bundles.waiting.pop(one.id, None)
     _bundles.devices = devices
+    if work:
+        _learn_keys(jit for name in work for jit in live.named(name))
     for device in devices:
         for found in _on_device(device, work.values(), live, threads or _threads()):
             uncovered |= {one.id: one for one in found}
     _bundles.reasons |= {one.id: one.why for one in uncovered.values()}
     ready = sum(one.id not in uncovered for group in work.values() for one in group)
     return ready, list(uncovered.values())
+
+
+def _learn_keys(kernels: Iterable[Any]) -> None:
+    """Triton's key hashes its own library, which takes a second and leaves Python alone, so the
+    kernels' sources are read meanwhile. Both are remembered."""
+    from triton.runtime.driver import driver
+
+    with ThreadPoolExecutor(1) as aside:
+        hashed = aside.submit(ready_to_fork, driver.active.get_current_target())
+        for jit in kernels:
+            with suppress(Exception):  # it is said of the specialization that needs it
+                kernel_fingerprint(jit)
+        hashed.result()
 
 
 def _threads() -> int:

@@ -27,6 +27,7 @@ class Recorder:
         self.records = records
         self._lock = threading.Lock()
         self._measured: list[tuple[Any, Specialization]] = []
+        self._unfinished: list[tuple[CompileCall, Any, Specialization]] = []
         self._process = os.getpid()
         self._begun = False
 
@@ -41,6 +42,8 @@ class Recorder:
             met = Met(time.time(), caller, tuning, seconds)
             one = self._with_binary(call, kernel, call.specialization(met))
             with self._lock:
+                if hasattr(kernel, "result"):
+                    self._unfinished.append((call, kernel, one))
                 if not self._begun:
                     self._begun = True
                     keep_drivers_library(self.records)
@@ -51,8 +54,9 @@ class Recorder:
             say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def _with_binary(self, call: CompileCall, kernel: Any, one: Specialization) -> Specialization:
-        finished = kernel.result() if hasattr(kernel, "result") else kernel
-        if finished is None:
+        if hasattr(kernel, "result"):
+            return replace(one, why="its compilation was not finished when the program ended")
+        if kernel is None:
             return replace(one, why="a hook of Triton's kept it from being compiled")
         if one.opaque:
             return replace(one, why=f"{one.opaque} has a value that cannot be written down")
@@ -60,7 +64,7 @@ class Recorder:
             request = call.request()
             key = portable_key(request)
             if key not in self.records.binaries:
-                self.records.binaries.put(pack(finished, request, resources(finished, None), key))
+                self.records.binaries.put(pack(kernel, request, resources(kernel, None), key))
             return replace(one, binary=key)
         except NotPortableError as error:
             return replace(one, why=str(error))
@@ -71,6 +75,11 @@ class Recorder:
             return
         try:
             with self._lock:
+                for call, kernel, one in self._unfinished:  # of Triton's AsyncCompileMode
+                    self.records.add(
+                        [self._with_binary(call, kernel.result(), replace(one, why=""))]
+                    )
+                self._unfinished.clear()
                 measured, self._measured = self._measured, []
                 chosen = _chosen_configs() if measured else {}
                 used = [one for jit, one in measured if _is_chosen(one, chosen.get(id(jit), []))]
