@@ -263,7 +263,7 @@ def _once(call: Callable[[], Any], on_gpu: bool) -> float:
     call()
     stop.record()
     torch.cuda.synchronize()
-    return 1e3 * start.elapsed_time(stop)
+    return 1e3 * float(start.elapsed_time(stop))
 
 
 def launched(call: Callable[[], Any], on_gpu: bool) -> list[tuple[str, float, float]]:

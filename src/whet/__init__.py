@@ -16,6 +16,8 @@
     whet.digest()          one hash of all choices in force; ranks compare theirs
     whet.unlocked()        choices that the lock file did not make
     whet.doctor(model, x)  why torch.compile is not faster, and which mode to use
+    whet.preload(bundle)   kernels ready before the first request; whet.sealed() then reports
+                           every kernel that would still be compiled
     whet.TritonAutoTuner   a small class API for callables in this process
 
 Names are imported when first used: importing whet is quick and quiet.
@@ -23,6 +25,7 @@ Names are imported when first used: importing whet is quick and quiet.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
         SpaceError,
         StoreError,
         TuningFailedError,
+        UnforeseenCompileError,
         UsageError,
         WhetError,
     )
@@ -81,6 +85,8 @@ if TYPE_CHECKING:
     from whet.targets.schedule.target import schedule
     from whet.targets.triton.decorator import autotune
     from whet.targets.triton.install import install, installed, uninstall
+    from whet.targets.triton.jit.preloading import Preloaded, preload
+    from whet.targets.triton.jit.sealing import Seal, sealed
     from whet.targets.triton.warming.warmup import Warmup, warmup
 
 _HOMES = {
@@ -99,10 +105,12 @@ _HOMES = {
     "NotTunedError": "whet.core.errors",
     "Ordered": "whet.core.space",
     "Permutation": "whet.core.space",
+    "Preloaded": "whet.targets.triton.jit.preloading",
     "RMSNORM_ROPE_CONFIGS": "whet.autotuner.configs",
     "RanksDifferError": "whet.core.errors",
     "Refinement": "whet.engine.fallback.background",
     "Result": "whet.core.run",
+    "Seal": "whet.targets.triton.jit.sealing",
     "Space": "whet.core.space",
     "SpaceError": "whet.core.errors",
     "Status": "whet.core.status",
@@ -113,6 +121,7 @@ _HOMES = {
     "TritonAutoTuner": "whet.autotuner.tuner",
     "TuningFailedError": "whet.core.errors",
     "TuningResult": "whet.autotuner.tuner",
+    "UnforeseenCompileError": "whet.core.errors",
     "UsageError": "whet.core.errors",
     "Warmup": "whet.targets.triton.warming.warmup",
     "WhetError": "whet.core.errors",
@@ -133,8 +142,10 @@ _HOMES = {
     "mode": "whet.engine.fallback.mode",
     "native": "whet.targets.native.target",
     "open_store": "whet.store",
+    "preload": "whet.targets.triton.jit.preloading",
     "refine": "whet.engine.fallback.background",
     "schedule": "whet.targets.schedule.target",
+    "sealed": "whet.targets.triton.jit.sealing",
     "tune": "whet.engine.tuning",
     "uninstall": "whet.targets.triton.install",
     "unlocked": "whet.engine.lockfile.in_force",
@@ -159,9 +170,11 @@ __all__ = [
     "NotTunedError",
     "Ordered",
     "Permutation",
+    "Preloaded",
     "RanksDifferError",
     "Refinement",
     "Result",
+    "Seal",
     "Space",
     "SpaceError",
     "Status",
@@ -171,6 +184,7 @@ __all__ = [
     "TritonAutoTuner",
     "TuningFailedError",
     "TuningResult",
+    "UnforeseenCompileError",
     "UsageError",
     "Warmup",
     "WhetError",
@@ -192,13 +206,19 @@ __all__ = [
     "mode",
     "native",
     "open_store",
+    "preload",
     "refine",
     "schedule",
+    "sealed",
     "tune",
     "uninstall",
     "unlocked",
     "warmup",
 ]
+
+
+if os.environ.get("WHET_JIT") or os.environ.get("WHET_PRELOAD"):
+    import_module("whet.targets.triton.jit.starting").start()
 
 
 def __getattr__(name: str) -> Any:

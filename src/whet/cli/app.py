@@ -26,6 +26,7 @@ from whet.cli.commands import (
     export_serving,
     history,
     import_,
+    jit,
     lock,
     lock_check,
     pack,
@@ -106,6 +107,7 @@ app = _group(_ABOUT, _EXAMPLES)
 stores = _group(store.ABOUT, store.EXAMPLES)
 policies = _group(policy.ABOUT, policy.EXAMPLES)
 locks = _group(lock.ABOUT, lock.EXAMPLES)
+jits = _group(jit.ABOUT, jit.EXAMPLES)
 schedules = _group(schedule.ABOUT, schedule.EXAMPLES)
 exports = _group(export.ABOUT, export.EXAMPLES, ExportGroup)
 
@@ -132,6 +134,11 @@ def _policy(context: typer.Context) -> None:
 
 @locks.callback()
 def _lock(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+@jits.callback()
+def _jit(context: typer.Context) -> None:
     _help_without_command(context)
 
 
@@ -185,6 +192,11 @@ _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
 _add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
+app.add_typer(jits, name="jit", rich_help_panel="Inspect results")
+_add(jits, None, jit.ls, jit.LS_EXAMPLES, "ls")
+_add(jits, None, jit.explain, jit.EXPLAIN_EXAMPLES, "explain")
+_add(jits, None, jit.diff, jit.DIFF_EXAMPLES, "diff")
+_add(jits, None, jit.add, jit.ADD_EXAMPLES, "add")
 _add(app, "Study", doctor.doctor, doctor.EXAMPLES, "doctor")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)
 _add(

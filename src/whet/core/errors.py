@@ -44,6 +44,10 @@ class RanksDifferError(WhetError):
     """Ranks of a process group have made different choices; the message names the kernel."""
 
 
+class UnforeseenCompileError(WhetError):
+    """A kernel would be compiled after `whet.sealed()`."""
+
+
 class StoreError(WhetError):
     """The store is locked, read-only, too new or not a store. It was not changed."""
 

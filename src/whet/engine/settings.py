@@ -30,7 +30,14 @@ FIRST_CALL_S = 120.0
 _TRUST = ("trust", "trusted_keys", "signing_key")
 
 # Variables of ours that choose where or how settings are read, and are none themselves.
-_NOT_SETTINGS = ("WHET_CONFIG", "WHET_DEBUG", "WHET_LOG", "WHET_POLICY")
+_NOT_SETTINGS = (
+    "WHET_CONFIG",
+    "WHET_DEBUG",
+    "WHET_JIT",
+    "WHET_LOG",
+    "WHET_POLICY",
+    "WHET_PRELOAD",
+)
 
 
 def usable_cores() -> int:

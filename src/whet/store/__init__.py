@@ -4,6 +4,7 @@ from whet.store.memory import MemoryStore
 from whet.store.opening import (
     ir_folder,
     is_missing,
+    jit_folder,
     lock_folder,
     open_if_there,
     open_store,
@@ -42,6 +43,7 @@ __all__ = [
     "WorkloadSummary",
     "ir_folder",
     "is_missing",
+    "jit_folder",
     "lock_folder",
     "open_if_there",
     "open_store",

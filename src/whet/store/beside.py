@@ -1,5 +1,6 @@
 """What lies beside a store's file: `runs.db` has the folders `locks`, `runs.db.models`,
-`runs.db.columns` with what an explorer has read, and `runs.db.ir` with intermediate code."""
+`runs.db.columns` with what an explorer has read, `runs.db.ir` with intermediate code, and
+`runs.db.jit` with the specializations of kernels that programs have met."""
 
 from __future__ import annotations
 
@@ -30,6 +31,10 @@ def column_folder_of(file: str | Path) -> Path:
 
 def code_folder_of(file: str | Path) -> Path:
     return Path(f"{file}.ir")
+
+
+def jit_folder_of(file: str | Path) -> Path:
+    return Path(f"{file}.jit")
 
 
 def removed_columns(file: Path, valid: Collection[str]) -> int:

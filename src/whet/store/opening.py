@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from whet.core.errors import UsageError
 from whet.core.plugins import Plugin, find_plugin, plugin_names
-from whet.store.beside import code_folder_of, lock_folder_of
+from whet.store.beside import code_folder_of, jit_folder_of, lock_folder_of
 from whet.store.memory import MemoryStore
 from whet.store.overlay import OverlayStore
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
@@ -167,6 +167,14 @@ def ir_folder(
     """Where intermediate code of a store's trials is kept; None where there is no such place."""
     named = _named(where, environ)
     return code_folder_of(named.absolute()) if isinstance(named, Path) else None
+
+
+def jit_folder(
+    where: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Where specializations that programs have met are kept; None where there is no such place."""
+    named = _named(where, environ)
+    return jit_folder_of(named.absolute()) if isinstance(named, Path) else None
 
 
 def _bundled(path: str | Path) -> StoreReader:

@@ -114,6 +114,9 @@ class FakeDriver:
     def get_current_device(self) -> int:
         return self.device
 
+    def set_current_device(self, device: int) -> None:
+        self.device = device
+
     def get_current_stream(self, device: int) -> int:
         return 0
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from whet.core.config import Config
     from whet.store import Store, StoreReader
     from whet.store.bundles.bundle import Bundle
     from whet.store.bundles.format import Manifest
+    from whet.store.bundles.writing import FolderBinaries
+    from whet.targets.triton.jit.packing import Packing
 
 PACK_EXAMPLES = """\b
 Examples:
@@ -23,6 +26,7 @@ Examples:
   whet pack results.whet --kernel matmul --best-only
   whet pack results.whet --binaries compiled/   with compiled kernels
   whet pack results.whet --lock whet.lock --binaries compiled/
+  whet pack serve.whet --jit --reachable        recorded kernels, for whet.preload
   whet pack missed.whet --missed                to tune on another machine
   WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """
@@ -68,14 +72,36 @@ def pack(
             "--lock", metavar="FILE", help="Only what this lock file chooses, and as it does."
         ),
     ] = None,
+    jit: Annotated[
+        bool,
+        typer.Option("--jit", help="Also pack the kernels that WHET_JIT=record has met."),
+    ] = False,
+    reachable: Annotated[
+        bool,
+        typer.Option(
+            "--reachable", help="With --jit, also what other integer arguments would compile."
+        ),
+    ] = False,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=0, help="At most N such a kernel.")
+    ] = 8,
+    pointers: Annotated[
+        bool, typer.Option("--pointers", help="With --reachable, also unaligned pointers.")
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Write results to a single file."""
-    from whet.cli.terminal.output import bytes_text, count_text
+    from whet.cli.terminal.output import bytes_text, count_text, print_lines
     from whet.store.bundles.bundle import open_bundle
     from whet.store.bundles.writing import FolderBinaries, write_bundle
 
-    with _known(store, empty=binaries is not None) as opened:
+    folder = None if binaries is None else FolderBinaries(binaries)
+    if reachable and not jit:
+        raise UsageError("--reachable needs --jit")
+    kernels = (
+        _kernels(store, kernel, most if reachable else None, pointers, folder) if jit else None
+    )
+    with _known(store, empty=binaries is not None or jit) as opened:
         chosen = _chosen(opened, kernel)
         locked = None if lock is None else _locked(lock, opened)
         models = (
@@ -88,15 +114,39 @@ def pack(
             opened,
             workloads=chosen,
             models=models,
-            binaries=None if binaries is None else FolderBinaries(binaries),
+            binaries=folder if kernels is None else kernels.binaries,
+            jit=() if kernels is None else kernels.lines,
             choices=locked,
             best_only=best_only,
             missed=missed,
         )
     with open_bundle(file) as bundle:
         counts = {**_counts(manifest), "missed key": len(bundle.store.missed())}
+        counts["specialization"] = len(bundle.jit_lines())
     parts = [count_text(number, noun) for noun, number in counts.items() if number]
     print(f"{file}: {', '.join(parts) or 'nothing'} ({bytes_text(file.stat().st_size)})")
+    print_lines(kernels.notes if kernels is not None else [])
+
+
+def _kernels(
+    store: str | None,
+    kernels: list[str] | None,
+    most: int | None,
+    pointers: bool,
+    folder: FolderBinaries | None,
+) -> Packing:
+    from whet.targets.triton.jit.packing import packing
+    from whet.targets.triton.jit.records import Records
+
+    settings = resolved(store=store).settings
+    return packing(
+        Records.beside(settings.store),
+        kernels=kernels or (),
+        most=most,
+        pointers=pointers,
+        others=folder,
+        jobs=settings.jobs,
+    )
 
 
 def unpack(

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
+    JIT,
     METADATA,
     Manifest,
     binary_entry,
@@ -74,6 +75,12 @@ class Bundle:
             raise bundle_error(self.path, f"the metadata of binary {key} is not an object")
         return metadata, files
 
+    def jit_lines(self) -> list[bytes]:
+        """What describes specializations of kernels, one a line; not looked into here."""
+        if JIT not in self.manifest.entries:
+            return []
+        return self._archive.read(JIT).splitlines()
+
     def check(self) -> None:
         """Reads all of it, once: whatever there is to refuse is refused now."""
         if self._checked:
@@ -81,6 +88,7 @@ class Bundle:
         self.store.check()
         for key in self._binaries:
             self.binary(key)
+        self.jit_lines()
         for name in self.store.models:
             self._archive.read(model_entry(name))
         self._checked = True

@@ -7,6 +7,7 @@ index-0.jsonl             what the first kernel's workloads are, without their t
 models/KERNEL.json        a kernel's cost model, as it was handed over
 binaries/KEY/FILE         compiled kernels
 missed.jsonl              keys that were met and not tuned, where they were asked for
+jit.jsonl                 specializations of kernels, where they were asked for
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 METADATA = "metadata.json"
 MISSED = "missed.jsonl"
+JIT = "jit.jsonl"
 
 # A zip file without the extensions for more than four GiB or 65,535 entries, which none needs.
 MAX_ENTRIES = 60_000
@@ -43,7 +45,7 @@ _KEY = re.compile(r"[0-9a-f]{8,128}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,127}")
 _NAMES = re.compile(
     rf"store(-[0-9a-f]{{1,{MOST_DIGITS}}})?\.jsonl|index-[0-9]{{1,5}}\.jsonl"
-    rf"|missed\.jsonl|models/[A-Za-z0-9_.~%-]{{1,4000}}\.json|binaries/{_KEY.pattern}/{_FILE.pattern}"
+    rf"|(missed|jit)\.jsonl|models/[A-Za-z0-9_.~%-]{{1,4000}}\.json|binaries/{_KEY.pattern}/{_FILE.pattern}"
 )
 _HASH = Scalar(
     "a SHA-256 hash",

@@ -23,6 +23,7 @@ from whet.core.trial import Trial, new_id
 from whet.core.workload import Device
 from whet.store.bundles.archive import Archive
 from whet.store.bundles.format import (
+    JIT,
     MANIFEST,
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -91,6 +92,7 @@ def write_bundle(
     binaries: BinarySource | None = None,
     best_only: bool = False,
     missed: bool = False,
+    jit: Sequence[str] = (),
     created: float | None = None,
     choices: Mapping[str, Config] | None = None,
 ) -> Manifest:
@@ -99,9 +101,10 @@ def write_bundle(
     The same content gives the same bytes but for the date, `created`. Workloads that were never
     tried are left out; with `best_only`, all but each workload's best trial, those it is contested
     with, and the runs that chose them. `kernels` and `workloads` (ids) confine it; None is all of
-    them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read.
-    `choices` are configs by workload id: only these workloads, and of each only what is known of
-    that config, so that it is the best in the bundle.
+    them. With `missed`, keys that were met and not tuned come along, which whet 0.1 cannot read;
+    `jit` are lines that describe specializations of kernels. `choices` are configs by workload id:
+    only these workloads, and of each only what is known of that config, so that it is the best in
+    the bundle.
     """
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
@@ -117,8 +120,9 @@ def write_bundle(
         for kernel, text in sorted((models or {}).items()):
             draft.put(model_entry(kernel), text.encode())
         lost = _missed(store, summaries, kernels, workloads) if missed else []
-        if lost:
-            draft.put(MISSED, joined(miss_lines(lost)))
+        for name, lines in ((MISSED, miss_lines(lost)), (JIT, jit)):
+            if lines:
+                draft.put(name, joined(lines))
         if binaries is not None:
             _put_binaries(draft, binaries)
         manifest = Manifest(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -139,8 +139,8 @@ def listen(jit: Any) -> None:
     """
     if getattr(jit, "_whet_listens", False):
         return
-    compile_it = jit._do_compile
-    pack: Any = getattr(jit, "_pack_args", None)
+    compile_it = _method(jit, "_do_compile")
+    pack = _method(jit, "_pack_args")
 
     def listening(
         key: Any,
@@ -172,11 +172,21 @@ def listen(jit: Any) -> None:
             packed[key] = pack(backend, keywords, bound, special, options)
         return packed[key]
 
-    if pack is not None:
+    if hasattr(jit, "_pack_args"):
         jit._pack_args = packing
     jit._do_compile = listening
     jit._whet_requests = {}
     jit._whet_listens = True
+
+
+def _method(jit: Any, name: str) -> Callable[..., Any]:
+    """The instance's own, else what its class has when it is called: that may change."""
+    own = vars(jit).get(name)
+
+    def method(*args: Any) -> Any:
+        return getattr(type(jit), name)(jit, *args) if own is None else own(*args)
+
+    return method
 
 
 def _packed_kernels_are_set() -> bool:

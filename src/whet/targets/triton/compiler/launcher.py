@@ -64,6 +64,10 @@ class LauncherBuild:
             with stage("launcher"):
                 self._thread.join(_LONGEST_WAIT_S)
 
+    def make(self) -> None:
+        """Now, in this thread; not for kernels that are needed for it."""
+        self._make(_Metadata(self._request.options))
+
     def _make(self, metadata: Any) -> None:
         from triton.compiler import ASTSource
 

@@ -93,7 +93,7 @@ def loading(architecture: Architecture) -> Iterator[None]:
     own = [(kind, kind.run) for kind in kinds]
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401 - the file may ask it for a device as soon as it has imported it
-    with imagined(architecture), without_memory(), _torch_answers(architecture):
+    with imagined(architecture), without_memory(), torch_answers(architecture):
         for kind in kinds:
             kind.run = refuse
         try:
@@ -104,7 +104,7 @@ def loading(architecture: Architecture) -> Iterator[None]:
 
 
 @contextmanager
-def _torch_answers(architecture: Architecture) -> Iterator[None]:
+def torch_answers(architecture: Architecture) -> Iterator[None]:
     """What libraries ask torch about the device when they are imported, as far as the architecture
     tells; a property that it does not tell is an `AttributeError`."""
     if "torch" not in sys.modules:

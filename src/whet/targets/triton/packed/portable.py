@@ -61,7 +61,7 @@ def portable_key(request: Request) -> str:
     `NotPortableError` where a kernel or a constant is known by its name only.
     """
     architecture = f"{request.target.backend} {request.target.arch} {request.target.warp_size}"
-    fingerprint = _fingerprint(request.fn)
+    fingerprint = kernel_fingerprint(request.fn)
     whole = digest(
         fingerprint,
         architecture,
@@ -227,8 +227,9 @@ def _surroundings() -> dict[str, Any]:
     return {"environment": environment(), "inspection": _inspection()}
 
 
-def _fingerprint(jit: Any) -> str:
-    """Remembered for as long as Triton's own key of the kernel, which covers what it calls."""
+def kernel_fingerprint(jit: Any) -> str:
+    """Remembered for as long as Triton's own key of the kernel, which covers what it calls. Raises
+    `NotPortableError`."""
     known = getattr(jit, "_whet_fingerprint", None)
     if known is None or known[0] != jit.cache_key:
         try:
@@ -284,5 +285,5 @@ def _told_of_triton(value: Any) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if "JITCallable" in kinds or "JITFunction" in kinds:
-        return f"kernel {_fingerprint(value)}"
+        return f"kernel {kernel_fingerprint(value)}"
     raise NotPortableError(f"a constant of type {type(value).__qualname__} has no stable text form")

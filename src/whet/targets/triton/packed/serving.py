@@ -101,7 +101,7 @@ def _found(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | No
 
 def _explain(key: str, request: Request, caches: Sequence[BinaryCache]) -> None:
     """Says so where the very kernel is there, but was packed with other tools or variables."""
-    here = {**toolchain(request.target), "environment": environment()}
+    here = tools_here(request.target)
     others = set()
     for cache in caches:
         related = (other for other in list(cache.keys()) if other.startswith(key[:RELATED]))
@@ -112,16 +112,21 @@ def _explain(key: str, request: Request, caches: Sequence[BinaryCache]) -> None:
                 continue
             if packed is None or all(packed.metadata.get(n) == v for n, v in here.items()):
                 return
-            others.add(_tools(packed.metadata))
+            others.add(tools_text(packed.metadata))
     if others:
         packed_with, name = " and ".join(sorted(others)), request.fn.__name__
         say_once(
             f"{name} is compiled here: it was packed with {packed_with}, but this machine has "
-            f"{_tools(here)}"
+            f"{tools_text(here)}"
         )
 
 
-def _tools(versions: Mapping[str, object]) -> str:
+def tools_here(target: Any) -> dict[str, object]:
+    """What kernels are compiled with in this process."""
+    return {**toolchain(target), "environment": environment()}
+
+
+def tools_text(versions: Mapping[str, object]) -> str:
     variables: Any = versions.get("environment") or {}
     named = "".join(f" {name}={value}" for name, value in dict(variables).items())
     return f"Triton {versions.get('triton')} ({versions.get('assembler')}){named}"

@@ -1,0 +1,162 @@
+"""Where whet hears of every specialization that Triton does not have in memory.
+
+`JITFunction.run` packs the arguments of such a call and then calls `_do_compile`, which finds the
+binary in the disk cache or compiles it. Both methods are wrapped on the class, so that kernels are
+reached whoever made them and whenever; a call whose binary is in memory passes through neither.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Protocol
+
+from whet.targets.triton.compiler.request import DeviceLimits, Request
+from whet.targets.triton.jit.constants import encoded, kernel_name
+from whet.targets.triton.jit.specialization import Met, Specialization, arguments_of
+
+
+@dataclass(frozen=True)
+class CompileCall:
+    """What `_do_compile` was asked for. `special` and `passed` are Triton's list of what is special
+    about each argument and the options as they were passed; `values` are the arguments."""
+
+    jit: Any
+    key: str
+    signature: dict[str, Any]
+    device: Any
+    constexprs: dict[Any, Any]
+    options: Any
+    attrs: dict[Any, Any]
+    warmup: bool
+    special: Sequence[Any]
+    passed: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    @property
+    def target(self) -> Any:
+        return self.jit.device_caches[self.device][2]
+
+    def request(self) -> Request:
+        return Request(
+            self.jit,
+            self.signature,
+            self.constexprs,
+            self.attrs,
+            dict(self.options.__dict__),
+            self.target,
+            DeviceLimits(),
+        )
+
+    def specialization(self, met: Met | None = None) -> Specialization:
+        import triton
+
+        target, code = self.target, self.jit.fn.__code__
+        return Specialization(
+            kernel=kernel_name(self.jit),
+            place=f"{code.co_filename}:{code.co_firstlineno}",
+            arguments=tuple(arguments_of(self.jit.params, list(self.special), self.values)),
+            options=tuple((name, encoded(value)) for name, value in self.passed.items()),
+            target=(target.backend, target.arch, target.warp_size),
+            triton=triton.__version__,
+            met=met or Met(),
+        )
+
+
+class Observer(Protocol):
+    """Hears of compiles. What `before` raises, the call of the kernel raises; `after` gets the
+    `CompiledKernel`, or None where some hook of Triton's kept it from being compiled."""
+
+    def before(self, call: CompileCall) -> None: ...
+
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
+
+
+_observers: list[Observer] = []
+_lock = threading.Lock()
+_local = threading.local()
+_originals: dict[str, Any] = {}
+
+# Options that `JITFunction.run` adds by itself to those of the call.
+GIVEN_BY_RUN = frozenset({"debug", "instrumentation_mode", "fpsan_homomorphic_casts"})
+
+
+def observe(observer: Observer) -> None:
+    """Hears of every compile from now on; twice the same does nothing more."""
+    with _lock:
+        _hook()
+        if observer not in _observers:
+            _observers.append(observer)
+
+
+def ignore(observer: Observer) -> None:
+    with _lock:
+        if observer in _observers:
+            _observers.remove(observer)
+
+
+def _hook() -> None:
+    from triton.runtime.jit import JITFunction
+
+    if _originals:
+        return
+    kind: Any = JITFunction
+    _originals["pack"], _originals["compile"] = kind._pack_args, kind._do_compile
+
+    @wraps(kind._pack_args)
+    def pack(self: Any, backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
+        _local.packed = bound, special, options
+        return _originals["pack"](self, backend, keywords, bound, special, options)
+
+    @wraps(kind._do_compile)
+    def do_compile(
+        self: Any,
+        key: Any,
+        signature: Any,
+        device: Any,
+        constexprs: Any,
+        options: Any,
+        attrs: Any,
+        warmup: Any,
+    ) -> Any:
+        packed = getattr(_local, "packed", None)
+        _local.packed = None
+        rest = key, signature, device, constexprs, options, attrs, warmup
+        if not _observers:
+            return _originals["compile"](self, *rest)
+        bound, special, passed = packed or _unpacked(self, signature, constexprs, attrs, options)
+        call = CompileCall(self, *rest, special, passed, bound)
+        return _observed(call, rest)
+
+    kind._pack_args, kind._do_compile = pack, do_compile
+
+
+def _observed(call: CompileCall, rest: tuple[Any, ...]) -> Any:
+    from time import perf_counter
+
+    heard = list(_observers)
+    for observer in heard:
+        observer.before(call)
+    start = perf_counter()
+    kernel = _originals["compile"](call.jit, *rest)
+    seconds = perf_counter() - start
+    for observer in heard:
+        observer.after(call, kernel, seconds)
+    return kernel
+
+
+def _unpacked(
+    jit: Any, signature: Any, constexprs: Any, attrs: Any, options: Any
+) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+    """For whoever calls `_do_compile` without a call, as `JITFunction.preload` does."""
+    values, special = {}, []
+    for place, (name, kind) in enumerate(signature.items()):
+        if kind == "constexpr":
+            values[name] = constexprs.get((place,))
+        divisible = any(list(one)[:1] == ["tt.divisibility"] for one in attrs.get((place,), ()))
+        integer = kind in ("i32", "i64", "u64") or str(kind).startswith("*")
+        special.append((kind, ("D" if divisible else "") if integer else None))
+    passed = {n: v for n, v in options.__dict__.items() if n in ("num_warps", "num_stages")}
+    return values, special, passed

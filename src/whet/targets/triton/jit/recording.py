@@ -1,0 +1,124 @@
+"""`WHET_JIT=record`: writes down every specialization that a program meets, with its binary."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+from whet.targets.triton.jit.caller import caller_of
+from whet.targets.triton.jit.hook import CompileCall, observe
+from whet.targets.triton.jit.libraries import keep_drivers_library
+from whet.targets.triton.jit.records import Records
+from whet.targets.triton.jit.specialization import Met, Specialization
+from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
+from whet.targets.triton.packed.resources import resources
+from whet.targets.triton.warn import say_once
+
+
+class Recorder:
+    """Written down as they are met, so that a program that is killed loses none. What a tuner
+    compiled to measure it is marked as such, until the end shows that it was chosen."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._lock = threading.Lock()
+        self._measured: list[tuple[Any, Specialization]] = []
+        self._unfinished: list[tuple[CompileCall, Any, Specialization]] = []
+        self._process = os.getpid()
+        self._begun = False
+
+    def before(self, call: CompileCall) -> None: ...
+
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
+        """Never raises: a call must not fail because it could not be written down."""
+        if os.getpid() != self._process:
+            return  # a fork compiles for its parent, which hears of it by itself
+        caller, tuning = caller_of(4)
+        try:
+            met = Met(time.time(), caller, tuning, seconds)
+            one = self._with_binary(call, kernel, call.specialization(met))
+            with self._lock:
+                if hasattr(kernel, "result"):
+                    self._unfinished.append((call, kernel, one))
+                if not self._begun:
+                    self._begun = True
+                    keep_drivers_library(self.records)
+                if tuning:
+                    self._measured.append((call.jit, one))
+                self.records.add([one])
+        except Exception as error:
+            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
+
+    def _with_binary(self, call: CompileCall, kernel: Any, one: Specialization) -> Specialization:
+        if hasattr(kernel, "result"):
+            return replace(one, why="its compilation was not finished when the program ended")
+        if kernel is None:
+            return replace(one, why="a hook of Triton's kept it from being compiled")
+        if one.opaque:
+            return replace(one, why=f"{one.opaque} has a value that cannot be written down")
+        try:
+            request = call.request()
+            key = portable_key(request)
+            if key not in self.records.binaries:
+                self.records.binaries.put(pack(kernel, request, resources(kernel, None), key))
+            return replace(one, binary=key)
+        except NotPortableError as error:
+            return replace(one, why=str(error))
+
+    def finish(self) -> None:
+        """What was compiled to be measured and was then chosen is one that the program uses."""
+        if os.getpid() != self._process:
+            return
+        try:
+            with self._lock:
+                for call, kernel, one in self._unfinished:  # of Triton's AsyncCompileMode
+                    self.records.add(
+                        [self._with_binary(call, kernel.result(), replace(one, why=""))]
+                    )
+                self._unfinished.clear()
+                measured, self._measured = self._measured, []
+                chosen = _chosen_configs() if measured else {}
+                used = [one for jit, one in measured if _is_chosen(one, chosen.get(id(jit), []))]
+                self.records.add(replace(one, met=replace(one.met, tuning=False)) for one in used)
+        except Exception as error:
+            say_once(f"chosen configs were not recorded: {type(error).__name__}: {error}")
+
+
+def _chosen_configs() -> dict[int, list[Any]]:
+    """The configs that live autotuners have chosen, by their `JITFunction`."""
+    from whet.targets.triton.adoption import live
+    from whet.targets.triton.compiler.capture import jit_function
+
+    found: dict[int, list[Any]] = {}
+    for tuner in live():
+        configs = [*getattr(tuner, "cache", {}).values(), getattr(tuner, "best_config", None)]
+        try:
+            found.setdefault(id(jit_function(tuner)), []).extend(c for c in configs if c)
+        except AttributeError:  # a tuner around something that is no kernel
+            continue
+    return found
+
+
+def _is_chosen(one: Specialization, configs: list[Any]) -> bool:
+    values = {argument.name: argument.special for argument in one.arguments}
+    values |= dict(one.options)
+    return any(
+        all(values.get(name, value) == value for name, value in config.all_kwargs().items())
+        for config in configs
+    )
+
+
+_recorder: Recorder | None = None
+
+
+def start_recording(records: Records) -> Recorder:
+    global _recorder
+    if _recorder is None:
+        _recorder = Recorder(records)
+        observe(_recorder)
+        atexit.register(_recorder.finish)
+    return _recorder

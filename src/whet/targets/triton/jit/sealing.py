@@ -1,0 +1,172 @@
+"""`whet.sealed`: from here on nothing may be compiled."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from whet.core.errors import UnforeseenCompileError, UsageError
+from whet.targets.triton.jit.caller import caller_of
+from whet.targets.triton.jit.difference import nearest
+from whet.targets.triton.jit.hook import CompileCall, ignore, observe
+from whet.targets.triton.jit.preloading import (
+    known_specializations,
+    make_waiting_ready,
+    was_foreseen,
+    why_uncovered,
+)
+from whet.targets.triton.jit.specialization import Specialization
+from whet.targets.triton.warn import say_once
+
+Action = Literal["warn", "error"]
+
+
+class _Earlier:
+    """What this process has compiled or loaded before, to compare with. Its memory is small beside
+    that of the kernels themselves."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, list[Specialization]] = {}
+        self._lock = threading.Lock()
+
+    def before(self, call: CompileCall) -> None: ...
+
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
+        found = call.specialization()
+        with self._lock:
+            self.known.setdefault(found.kernel, []).append(found)
+
+
+_earlier = _Earlier()
+
+
+def remember() -> None:
+    """From now on what is met is known to a later seal."""
+    observe(_earlier)
+
+
+class Seal:
+    """In force from when it was made until `open()` or the end of a `with` block. `unforeseen` has
+    the message of each compile that was met."""
+
+    def __init__(self, action: Action, exempt: Sequence[str]) -> None:
+        self.action = action
+        self.exempt = tuple(exempt)
+        self.unforeseen: list[str] = []
+        self._reported: set[str] = set()
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        ignore(self)
+        if self in _seals:
+            _seals.remove(self)
+
+    def before(self, call: CompileCall) -> None:
+        if self._is_exempt() or was_foreseen(call):
+            return
+        one = call.specialization()
+        self._report(one.id, lambda: _message(one), one.name)
+
+    def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
+
+    def host_build(self, name: str) -> None:
+        """The C compiler is about to be started."""
+        if not self._is_exempt():
+            self._report(
+                f"C {name}",
+                lambda: (
+                    f"the C compiler is started for Triton's {name}; record on this platform and "
+                    "Python, and pack with 'whet pack --jit'"
+                ),
+                name,
+            )
+
+    def _is_exempt(self) -> bool:
+        name = threading.current_thread().name
+        return any(fnmatchcase(name, pattern) for pattern in self.exempt)
+
+    def _report(self, identity: str, message: Any, name: str) -> None:
+        with self._lock:
+            first = identity not in self._reported
+            self._reported.add(identity)
+        if not first and self.action == "warn":
+            return
+        caller, tuning = caller_of(5)
+        text = f"{message()}; called at {caller}" if caller else str(message())
+        text += "; it was to be measured: set WHET_MODE=cached" if tuning else ""
+        if first:
+            self.unforeseen.append(text)
+        if self.action == "error":
+            raise UnforeseenCompileError(text)
+        say_once(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.open()
+
+
+_seals: list[Seal] = []
+
+
+def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
+    """Says that everything is warm: from now on a kernel that has to be compiled, or loaded and was
+    not preloaded, is reported once, or raises `whet.UnforeseenCompileError`.
+
+    `action` is "warn" or "error"; without it WHET_JIT decides, and else it is "warn". Threads whose
+    names match a pattern in `exempt`, such as "warmup-*", may compile. Kernels that were waiting
+    for their modules are made ready first. Returns a `Seal`, which `open()` or the end of a `with`
+    block lifts.
+    """
+    wanted = action or os.environ.get("WHET_JIT", "")
+    if wanted not in ("warn", "error"):
+        if action is not None:
+            raise UsageError(f"action={action!r} is not valid; use 'warn' or 'error'")
+        wanted = "warn"
+    make_waiting_ready()
+    seal = Seal("error" if wanted == "error" else "warn", exempt)
+    _seals.append(seal)
+    _watch_builds()
+    observe(seal)
+    return seal
+
+
+def _watch_builds() -> None:
+    from triton.runtime import build
+
+    own: Any = build._build
+    if hasattr(own, "whet_watches"):
+        return
+
+    def building(name: str, *args: Any, **keywords: Any) -> Any:
+        for seal in tuple(_seals):
+            seal.host_build(name)
+        return own(name, *args, **keywords)
+
+    building.whet_watches = True  # type: ignore[attr-defined]
+    build._build = building
+
+
+def _message(one: Specialization) -> str:
+    known = [*known_specializations(one.kernel), *_earlier.known.get(one.kernel, ())]
+    found = nearest(one, known)
+    what = f"kernel {one.kernel} is compiled while serving"
+    if found is None:
+        return f"{what}: it was never met before; record it with WHET_JIT=record"
+    known_as, why = found
+    if not why:
+        reason = why_uncovered(known_as) or "it was loaded for another device, or made anew"
+        return f"{what}: {reason}"
+    line = " ".join(one.line for one in why if one.line)
+    add = f"; to add it: whet jit add {one.kernel} {line}" if line else ""
+    return f"{what}: {', '.join(map(str, why))}{add}"

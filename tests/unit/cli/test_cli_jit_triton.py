@@ -1,0 +1,107 @@
+"""`whet jit`: what was recorded, and why two specializations differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+from whet.targets.triton.jit.reachable import valued
+from whet.targets.triton.jit.records import Records
+from whet.targets.triton.jit.specialization import Argument, Met, Specialization
+
+Whet = Callable[..., Any]
+
+
+def scale(n: int, **more: Any) -> Specialization:
+    return Specialization(
+        "app.kernels:scale",
+        (
+            Argument("x", "*fp16", "D"),
+            valued(Argument("n", "i32", ""), n),
+            Argument("BLOCK", "constexpr", 64, None, "constexpr"),
+        ),
+        (("num_warps", 4),),
+        ("cuda", 90, 32),
+        "3.9.0",
+        place="/srv/app/kernels.py:12",
+        binary="ab" * 20,
+        met=Met(1e9, "/srv/app/serve.py:41 in step", seconds=1.25),
+        **more,
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))
+    found = Records.beside(None)
+    found.add([scale(8), scale(1)])
+    return found
+
+
+def test_a_list_shows_what_tells_them_apart(whet: Whet, records: Records) -> None:
+    done = whet("jit", "ls")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "id            kernel  special    took  status",
+        f"{scale(8).id}  scale   n=i32    1.25 s  recorded",
+        f"{scale(1).id}  scale   n=1      1.25 s  recorded",
+        "",
+        "2 specializations of 1 kernel",
+    ]
+
+
+def test_what_is_reachable_is_listed_and_not_recorded(whet: Whet, records: Records) -> None:
+    answer = json.loads(whet("jit", "ls", "--reachable", "--most", "1", "--json").out)
+    assert [one["met"]["derived"] for one in answer["specializations"]] == [False, False, True]
+    assert answer["left"] == 1
+    assert len(records.all()) == 2
+
+
+def test_a_difference_is_said_in_words(whet: Whet, records: Records) -> None:
+    done = whet("jit", "diff", scale(8).id[:6], scale(1).id[:6])
+    assert "  argument n: i32, not divisible by 16 (8) → == 1\n" in done.out
+
+
+def test_an_explanation_says_who_called(whet: Whet, records: Records) -> None:
+    done = whet("jit", "explain", scale(8).id)
+    assert "/srv/app/serve.py:41 in step" in done.out
+    assert "n         i32, not divisible by 16  8" in done.out
+    assert done.widest <= 80
+    assert "argument n:" in whet("jit", "explain", "scale").out
+
+
+def test_one_is_added_by_its_line(whet: Whet, records: Records) -> None:
+    assert whet("jit", "add", "scale", "n=32").code == 0
+    added = records.all()[-1]
+    assert added.id == scale(32).id
+    assert added.met.derived
+    assert not added.binary
+    assert "is recorded already" in whet("jit", "add", "app.kernels:scale", "n=48").out
+
+
+def test_what_does_not_exist_is_named(whet: Whet, records: Records) -> None:
+    unknown = whet("jit", "explain", "scael")
+    assert unknown.code == 2
+    assert "nothing is recorded for 'scael'; did you mean 'scale'?" in unknown.err
+    assert "no specialization's id starts with 'zz'" in whet("jit", "diff", "zz", "zz").err
+    records.add([replace(scale(8), kernel="app.kernels:other")])
+    other = records.all()[-1].id
+    assert "name two of one kernel" in whet("jit", "diff", other, scale(8).id).err
+
+
+def test_without_records_it_says_how_to_make_some(
+    whet: Whet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_STORE", str(tmp_path / "none.db"))
+    done = whet("jit", "ls")
+    assert done.code == 2
+    assert "run the program with WHET_JIT=record" in done.err
+    assert "WHET_JIT=record" in whet("pack", "x.whet", "--jit").err
+    assert "--reachable needs --jit" in whet("pack", "x.whet", "--reachable").err
