@@ -1,6 +1,6 @@
 """Packed sequences of changing lengths through flash-linear-attention, with and without a policy.
 
-    python benchmarks/packed_lengths.py FOLDER [--packings 50] [--json OUT]
+    python benchmarks/packed_lengths.py FOLDER [--packings 50] [--limit 500] [--json OUT]
 
 FOLDER has `fla/` of the public repository in it, and einops where that is not installed. The step
 is a short convolution, `chunk_gla` and a gated norm, forward and backward, on random packings; the
@@ -10,8 +10,11 @@ its own:
     every     each key is tuned
     buckets   a policy file puts `NB`, the blocks of tokens in a key, into buckets
 
-It prints how many keys of how many kernels each way has tuned, what that took, and the time of the
-steps once everything is tuned, as the geometric mean of their ratios.
+The table has how many keys each way has tuned, those of the kernel with the most, what the first
+pass took, and the time of the steps once everything is tuned: all kernels of a step by torch's
+profiler, and the step itself by events. Below are the geometric means over the packings, buckets
+over every key. `--limit` is in seconds: where it is not enough for all packings, both ways get as
+many as the first could do in a third of it.
 """
 
 from __future__ import annotations
@@ -28,41 +31,40 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 POLICY = '[[kernel]]\nmatch = "fla.*:*"\nbuckets = { NB = "pow2" }\n'
 HEADS, WIDTH = 8, 128
 ROUNDS, STEPS = 3, 5
+WAYS = ("every", "buckets")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--packings", type=int, default=50)
+    parser.add_argument("--limit", type=float, default=500.0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--ends", type=float, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.way:
-        print(json.dumps(run(asked.folder, asked.packings)))
+        print(json.dumps(run(asked.folder, asked.packings, asked.ends)))
         return 0
-    found = {way: in_a_process(asked, way) for way in ("every", "buckets")}
-    for way, told in found.items():
-        print(
-            f"{way:8} {told['tuned']:4} keys of {told['kernels']} kernels tuned, "
-            f"first pass {told['first_s']:.1f} s"
-        )
-        for kernel, keys in told["keys"].items():
-            print(f"         {keys:4} {kernel}")
-    ratios = [
-        two / one
-        for one, two in zip(found["every"]["step_ms"], found["buckets"]["step_ms"], strict=True)
-    ]
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    print(f"steady steps with buckets take {mean:.4f} times as long ({max(ratios):.3f} at most)")
-    if asked.json:
-        asked.json.write_text(json.dumps(found))
+    start = time.monotonic()
+    found: dict[str, Any] = {}
+    count = asked.packings
+    for way in WAYS:
+        left = asked.limit - (time.monotonic() - start)
+        found[way] = in_a_process(asked, way, count, 0.5 * left if way == "every" else left)
+        count = found[way]["packings"]
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1))
+    print_table(found, asked.packings)
     return 0
 
 
-def in_a_process(asked: argparse.Namespace, way: str) -> dict[str, Any]:
+def in_a_process(asked: argparse.Namespace, way: str, count: int, limit: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder, "whet.toml")
         policy.write_text(POLICY)
@@ -73,10 +75,38 @@ def in_a_process(asked: argparse.Namespace, way: str) -> dict[str, Any]:
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
         command = [sys.executable, __file__, str(asked.folder), "--way", way]
-        command += ["--packings", str(asked.packings)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        command += ["--packings", str(count), "--ends", f"{0.7 * limit:.0f}"]
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, check=True, timeout=1.5 * limit + 60
+        )
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+def print_table(found: dict[str, Any], wanted: int) -> None:
+    packings = found["buckets"]["packings"]
+    print(f"{packings} packings" + (f" of {wanted}, by --limit" if packings < wanted else ""))
+    print("way       tuned  of kernels  most of one  first pass  kernels of a step     step")
+    for way, told in found.items():
+        kernels, steps = (
+            statistics.median(told[name][:packings]) for name in ("kernel_us", "step_ms")
+        )
+        most = max(told["keys"].values(), default=0)
+        print(
+            f"{way:8} {told['tuned']:6} {told['kernels']:11} {most:12} {told['first_s']:9.1f} s "
+            f"{kernels:15.0f} µs {steps:5.2f} ms"
+        )
+    for kernel in found["every"]["keys"]:
+        counts = [found[way]["keys"].get(kernel, 0) for way in WAYS]
+        if max(counts) > 1:
+            print(f"  {kernel}: {counts[0]} keys, {counts[1]} with buckets")
+    for name in ("kernel_us", "step_ms"):
+        pairs = zip(*(found[way][name][:packings] for way in WAYS), strict=True)
+        ratios = [two / one for one, two in pairs if one and two]
+        if ratios:
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            what = "kernels" if name == "kernel_us" else "steps"
+            print(f"{what} take {mean:.4f} times as long with buckets ({max(ratios):.3f} at most)")
 
 
 def packings(torch: Any, count: int) -> list[Any]:
@@ -115,16 +145,22 @@ def made_step(torch: Any, ends: Any) -> Any:
     return step
 
 
-def run(folder: Path, count: int) -> dict[str, Any]:
+def run(folder: Path, count: int, ends: float) -> dict[str, Any]:
+    """Packing by packing, as many as begin before `ends`, and at least two."""
     sys.path.insert(0, str(folder.resolve()))
     import torch
 
     import whet
+    from libraries import kernel_us
 
     whet.install()
     start = time.perf_counter()
-    for ends in packings(torch, count):
-        made_step(torch, ends)()
+    done: list[Any] = []
+    for ends_of in packings(torch, count):
+        if time.perf_counter() - start > ends and len(done) >= 2:
+            break
+        made_step(torch, ends_of)()
+        done.append(ends_of)
     torch.cuda.synchronize()
     first_s = time.perf_counter() - start
     keys: dict[str, int] = {}
@@ -132,13 +168,19 @@ def run(folder: Path, count: int) -> dict[str, Any]:
         for known in store.workloads():
             if any(one.trials for one in store.runs(known.workload.id)):
                 keys[known.workload.kernel] = keys.get(known.workload.kernel, 0) + 1
-    step_ms = [steady_ms(torch, made_step(torch, ends)) for ends in packings(torch, count)]
+    step_ms, kernels_us = [], []
+    for ends_of in done:
+        step = made_step(torch, ends_of)
+        step_ms.append(steady_ms(torch, step))
+        kernels_us.append(kernel_us(torch, step))
     return {
+        "packings": len(done),
         "tuned": sum(keys.values()),
         "kernels": len(keys),
         "keys": dict(sorted(keys.items(), key=lambda item: -item[1])),
         "first_s": first_s,
         "step_ms": step_ms,
+        "kernel_us": kernels_us,
     }
 
 

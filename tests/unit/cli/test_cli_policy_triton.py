@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("triton")
 
 import whet as library
+from whet.core.frozen import FrozenMap
 from whet.core.miss import Miss
 from whet.core.workload import Device, Origin, Workload
 from whet.engine.policy import finding
@@ -194,3 +195,54 @@ def test_a_module_that_is_not_there_is_one_line(whet: Whet) -> None:
     ran = whet("policy", "check", "-m", "no_such_module")
     assert (ran.code, ran.out) == (2, "")
     assert "No module named 'no_such_module'" in ran.err
+
+
+def met(program: Path, kernel: str, **key: int) -> None:
+    workload = Workload(kernel, "f", Device("gpu", "nvidia", "sm_90"), key=FrozenMap(key))
+    with library.open_store(program / "store.db") as store:
+        store.miss(Miss(workload, f"/env/fla/ops/{kernel}.py:{kernel}", module="fla.ops.gla"))
+
+
+def test_a_recorded_kernel_goes_by_the_module_it_was_recorded_in(whet: Whet, program: Path) -> None:
+    met(program, "chunk", n=4)
+    policy(rule("fla.ops.gla:chunk", 'mode = "off"') + rule("fla.ops.chunk:chunk", 'l2 = "warm"'))
+    told = json.loads(whet("settings", "--kernel", "chunk", "--json").out)["settings"]
+    assert told["mode"]["source"] == "policy"
+    assert told["l2"]["source"] == "default"
+
+
+def test_a_bucket_that_is_not_in_the_key_of_a_stored_kernel_is_said_to_be_skipped(
+    whet: Whet, program: Path
+) -> None:
+    met(program, "chunk", BT=64, NB=5)
+    policy(rule("fla.*:*", 'buckets = { NB = "pow2", T = "pow2" }'))
+    ran = whet("settings", "--kernel", "chunk")
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in ran.out.splitlines() if line}
+    assert rows["buckets.NB"].startswith("pow2 policy")
+    assert rows["buckets.T"].startswith("skipped: not in its key (")
+    assert ran.widest <= 80
+
+
+def test_settings_of_a_kernel_that_nobody_met_name_the_one_that_may_be_meant(
+    whet: Whet, program: Path
+) -> None:
+    met(program, "chunk_gla_fwd_kernel_o", BT=64)
+    policy(rule("chunk_gla_*", 'mode = "off"'))
+    said = " ".join(whet("settings", "--kernel", "chunk_gla_fwd_kernel_0").out.split())
+    assert "Kernel 'chunk_gla_fwd_kernel_0' is not in the store" in said
+    assert "Did you mean 'chunk_gla_fwd_kernel_o'?" in said
+
+
+def test_a_check_against_the_store_alone_says_so(whet: Whet, program: Path) -> None:
+    met(program, "chunk", BT=64)
+    policy(rule("fla.modules.*:conv_*", 'mode = "off"'))
+    said = " ".join(whet("policy", "check").out.split())
+    assert "Known are the kernels in the store alone; name a FILE.py or a --module" in said
+    assert "Known are" not in whet("policy", "check", "train.py").out
+
+
+def test_a_bucket_that_fits_none_of_several_kernels_names_the_keys_there_are(whet: Whet) -> None:
+    policy(rule("policed_lib:*", 'buckets = { T = "pow2" }'))
+    out = whet("policy", "check", "train.py").out
+    assert "buckets.T fits no kernel that the rule matches: 'T' is in none of their keys" in out
+    assert re.search(r"which have (n, m|m, n)$", out, re.MULTILINE)

@@ -16,7 +16,7 @@ def kernels_in_store(store: str | None) -> list[KnownKernel]:
     try:
         with open_known(store) as opened:
             workloads = [known.workload for known in opened.workloads()]
-            return stored_kernels(workloads, opened.missed())
+            return stored_kernels(workloads, opened.missed(tuned=True))
     except NothingKnownError:
         return []
 

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from whet.engine.policy.rules import Policy
 
 ABOUT = "Check the policy file, which has settings for single kernels."
+_MOST_KEYS = 12
+
+_ONLY_STORED = (
+    "Known are the kernels in the store alone; name a FILE.py or a --module to know all of its own."
+)
+
 EXAMPLES = """\b
 Examples:
   whet policy check
@@ -46,7 +52,7 @@ def check(
 ) -> None:
     """Find rules that match no kernel, do not fit, or disagree."""
     from whet.cli.arguments.kernels import kernels_in_store, live_tuners
-    from whet.cli.terminal.output import print_json, print_lines
+    from whet.cli.terminal.output import page, print_json, print_lines, wrap
     from whet.engine.policy.checking import KnownKernel, problems
     from whet.engine.policy.finding import current_policy
 
@@ -68,6 +74,8 @@ def check(
     else:
         print_lines([f"{policy.path}:{line}: {text}" for line, text in found])
         print_lines([_summary(policy, count, len(found))])
+        if found and kernels and not tuners:
+            print_lines(wrap(_ONLY_STORED, page()))
     if found:
         raise typer.Exit(1)
 
@@ -92,8 +100,19 @@ def _misfits(policy: Policy, tuners: list[Any]) -> list[tuple[int, str]]:
         if one.ruling.exact:
             told.append((line, f"{one.setting} does not fit '{one.kernel}': {one.why}"))
         elif len(several) == met[place]:
-            told.append((line, f"{one.setting} fits no kernel that the rule matches: {one.why}"))
+            why = one.why if len({each.why for each in several}) == 1 else _summed_up(several)
+            told.append((line, f"{one.setting} fits no kernel that the rule matches: {why}"))
     return told
+
+
+def _summed_up(several: list[Any]) -> str:
+    """Reasons that are not the same for all kernels."""
+    keys = list(dict.fromkeys(key for one in several for key in one.keys))
+    if not keys:
+        return f"{several[0].why} ('{several[0].kernel}', for one)"
+    name = several[0].setting.partition(".")[2]
+    more = ", …" if len(keys) > _MOST_KEYS else ""
+    return f"'{name}' is in none of their keys, which have {', '.join(keys[:_MOST_KEYS])}{more}"
 
 
 def _summary(policy: Policy, kernels: int, found: int) -> str:

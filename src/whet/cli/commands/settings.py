@@ -104,6 +104,9 @@ _UNKNOWN_MODULE = (
     "The kernel's module is not known, so rules with a module do not count here; give "
     "MODULE:KERNEL."
 )
+_UNKNOWN_KERNEL = (
+    "so its module is not known, and rules with a module do not count here; give MODULE:KERNEL."
+)
 _KERNEL_NOTE = (
     "A rule of the policy overrides what the kernel's decorator says; where there is none, the "
     "decorator's arguments override these settings."
@@ -126,13 +129,11 @@ class _Ruled:
 
     path: str | None
     rows: dict[str, _Row]
-    module_known: bool = True
+    doubt: str = ""
 
     @property
     def note(self) -> str:
-        if self.path is None:
-            return _NO_POLICY
-        return _KERNEL_NOTE if self.module_known else f"{_KERNEL_NOTE} {_UNKNOWN_MODULE}"
+        return _NO_POLICY if self.path is None else f"{_KERNEL_NOTE} {self.doubt}".rstrip()
 
 
 def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
@@ -140,7 +141,7 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
     from whet.cli.arguments.kernels import kernels_in_store
     from whet.engine.policy.checking import modules_of
     from whet.engine.policy.finding import current_policy
-    from whet.engine.policy.reading import SHARED
+    from whet.engine.policy.reading import BUCKETS, SHARED
     from whet.engine.settings import setting_field
 
     policy = current_policy()
@@ -148,8 +149,11 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
         return _Ruled(None, {})
     module, _, name = kernel.rpartition(":")
     modules = [*modules_of(kernel)] if module.endswith(".py") else [module]
+    stored = kernels_in_store(store)
+    named = [one for one in stored if one.name == name]
     if not module:
-        modules = [m for one in kernels_in_store(store) if one.name == name for m in one.modules]
+        modules = [m for one in named for m in one.modules]
+    keys = {key for one in named for key in one.keys}
     rulings = policy.rulings(name, modules)
     fields = {setting_field(n): rulings[n].value for n in SHARED if n in rulings}
     shown = _values(replace(settings, **fields))
@@ -157,8 +161,22 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
     for setting, ruling in rulings.items():
         value, text = shown.get(setting) or _of_kernels(setting, ruling.value)
         place = policy.place(ruling.rule, setting)
+        if keys and setting.startswith(BUCKETS) and setting.removeprefix(BUCKETS) not in keys:
+            text = f"skipped: not in its key ({', '.join(sorted(keys))})"
         rows[setting] = _Row(setting, value, text, "policy", place)
-    return _Ruled(str(policy.path), rows, bool(modules))
+    return _Ruled(str(policy.path), rows, _doubt(name, bool(modules), [one.name for one in stored]))
+
+
+def _doubt(name: str, module_known: bool, stored: list[str]) -> str:
+    from difflib import get_close_matches
+
+    if module_known:
+        return ""
+    if name in stored:
+        return _UNKNOWN_MODULE
+    close = get_close_matches(name, stored, n=1, cutoff=0.7)
+    meant = f" Did you mean '{close[0]}'?" if close else ""
+    return f"Kernel '{name}' is not in the store, {_UNKNOWN_KERNEL}{meant}"
 
 
 def _of_kernels(setting: str, value: Any) -> tuple[Any, str]:

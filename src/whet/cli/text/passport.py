@@ -16,20 +16,23 @@ from whet.cli.terminal.output import (
     shorten,
     table,
     times_text,
+    wrap,
 )
 from whet.core.workload import Workload
 from whet.engine.review.passport import KernelKey, KernelSource, Passport
 
 MOST_KEYS, MOST_OTHERS = 12, 3
+MARGIN = 11
 
 
 def passport_lines(told: Passport, width: int) -> list[str]:
-    lines = [told.kernel, "", *fields(_facts(told), width, 11), "", *_keys(told.keys, width)]
+    facts = fields(_facts(told, width - MARGIN), width, MARGIN)
+    lines = [told.kernel, "", *facts, "", *_keys(told.keys, width)]
     return [printable(line) for line in lines]
 
 
-def _facts(told: Passport) -> dict[str, str | Sequence[str]]:
-    facts: dict[str, str | Sequence[str]] = {"source": _sources(told.sources)}
+def _facts(told: Passport, width: int) -> dict[str, str | Sequence[str]]:
+    facts: dict[str, str | Sequence[str]] = {"source": _sources(told.sources, width)}
     if told.modules:
         facts["module"] = list(told.modules)
     recorded = sum(key.recorded for key in told.keys)
@@ -72,10 +75,16 @@ def _recorded_text(number: int) -> str:
     return f"{count_text(number, 'call')} recorded"
 
 
-def _sources(sources: Sequence[KernelSource]) -> list[str]:
+def _ending(place: str, width: int) -> str:
+    """A path is known by its end."""
+    return place if len(place) <= width else f"…{place[1 - width :]}"
+
+
+def _sources(sources: Sequence[KernelSource], width: int) -> list[str]:
     """The latest in full, of earlier ones how many there are."""
     latest, *earlier = sources
-    text = [*latest.places[:MOST_OTHERS], f"fingerprint {latest.fingerprint}"]
+    text = [_ending(place, width) for place in latest.places[:MOST_OTHERS]]
+    text.append(f"fingerprint {latest.fingerprint}")
     if latest.captured:
         text.append("captures " + ", ".join(f"{name}={value}" for name, value in latest.captured))
     if earlier:
@@ -134,18 +143,19 @@ def _keys(keys: Sequence[KernelKey], width: int) -> list[str]:
         for key in shown
     ]
     lines = table(layout, rows, width)
-    fixed = [(n, v) for n, v in shown[0].workload.key.items() if n not in varying]
+    first = shown[0].workload.key.items()
+    fixed = [(n, v) for n, v in first if n not in varying or len(shown) == 1]
     if fixed:
-        said = "in all: " + ", ".join(f"{name}={value}" for name, value in fixed)
-        lines.append(shorten(said, width))
+        said = ", ".join(f"{name}={value}" for name, value in fixed)
+        lines += wrap(f"{'in all' if len(shown) > 1 else 'key'}: {said}", width, indent=2)
     if len(keys) > len(shown):
         lines.append(f"and {count_text(len(keys) - len(shown), 'other key')}: whet best KERNEL")
     return lines
 
 
 def _varying(workloads: Sequence[Workload]) -> set[str]:
-    """Names of the key that tell these apart; all of them where there is only one."""
+    """Names of the key that tell these apart; numbers and words where there is only one."""
     names = dict.fromkeys(name for one in workloads for name in one.key)
     if len(workloads) == 1:
-        return set(names)
+        return {name for name in names if "." not in name}
     return {name for name in names if len({str(one.key.get(name)) for one in workloads}) > 1}

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any, Protocol, runtime_checkable
 
 from whet.core.config import freeze_value
@@ -116,6 +117,9 @@ def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
 def summarised(name: str, value: Any) -> Argument:
     kind = type(value).__name__
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is not None and shape == () and isinstance(value, Number):  # a number of numpy's
+        value, dtype = value.item(), None  # type: ignore[attr-defined]
+        kind = type(value).__name__
     if dtype is not None:
         sizes = tuple(int(n) for n in shape) if shape is not None else ()
         return Argument(name, kind, str(dtype), sizes)

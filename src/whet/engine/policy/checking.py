@@ -15,10 +15,12 @@ from whet.engine.policy.rules import Pattern, Policy, Rule
 
 @dataclass(frozen=True)
 class KnownKernel:
-    """`modules` are the names its module may have: of a stored kernel only the file is known."""
+    """`modules` are the names its module may have: of a stored kernel often only the file is known.
+    `keys` are the arguments in its key, empty where they are not known."""
 
     name: str
     modules: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.modules[0]}:{self.name}" if self.modules else self.name
@@ -32,15 +34,23 @@ class PolicyProblem:
 
 def stored_kernels(workloads: Iterable[Workload], missed: Iterable[Miss]) -> list[KnownKernel]:
     """Kernels of a store, each once."""
-    places: dict[str, dict[str, None]] = {}
-    for workload in workloads:
-        places.setdefault(workload.kernel, {}).update(dict.fromkeys(workload.origin.places))
+    modules: dict[str, dict[str, None]] = {}
+    keys: dict[str, dict[str, None]] = {}
     for miss in missed:
-        met = dict.fromkeys(filter(None, (miss.where, *miss.workload.origin.places)))
-        places.setdefault(miss.workload.kernel, {}).update(met)
+        found = modules.setdefault(miss.workload.kernel, {})
+        if miss.module:
+            found[miss.module] = None
+        for place in () if miss.module else (miss.where, *miss.workload.origin.places):
+            found.update(dict.fromkeys(modules_of(place) if place else ()))
+        keys.setdefault(miss.workload.kernel, {}).update(dict.fromkeys(miss.workload.key))
+    for workload in workloads:
+        found = modules.setdefault(workload.kernel, {})
+        for place in workload.origin.places:
+            found.update(dict.fromkeys(modules_of(place)))
+        keys.setdefault(workload.kernel, {}).update(dict.fromkeys(workload.key))
     return [
-        KnownKernel(name, tuple(module for place in found for module in modules_of(place)))
-        for name, found in places.items()
+        KnownKernel(name, tuple(found), tuple(key for key in keys[name] if "." not in key))
+        for name, found in modules.items()
     ]
 
 

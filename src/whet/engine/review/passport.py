@@ -266,10 +266,12 @@ def _compiled(one: Argument) -> str:
         aligned = one.placement is not None and one.placement.aligned % _DIVISOR == 0
         return f"{one.name} *{kind}:{_DIVISOR}" if aligned else f"{one.name} *{kind}"
     value = one.value
+    if one.type == "float" and one.compiled != "constant":
+        return f"{one.name} fp32"
     if one.compiled == "constant" or value is None or isinstance(value, bool | str | tuple):
         return f"{one.name}={value}"
     if isinstance(value, float):
-        return f"{one.name} fp32"
+        return f"{one.name}={value}"
     kind = "i32" if -_LARGEST_I32 <= value < _LARGEST_I32 else "i64"
     if one.compiled == "plain":
         return f"{one.name} {kind}"

@@ -30,6 +30,7 @@ from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.dynamo.stored_rows import stored_rows
 from whet.targets.triton.fallback.choosing import untuned
+from whet.targets.triton.fallback.refused import launch_fitting
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
@@ -184,7 +185,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.nargs = None
         if lasting:
             self._remember(config, args, kwargs)
-        return None if config is SKIPPED else self._launch(config, args, kwargs)
+        return None if config is SKIPPED else launch_fitting(self, config, args, kwargs)
 
     def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """For the next call of this kind, unless the config has a hook that must be run."""

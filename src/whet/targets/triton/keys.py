@@ -9,6 +9,7 @@ from typing import Any
 from whet.core.buckets import Buckets
 from whet.core.miss import Argument
 from whet.targets.fingerprint import Source, same_value
+from whet.targets.triton.values import argument_value
 
 
 def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:
@@ -80,7 +81,7 @@ def input_key(
     """What to call `inputs` with to have these arguments again, and the names it needs that the
     arguments do not tell: `inputs(M, N, dtype)` gets the values of M and N, and the dtype that
     all tensors share."""
-    values = {one.name: one.value for one in arguments if not one.dtype and _tells(one)}
+    values = {one.name: argument_value(one) for one in arguments if not one.dtype and _tells(one)}
     dtypes = {one.dtype.removeprefix("torch.") for one in arguments if one.dtype}
     key: dict[str, Any] = {}
     unknown = []

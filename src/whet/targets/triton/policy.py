@@ -27,12 +27,13 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 @dataclass(frozen=True)
 class Misfit:
-    """What a rule asks for that a kernel cannot have."""
+    """What a rule asks for that a kernel cannot have. `keys` are in its key, where that is why."""
 
     kernel: str
     setting: str
     ruling: Ruling
     why: str
+    keys: tuple[str, ...] = ()
 
     def text(self, policy: Policy) -> str:
         place = policy.place(self.ruling.rule, self.setting)
@@ -151,7 +152,8 @@ class _Fitting:
             name = setting.removeprefix(BUCKETS)
             if name not in keys:
                 hint = did_you_mean(name, keys)
-                self._misfit(ruling, setting, f"'{name}' is not in its key{hint}")
+                why = f"'{name}' is not in its key{hint}"
+                self._misfit(ruling, setting, why, tuple(keys))
             elif ruling.value is None:
                 fit.pop(name, None)
             else:
@@ -193,8 +195,9 @@ class _Fitting:
             return ()
         return tuple(ruling.value)
 
-    def _misfit(self, ruling: Ruling, setting: str, why: str) -> None:
-        self.skipped.append(Misfit(str(self._tuner.base_fn.__name__), setting, ruling, why))
+    def _misfit(self, ruling: Ruling, setting: str, why: str, keys: tuple[str, ...] = ()) -> None:
+        kernel = str(self._tuner.base_fn.__name__)
+        self.skipped.append(Misfit(kernel, setting, ruling, why, keys))
 
 
 def _is_option(name: str) -> bool:

@@ -12,6 +12,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.miss import Argument, LaunchGrid, ValueRange
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
+from whet.targets.triton.values import written
 
 # A last dimension up to this long holds pairs and the like, each column with a range of its own.
 _MOST_COLUMNS = 8
@@ -50,8 +51,10 @@ def importable_name(tuner: Any) -> str:
     return "" if name.startswith("whet_file_") else name
 
 
-def as_compiled(tuner: Any, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
-    """With what Triton makes of each parameter."""
+def as_compiled(
+    tuner: Any, named: Mapping[str, Any], arguments: Sequence[Argument]
+) -> tuple[Argument, ...]:
+    """With what Triton makes of each parameter, and with values that JSON has no word for."""
     fn = tuner.fn
     while fn is not None and not hasattr(fn, "params"):
         fn = getattr(fn, "fn", None)
@@ -61,7 +64,15 @@ def as_compiled(tuner: Any, arguments: Sequence[Argument]) -> tuple[Argument, ..
             kinds[parameter.name] = "constant"
         elif getattr(parameter, "do_not_specialize", False):
             kinds[parameter.name] = "plain"
-    return tuple(replace(one, compiled=kinds.get(one.name, "")) for one in arguments)
+    return tuple(
+        replace(_as_text(one, named[one.name]), compiled=kinds.get(one.name, ""))
+        for one in arguments
+    )
+
+
+def _as_text(one: Argument, value: Any) -> Argument:
+    found = written(value)
+    return one if found is None else replace(one, type=found[0], value=found[1])
 
 
 def with_integers(

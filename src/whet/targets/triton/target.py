@@ -189,8 +189,9 @@ class TritonTarget(QuickSpace):
         return importable_name(self.call.tuner)
 
     def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
-        known = as_compiled(self.call.tuner, arguments)
-        return with_integers(self.call_arguments(), known, most) if most else known
+        named = self.call_arguments()
+        known = as_compiled(self.call.tuner, named, arguments)
+        return with_integers(named, known, most) if most else known
 
     def tune_key(self) -> Mapping[str, Any]:
         tuner, named = self.call.tuner, self.call_arguments()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 pytest.importorskip("triton")
 pytest.importorskip("torch")
 
+import numpy as np
 import torch
+import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +24,7 @@ from whet.core.miss import Argument, LaunchGrid, Miss, Placement, ValueRange
 from whet.engine.fallback.missed import _placement, summarised
 from whet.store.bundles.misses import miss_lines, misses_of
 from whet.targets.triton.offline.remade import recorded_inputs, unmakeable
-from whet.targets.triton.recorded import with_integers
+from whet.targets.triton.recorded import as_compiled, with_integers
 from whet.testing.samples import a_workload
 
 GRID = (LaunchGrid(FrozenMap(), (1,)),)
@@ -33,6 +37,7 @@ def recorded(most: int = 4, **named: Any) -> Miss:
         replace(summarised(name, value), placement=_placement(value, storages))
         for name, value in named.items()
     ]
+    arguments = list(as_compiled(SimpleNamespace(fn=None), named, arguments))
     miss = Miss(a_workload(), "k.py:k", with_integers(named, arguments, most), 1.0, GRID)
     [back] = misses_of("\n".join(miss_lines([miss])).encode())
     assert back.arguments == miss.arguments
@@ -168,6 +173,8 @@ def test_an_address_that_torch_cannot_repeat_is_named() -> None:
     ("argument", "why"),
     [
         (Argument("x", "Descriptor"), "is of type Descriptor, of which nothing was recorded"),
+        (Argument("x", "dtype", value="fp3"), "is fp3: this Triton has no dtype fp3"),
+        (Argument("x", "dtype", value="torch.load"), "is torch.load: this torch has no dtype"),
         (Argument("x", "SparseTensor", "torch.float32", (4,)), "is a SparseTensor that is not a"),
         (
             Argument("x", "Tensor", "torch.int32", (4,), placement=Placement((1,), 0, 0, 16)),
@@ -220,3 +227,26 @@ def test_a_range_that_is_none_is_refused() -> None:
     data["arguments"][0]["ranges"] = [{"low": 4, "high": 3, "order": ""}]
     with pytest.raises(ValueError, match="4 to 3 is not a range"):
         Miss.from_json(data)
+
+
+def test_values_that_json_has_no_word_for_are_made_again() -> None:
+    values = {
+        "a": float("inf"),
+        "b": float("-inf"),
+        "c": tl.float16,
+        "d": torch.bfloat16,
+        "e": tl.constexpr(tl.int32),
+        "f": np.int64(7),
+        "g": 2.5,
+        "h": "inf",
+        "i": None,
+        "j": True,
+    }
+    found = again(**values)
+    assert found == {**values, "e": tl.int32, "f": 7}
+    assert {name: type(value) for name, value in found.items()} == {
+        **{name: type(value) for name, value in values.items()},
+        "e": tl.dtype,
+        "f": int,
+    }
+    assert math.isnan(again(x=float("nan"))["x"])

@@ -11,6 +11,7 @@ from whet.core.errors import SpaceError, UsageError
 from whet.core.miss import Argument, LaunchGrid, Miss, Placement, ValueRange
 from whet.targets.triton import device
 from whet.targets.triton.recorded import floating_storages, is_integer
+from whet.targets.triton.values import argument_value
 
 # What an allocator of torch's gives at least, and the most that is recorded.
 _MOST_ALIGNED = 512
@@ -62,8 +63,13 @@ def unmakeable(arguments: Sequence[Argument]) -> list[tuple[Argument, str]]:
 
 def _unmakeable(one: Argument, floating: set[int]) -> str:
     if not one.dtype:
-        known = one.value is not None or one.type == "NoneType"
-        return "" if known else f"is of type {one.type}, of which nothing was recorded"
+        if one.value is None and one.type != "NoneType":
+            return f"is of type {one.type}, of which nothing was recorded"
+        try:
+            argument_value(one)
+        except ValueError as error:
+            return f"is {one.value}: {error}"
+        return ""
     if one.placement is None:
         return f"is a {one.type} that is not a dense tensor of torch's"
     placed = one.placement
@@ -146,7 +152,7 @@ class _Making:
         floating = floating_storages(arguments)
         for one in sorted(arguments, key=lambda one: is_integer(one.dtype)):
             if one.placement is None:
-                made[one.name] = one.value
+                made[one.name] = argument_value(one)
                 continue
             place, dtype = one.placement.storage, self._dtype(one)
             shift = _shift(_of_storage(arguments, place)) or 0
