@@ -13,7 +13,12 @@ from whet.core.frozen import FrozenMap
 from whet.engine.executors.facts import SeatFacts
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.selecting import selected
-from whet.engine.executors.workloads import WorkloadQueue, longest_first, spread_workloads
+from whet.engine.executors.workloads import (
+    WorkloadQueue,
+    longest_first,
+    size_of,
+    spread_workloads,
+)
 
 
 class Tuner:
@@ -74,6 +79,11 @@ def test_without_a_device_left_nothing_is_pretended() -> None:
 
 def test_the_longest_workloads_begin_first() -> None:
     assert longest_first(["a", "bbb", "cc"], len) == ["bbb", "cc", "a"]
+
+
+def test_larger_keys_are_expected_to_take_longer() -> None:
+    keys = [{"M": 64, "N": 64}, {"M": 4096, "N": 4096, "dtype": "fp16"}, {"M": 1, "N": 0}, {}]
+    assert longest_first(keys, size_of) == [keys[1], keys[0], keys[2], keys[3]]
 
 
 def test_a_workload_that_comes_back_is_next() -> None:

@@ -56,7 +56,7 @@ def tune_keys_spread(
     executor: DeviceExecutor, tuner: KeyTuner, keys: Sequence[Key], *, quiet: bool
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
-    from whet.engine.executors.workloads import spread_workloads
+    from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
     from whet.targets.triton.offline.inputs import key_text
 
     done: dict[int, KeyOutcome] = {}
@@ -71,7 +71,8 @@ def tune_keys_spread(
             print(f"whet: {text}", file=sys.stderr, flush=True)
 
     try:
-        spread_workloads(executor.seats(), _Numbered(tuner), list(enumerate(keys)), on_done=heard)
+        items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
+        spread_workloads(executor.seats(), _Numbered(tuner), items, on_done=heard)
     except KeyboardInterrupt:
         return [done[number] for number in sorted(done)], True
     return [done[number] for number in sorted(done)], False
