@@ -47,7 +47,6 @@ from whet.testing.fakes import NoiseModel
 from whet.workers.task import Kind, Task, TaskOutcome
 
 DEVICES = tuple(str(number) for number in range(8))
-SLOW, DRIFTING = "3", "5"
 BLIND = AgreementPolicy(tolerance=99.0, sure=1e9)
 
 
@@ -73,18 +72,19 @@ def target_of(seed: int, rack: FakeRack, build_s: float | None = None) -> RackTa
 def bad(runs: int, record: Record) -> None:
     noise = NoiseModel(gaussian=0.005)
     drifting = NoiseModel(gaussian=0.005, drift_per_s=3.0)
-    models = FrozenMap({SLOW: FakeModel(1.07, noise), DRIFTING: FakeModel(1.0, drifting)})
     for name, policy in (("checked", AgreementPolicy()), ("unchecked", BLIND)):
         right = found_slow = found_drifting = others = 0
         for seed in range(runs):
-            target = target_of(seed, FakeRack(models, seed))
+            slow, moving = random.Random(seed).sample(DEVICES, 2)
+            models = {slow: FakeModel(1.07, noise), moving: FakeModel(1.0, drifting)}
+            target = target_of(seed, FakeRack(FrozenMap(models), seed))
             with mock.patch.object(opening, "AgreementPolicy", lambda policy=policy: policy):
                 result = tune(target, store=":memory:", executor=FakeDevices(DEVICES), seed=seed)
             right += result.config == target.best
             out = {note.split()[1] for note in result.notes if note.startswith("device ")}
-            found_slow += SLOW in out
-            found_drifting += DRIFTING in out
-            others += len(out - {SLOW, DRIFTING})
+            found_slow += slow in out
+            found_drifting += moving in out
+            others += len(out - {slow, moving})
         print(
             f"{name:10} right best in {right} of {runs}; left out: the slow one in {found_slow}, "
             f"the drifting one in {found_drifting}, healthy ones {others} times",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from whet.cli.commands.cluster import cluster_text
-from whet.cli.commands.tune_spread import KeyTuner, tune_keys_spread
+from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.store import open_store
 
@@ -128,6 +128,25 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
     assert all(one.result.config["BLOCK"] == 64 for one in done if one.result is not None)
     with open_store(store) as kept:
         assert len(kept.workloads()) == 3
+
+
+@pytest.mark.parametrize(
+    ("devices", "keys", "remote", "store", "whole"),
+    [
+        (4, 4, False, "runs.db", True),
+        (4, 3, False, "runs.db", False),
+        (1, 9, False, "runs.db", False),
+        (4, 9, True, "runs.db", False),
+        (4, 9, True, "postgresql://db/whet", True),
+    ],
+)
+def test_whole_keys_go_where_their_results_reach_the_store(
+    devices: int, keys: int, remote: bool, store: str, whole: bool
+) -> None:
+    seats = ProcessPerDevice([str(n) for n in range(devices)], lambda name: {}).seats()
+    for seat in seats:
+        seat.remote = remote  # type: ignore[misc]
+    assert take_whole_keys(seats, keys, store) is whole
 
 
 def test_a_cluster_is_shown_with_what_each_machine_does() -> None:

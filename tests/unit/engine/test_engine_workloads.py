@@ -10,6 +10,7 @@ import pytest
 
 from whet.core.errors import HostFailure, UsageError
 from whet.core.frozen import FrozenMap
+from whet.engine.executors import processes
 from whet.engine.executors.facts import SeatFacts
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.selecting import selected
@@ -125,3 +126,13 @@ def test_a_machine_that_differs_says_in_what() -> None:
     bare = SeatFacts("c")
     assert "triton missing, not 3.9.0" in bare.differences(wanted)
     assert wanted.differences(wanted) == ()
+
+
+def test_devices_of_another_kind_than_the_first_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = {"0": "H200", "1": "H200", "2": "A100"}
+    monkeypatch.setattr(processes, "installed_gpu", lambda visible: (kinds[visible], "570"))
+    executor = ProcessPerDevice(["0", "1", "2"], lambda name: {"CUDA_VISIBLE_DEVICES": name})
+    assert [seat.name for seat in executor.seats()] == ["0", "1"]
+    assert executor.refused() == ("device 2 is not used: A100, not H200",)

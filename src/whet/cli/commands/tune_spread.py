@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whet.cli.commands.tune_keys import Key, KeyOutcome
 
 if TYPE_CHECKING:
-    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.engine.executors.protocol import DeviceExecutor, Seat
     from whet.engine.executors.workloads import Spread
 
 
@@ -50,6 +50,13 @@ class _KeysThere:
         return (
             outcome if outcome.lost is None else replace(outcome, why=str(outcome.lost), lost=None)
         )
+
+
+def take_whole_keys(seats: Sequence[Seat], keys: int, store: str | None) -> bool:
+    """Where each device has at least one to do. Devices of other machines take whole keys only
+    into a store that they can reach: results are to end up in one."""
+    shared = (store or "").lower().startswith(("postgresql://", "postgres://"))
+    return 1 < len(seats) <= keys and (shared or not any(seat.remote for seat in seats))
 
 
 def tune_keys_spread(
