@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +116,44 @@ def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
         ran = whet(*command)
         assert ran.code == 2
         assert "pip install 'whet[ray]'" in " ".join(ran.err.split())
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_every_process_and_prints_the_best_so_far(tmp_path: Path) -> None:
+    slow = RACK.replace("    rack,\n", "    FakeRack(look_s=0.2),\n").replace(
+        "[0, 1]", "list(range(40))"
+    )
+    (tmp_path / "rack.py").write_text(slow)
+    command = ["tune", "rack.py:fake", "--devices", "all", "--store", "s.db"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", *command],
+        cwd=tmp_path,
+        env={**os.environ, "WHET_TEST_RUN": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "best" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "best     a=" in out
+    end = time.monotonic() + 10
+    while _processes_of(str(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert _processes_of(str(tmp_path)) == []
+
+
+def _processes_of(token: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"WHET_TEST_RUN={token}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ def connect(address: str) -> bool:
         raise UsageError("--ray needs Ray; install it with pip install 'whet[ray]'") from None
     if ray.is_initialized():
         return False
+    _keep_stdout_clean()
     # Ray repeats what its processes print; ours say what there is to say.
     quiet: dict[str, Any] = {
         "namespace": NAMESPACE,
@@ -56,6 +58,15 @@ def connect(address: str) -> bool:
             f"no Ray cluster at {address} ({text}); start one with ray start --head"
         ) from None
     return True
+
+
+def _keep_stdout_clean() -> None:
+    """Ray prints what befalls its machines on stdout, where results go, and has no option for it.
+    We say which device is lost."""
+    with suppress(Exception):
+        from ray._private import worker
+
+        worker.print_to_stdstream = lambda *args, **keywords: None
 
 
 def connected() -> bool:
