@@ -311,7 +311,10 @@ def killed(runs: int, record: Record, seed: int) -> None:
                 result = tune(target, store=store, executor=executor, seed=run, on_event=kill)
                 trials = store.trials(target.workload().id)
                 right += result.config == target.best
-                whole += len(trials) == 48 and not any(one.status.failed for one in trials)
+                failed = [one for one in trials if one.status.failed]
+                whole += len(trials) == 48 and not failed
+                for one in failed:
+                    print(f"run {run}: [{one.config}] {one.status}: {one.error}", flush=True)
                 if kill.thread is not None:
                     kill.thread.join()
                     cluster.join()
