@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +131,37 @@ def test_nodes_that_die_and_join_cost_only_what_they_were_doing(
         while len(executor.seats()) < 4 and time.monotonic() < end:
             time.sleep(0.1)
         assert len(executor.seats()) == 4
+
+
+RACK = """
+from whet.testing.fake_devices import FakeRack, RackTarget
+
+fake = RackTarget(
+    {"n": list(range(400))}, lambda config: 50_000.0 + config["n"], FakeRack(look_s=0.05)
+)
+"""
+
+
+def test_ctrl_c_ends_it_everywhere_and_prints_the_best_so_far(
+    cluster: LocalCluster, kept: _Kept, tmp_path: Path
+) -> None:
+    kept.really_close()
+    (tmp_path / "rack.py").write_text(RACK)
+    command = ["tune", "rack.py:fake", "--ray", cluster.address, "--store", "s.db"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "best" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "best     n=" in out
+    with RayExecutor(cluster.address) as executor:  # every GPU is free again
+        assert len(executor.seats()) == len(cluster.nodes) + 1

@@ -4,22 +4,28 @@ out by its environment which device it has."""
 from __future__ import annotations
 
 import os
+import threading
 import time
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 from whet.builds import Built, Job
 from whet.core.config import Config, Value
+from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Workload
 from whet.engine.executors.facts import DEVICE_VARIABLE
+from whet.engine.executors.protocol import Seat
+from whet.engine.executors.this_process import ObjectHere, SeatHere, ThisProcess
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench, Verdict
 from whet.testing.fakes import FakeDevice, FakeKernel, NoiseModel
+
+_making = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class FakeRack:
     """Devices by the end of their name; what is not in it behaves as it should. `look_s` is what a
     first look takes in real seconds, `seed` that of all noise."""
 
-    models: Mapping[str, FakeModel] = field(default_factory=dict)
+    models: FrozenMap[FakeModel] = field(default_factory=FrozenMap)
     seed: int = 0
     look_s: float = 0.0
 
@@ -44,27 +50,35 @@ class FakeRack:
 
 
 @cache
-def _this_device(seed: int, noise: NoiseModel) -> FakeDevice:
-    name = os.environ.get(DEVICE_VARIABLE, "")
-    return FakeDevice(noise, seed=zlib.crc32(f"{seed} {name}".encode()))
+def _device_called(name: str, rack: FakeRack) -> FakeDevice:
+    noise = rack.model(name).noise
+    return FakeDevice(noise, seed=zlib.crc32(f"{rack.seed} {name}".encode()))
 
 
-def _device_of(rack: FakeRack) -> tuple[FakeDevice, float]:
-    model = rack.model(os.environ.get(DEVICE_VARIABLE, ""))
-    return _this_device(rack.seed, model.noise), model.factor
+def _this_device(rack: FakeRack) -> FakeDevice:
+    return _device_called(os.environ.get(DEVICE_VARIABLE, ""), rack)
 
 
 @dataclass(frozen=True)
 class FakeLoader:
+    """Called where the device is, makes what loads configs there."""
+
     rack: FakeRack
     times: Mapping[str, float]
 
-    def __call__(self) -> FakeLoader:
-        return self
+    def __call__(self) -> _LoaderThere:
+        return _LoaderThere(self)
+
+
+class _LoaderThere:
+    def __init__(self, made_of: FakeLoader) -> None:
+        self._made_of = made_of
+        self._device = _this_device(made_of.rack)
+        self._factor = made_of.rack.model(os.environ.get(DEVICE_VARIABLE, "")).factor
 
     def load(self, config: Config, artifact: Any) -> _LoadedThere:
-        device, factor = _device_of(self.rack)
-        return _LoadedThere(device.kernel(self.times[config.id] * factor), self.rack.look_s)
+        ns = self._made_of.times[config.id] * self._factor
+        return _LoadedThere(self._device.kernel(ns), self._made_of.rack.look_s)
 
 
 class _LoadedThere:
@@ -86,13 +100,42 @@ class _LoadedThere:
 
 
 def _timer_there(rack: FakeRack) -> CpuTimer:
-    clock = _device_of(rack)[0].clock
+    clock = _this_device(rack).clock
     return CpuTimer(clock, clock.cpu, cpu_resolution_ns=1)
 
 
 def slow_build(value: str, seconds: float) -> Built:
     time.sleep(seconds)
     return Built(value)
+
+
+class FakeSeat(SeatHere):
+    """A device of a rack, in this process. Its objects find it by name when they are made."""
+
+    def session(
+        self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
+    ) -> ObjectHere:
+        def made() -> Any:
+            with _making:
+                os.environ[DEVICE_VARIABLE] = self.name
+                try:
+                    return factory()
+                finally:
+                    del os.environ[DEVICE_VARIABLE]
+
+        return ObjectHere(made)
+
+
+class FakeDevices(ThisProcess):
+    """Many devices without a process for any: for many runs in little time."""
+
+    name = "fake devices"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._fakes = tuple(map(FakeSeat, names))
+
+    def seats(self) -> Sequence[Seat]:
+        return self._fakes
 
 
 class RackTarget:
@@ -124,9 +167,6 @@ class RackTarget:
     @property
     def best(self) -> Config:
         return min(self.space, key=lambda config: self.times[config.id])
-
-    def seeded(self, seed: int) -> FakeRack:
-        return replace(self.rack, seed=seed)
 
     def device_names(self) -> Sequence[str]:
         return self._devices

@@ -10,10 +10,16 @@ import pytest
 
 from whet.core.errors import HostFailure, UsageError
 from whet.core.frozen import FrozenMap
+from whet.engine.executors import processes
 from whet.engine.executors.facts import SeatFacts
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.selecting import selected
-from whet.engine.executors.workloads import WorkloadQueue, longest_first, spread_workloads
+from whet.engine.executors.workloads import (
+    WorkloadQueue,
+    longest_first,
+    size_of,
+    spread_workloads,
+)
 
 
 class Tuner:
@@ -76,6 +82,11 @@ def test_the_longest_workloads_begin_first() -> None:
     assert longest_first(["a", "bbb", "cc"], len) == ["bbb", "cc", "a"]
 
 
+def test_larger_keys_are_expected_to_take_longer() -> None:
+    keys = [{"M": 64, "N": 64}, {"M": 4096, "N": 4096, "dtype": "fp16"}, {"M": 1, "N": 0}, {}]
+    assert longest_first(keys, size_of) == [keys[1], keys[0], keys[2], keys[3]]
+
+
 def test_a_workload_that_comes_back_is_next() -> None:
     queue = WorkloadQueue(["a", "b", "c"])
     assert queue.take("0") == (0, "a")
@@ -115,3 +126,13 @@ def test_a_machine_that_differs_says_in_what() -> None:
     bare = SeatFacts("c")
     assert "triton missing, not 3.9.0" in bare.differences(wanted)
     assert wanted.differences(wanted) == ()
+
+
+def test_devices_of_another_kind_than_the_first_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = {"0": "H200", "1": "H200", "2": "A100"}
+    monkeypatch.setattr(processes, "installed_gpu", lambda visible: (kinds[visible], "570"))
+    executor = ProcessPerDevice(["0", "1", "2"], lambda name: {"CUDA_VISIBLE_DEVICES": name})
+    assert [seat.name for seat in executor.seats()] == ["0", "1"]
+    assert executor.refused() == ("device 2 is not used: A100, not H200",)

@@ -202,12 +202,13 @@ def _tuned_keys(
     """Whole keys are shared out over the devices where there are at least as many; else the
     configs of each key are."""
     from whet.cli.commands.tune_keys import tune_keys
-    from whet.cli.commands.tune_spread import KeyTuner, tune_keys_spread
+    from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
     from whet.engine.executors.current import using
 
-    many = 0 if far is None else len(far.executor.seats())
-    if far is not None and 1 < many <= len(keys):
-        each = {**flags, "jobs": flags.get("jobs") or str(max(1, available_cores() // many))}
+    seats = () if far is None else far.executor.seats()
+    if far is not None and take_whole_keys(seats, len(keys), store):
+        jobs = flags.get("jobs") or str(max(1, available_cores() // len(seats)))
+        each = {**flags, "store": store, "jobs": jobs}
         tuner = KeyTuner(far.tunable, far.inputs, each, store)
         return tune_keys_spread(far.executor, tuner, keys, quiet=quiet)
     with using(None if far is None else far.executor):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whet.cli.commands.tune_keys import Key, KeyOutcome
 
 if TYPE_CHECKING:
-    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.engine.executors.protocol import DeviceExecutor, Seat
     from whet.engine.executors.workloads import Spread
 
 
@@ -52,11 +52,18 @@ class _KeysThere:
         )
 
 
+def take_whole_keys(seats: Sequence[Seat], keys: int, store: str | None) -> bool:
+    """Where each device has at least one to do. Devices of other machines take whole keys only
+    into a store that they can reach: results are to end up in one."""
+    shared = (store or "").lower().startswith(("postgresql://", "postgres://"))
+    return 1 < len(seats) <= keys and (shared or not any(seat.remote for seat in seats))
+
+
 def tune_keys_spread(
     executor: DeviceExecutor, tuner: KeyTuner, keys: Sequence[Key], *, quiet: bool
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
-    from whet.engine.executors.workloads import spread_workloads
+    from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
     from whet.targets.triton.offline.inputs import key_text
 
     done: dict[int, KeyOutcome] = {}
@@ -71,7 +78,8 @@ def tune_keys_spread(
             print(f"whet: {text}", file=sys.stderr, flush=True)
 
     try:
-        spread_workloads(executor.seats(), _Numbered(tuner), list(enumerate(keys)), on_done=heard)
+        items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
+        spread_workloads(executor.seats(), _Numbered(tuner), items, on_done=heard)
     except KeyboardInterrupt:
         return [done[number] for number in sorted(done)], True
     return [done[number] for number in sorted(done)], False

@@ -36,11 +36,12 @@ class AgreementPolicy:
 @dataclass(frozen=True)
 class Standing:
     """Of one device against all: `level` is how much longer it takes (0.07 is 7 %), `move` how much
-    that changed over the rounds, `error` how well either is known."""
+    that changed over the rounds, and each has its standard error."""
 
     level: float
     move: float
     error: float
+    move_error: float
 
     def text(self) -> str:
         return f"{abs(self.level):.1%} {'slower' if self.level > 0 else 'faster'} than the others"
@@ -69,13 +70,18 @@ def agreement(
     first in `prefer` counts."""
     names = list(rounds[-1]) if rounds else []
     if len(names) < 2:
-        return Agreement(FrozenMap({name: Standing(0.0, 0.0, 0.0) for name in names}))
+        return Agreement(FrozenMap({name: Standing(0.0, 0.0, 0.0, 0.0) for name in names}))
     residuals = {name: _residuals(name, rounds[-policy.rounds :]) for name in names}
-    standings = {name: _standing(found) for name, found in residuals.items()}
+    noises = {name: _noise(found) for name, found in residuals.items()}
+    # Few rounds may look calm by chance: nobody is taken to be calmer than most.
+    usual = median(noises.values())
+    standings = {
+        name: _standing(found, max(usual, noises[name])) for name, found in residuals.items()
+    }
     drifting = {
         name: f"{abs(one.move):.1%} {'slower' if one.move > 0 else 'faster'} than at the beginning"
         for name, one in standings.items()
-        if abs(one.move) > max(policy.tolerance / 2, policy.sure * one.error)
+        if abs(one.move) > max(policy.tolerance / 2, policy.sure * one.move_error)
     }
     # One that drifts moves the centre, so that others seem to drift the other way: worst first.
     worst = max(drifting, key=lambda name: abs(standings[name].move), default=None)
@@ -107,13 +113,19 @@ def _residuals(name: str, rounds: Iterable[Round]) -> list[float]:
     return found
 
 
-def _standing(residuals: Sequence[float]) -> Standing:
-    level = median(residuals)
-    slope = _slope(residuals)
-    middle = (len(residuals) - 1) / 2
-    noise = median(abs(one - level - slope * (at - middle)) for at, one in enumerate(residuals))
-    error = _MAD * _MEDIAN_ERROR * noise / math.sqrt(len(residuals))
-    return Standing(level, slope * (len(residuals) - 1), error)
+def _noise(residuals: Sequence[float]) -> float:
+    """The standard deviation of one round, about a straight line."""
+    level, slope, middle = median(residuals), _slope(residuals), (len(residuals) - 1) / 2
+    off = [abs(one - level - slope * (at - middle)) for at, one in enumerate(residuals)]
+    return _MAD * median(off)
+
+
+def _standing(residuals: Sequence[float], noise: float) -> Standing:
+    many = len(residuals)
+    error = _MEDIAN_ERROR * noise / math.sqrt(many)
+    # That of a slope over so many rounds, times their number.
+    move_error = noise * (many - 1) / math.sqrt(many * (many**2 - 1) / 12) if many > 1 else 0.0
+    return Standing(median(residuals), _slope(residuals) * (many - 1), error, move_error)
 
 
 def _slope(values: Sequence[float]) -> float:

@@ -23,6 +23,9 @@ def plan_for(executor: DeviceExecutor | None, plan: Plan) -> Plan:
     """First looks of different devices are one visit further apart than those of one."""
     if executor is None:
         return plan
+    seats = executor.seats()
+    if len(seats) == 1 and not seats[0].remote:  # and none will join
+        return plan
     noise = max(plan.race.visit_noise, BETWEEN_DEVICES)
     return replace(plan, race=replace(plan.race, visit_noise=noise))
 

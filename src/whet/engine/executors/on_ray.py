@@ -74,17 +74,22 @@ class RayBuilds:
             from ray import cloudpickle
 
             reference = self.actor.build.remote(ticket, bytes(cloudpickle.dumps(task)))
-        except Exception as error:
+        except TypeError as error:  # it cannot be sent
             done.set_exception(error)
+            return done
+        except Exception as error:
+            done.set_exception(SeatLostError(self.name, f"its process has ended ({error})"))
             return done
         reference.future().add_done_callback(lambda other: self._pass_on(other, done))
         return done
 
     def limit(self, ticket: int, limit_s: float | None) -> None:
-        self.actor.limit.remote(ticket, limit_s)
+        with suppress(Exception):  # it is gone, which its futures tell
+            self.actor.limit.remote(ticket, limit_s)
 
     def cancel(self, ticket: int) -> None:
-        self.actor.cancel.remote(ticket)
+        with suppress(Exception):
+            self.actor.cancel.remote(ticket)
 
     def _pass_on(self, other: Future[TaskOutcome], done: Future[TaskOutcome]) -> None:
         problem = other.exception()

@@ -13,6 +13,7 @@ from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
 from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
 from whet.engine.executors.protocol import Seat
+from whet.measure.gpu.driver_facts import installed_gpu
 from whet.workers import Session, process
 from whet.workers.session import RemoteObject
 
@@ -85,8 +86,8 @@ class ProcessSeat:
 
 
 class ProcessPerDevice:
-    """`environment` gives what a process needs to see one device alone. Builds stay in this
-    machine's pool."""
+    """`environment` gives what a process needs to see one device alone. Devices of another kind
+    than the first are not used. Builds stay in this machine's pool."""
 
     name = "a process per device"
 
@@ -95,7 +96,17 @@ class ProcessPerDevice:
     ) -> None:
         if not devices:
             raise UsageError("no device to measure on; name one, such as --devices 0")
-        self._seats = tuple(ProcessSeat(name, environment(name)) for name in devices)
+        variables = {name: environment(name) for name in devices}
+        kinds = {name: _kind(variables[name]) for name in devices}
+        first = kinds[devices[0]]
+        self._refused = tuple(
+            f"device {name} is not used: {kind or 'no GPU'}, not {first or 'no GPU'}"
+            for name, kind in kinds.items()
+            if kind != first
+        )
+        self._seats = tuple(
+            ProcessSeat(name, variables[name]) for name in devices if kinds[name] == first
+        )
 
     def seats(self) -> Sequence[Seat]:
         return self._seats
@@ -107,7 +118,7 @@ class ProcessPerDevice:
         return None
 
     def refused(self) -> Sequence[str]:
-        return ()
+        return self._refused
 
     def close(self) -> None:
         for seat in self._seats:
@@ -118,3 +129,9 @@ class ProcessPerDevice:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _kind(variables: Mapping[str, str]) -> str:
+    """The name of the GPU that a process would see, where that can be told from here."""
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    return "" if visible is None else installed_gpu(visible)[0]

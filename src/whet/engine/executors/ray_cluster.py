@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +14,8 @@ NAMESPACE, BOARD = "whet", "whet-board"
 
 @dataclass(frozen=True)
 class Node:
-    """`name` is what people call it; several may share one where a cluster is tried out on one
-    machine, so that the id is part of it."""
+    """`name` is what people call it: its host's; where a cluster is tried out on one machine,
+    several share that, and the id is part of it."""
 
     id: str
     name: str
@@ -37,6 +39,7 @@ def connect(address: str) -> bool:
         raise UsageError("--ray needs Ray; install it with pip install 'whet[ray]'") from None
     if ray.is_initialized():
         return False
+    _keep_stdout_clean()
     # Ray repeats what its processes print; ours say what there is to say.
     quiet: dict[str, Any] = {
         "namespace": NAMESPACE,
@@ -58,6 +61,15 @@ def connect(address: str) -> bool:
     return True
 
 
+def _keep_stdout_clean() -> None:
+    """Ray prints what befalls its machines on stdout, where results go, and has no option for it.
+    We say which device is lost."""
+    with suppress(Exception):
+        from ray._private import worker
+
+        worker.print_to_stdstream = lambda *args, **keywords: None
+
+
 def connected() -> bool:
     import ray
 
@@ -68,15 +80,20 @@ def nodes() -> list[Node]:
     """Those alive, in the order they joined as far as Ray tells."""
     import ray
 
-    return [_node(one) for one in ray.nodes() if one["Alive"]]
+    alive = [one for one in ray.nodes() if one["Alive"]]
+    hosts = Counter(map(_host, alive))
+    return [_node(one, alone=hosts[_host(one)] == 1) for one in alive]
 
 
-def _node(one: dict[str, Any]) -> Node:
-    resources = one["Resources"]
-    id, host = one["NodeID"], one["NodeManagerHostname"] or one["NodeName"]
+def _host(one: dict[str, Any]) -> str:
+    return str(one["NodeManagerHostname"] or one["NodeName"])
+
+
+def _node(one: dict[str, Any], *, alone: bool) -> Node:
+    resources, id = one["Resources"], one["NodeID"]
     return Node(
         id=id,
-        name=f"{host}/{id[:6]}",
+        name=_host(one) if alone else f"{_host(one)}/{id[:6]}",
         address=one["NodeManagerAddress"],
         cpus=int(resources.get("CPU", 0)),
         gpus=int(resources.get("GPU", 0)),

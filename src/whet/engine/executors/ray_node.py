@@ -12,9 +12,10 @@ from typing import Any
 
 from whet.core.frozen import FrozenMap
 from whet.engine.executors.facts import DEVICE_VARIABLE, SeatFacts, facts_here
+from whet.engine.executors.protocol import SeatLostError
 from whet.workers import Session, open_pool
 from whet.workers.answers import Reply
-from whet.workers.task import Task, TaskOutcome
+from whet.workers.task import Kind, Task, TaskOutcome
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,25 @@ class SessionAnswer:
     set_up: FrozenMap[float] = field(default_factory=FrozenMap)
 
 
+class Orphaned:
+    """Knows whether Ray's process on this machine, whose child an actor is, has ended. The actor
+    then ends too, and its workers with it; that these died is no news of what they ran."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+
+    def __bool__(self) -> bool:
+        return os.getppid() != self._parent
+
+
 class DeviceHost:
     """Has one device to itself. Objects live in processes of their own, so that what crashes or
     hangs there does not end the actor."""
 
     def __init__(self, name: str) -> None:
         os.environ[DEVICE_VARIABLE] = name
+        self._name = name
+        self._orphaned = Orphaned()
         self._sessions: dict[int, Session] = {}
 
     def facts(self) -> SeatFacts:
@@ -87,7 +101,8 @@ class DeviceHost:
             )
         except Exception as error:
             error.__traceback__ = None
-            problem = error
+            lost = SeatLostError(self._name, "its machine has ended")
+            problem = lost if self._orphaned else error
         return SessionAnswer(session.generation, session.made, reply, problem, session.set_up)
 
 
@@ -95,6 +110,7 @@ class BuildHost:
     """Builds with the cores of one machine, each build in a process that can be killed."""
 
     def __init__(self, jobs: int) -> None:
+        self._orphaned = Orphaned()
         self._pool = open_pool(jobs, "spawn")
         self._outcomes: dict[int, TaskOutcome] = {}
         self._tickets: dict[int, int] = {}
@@ -115,7 +131,10 @@ class BuildHost:
             self._news.notify_all()
             self._news.wait_for(lambda: own in self._outcomes)
             del self._tickets[ticket]
-            return replace(self._outcomes.pop(own), ticket=ticket)
+            outcome = replace(self._outcomes.pop(own), ticket=ticket)
+        if outcome.kind is not Kind.DONE and self._orphaned:
+            raise SeatLostError("", "its machine has ended")
+        return outcome
 
     def limit(self, ticket: int, limit_s: float | None) -> None:
         with self._news:

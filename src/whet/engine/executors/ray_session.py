@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from whet.core.frozen import FrozenMap
@@ -29,16 +30,16 @@ class RaySession:
         self.made = 0
         self.set_up: FrozenMap[float] = FrozenMap()
         self.doing = ""
-        self._opened = actor.open.remote(self._number, packed, tuple(preload))
+        self._opened = self._asked("open", packed, tuple(preload))
 
     def prepare(self) -> None:
-        self._actor.prepare.remote(self._number)
+        self._asked("prepare")
 
     def discard(self) -> None:
-        self._actor.discard.remote(self._number)
+        self._tell("discard")
 
     def abort(self) -> None:
-        self._actor.abort.remote(self._number)
+        self._tell("abort")
 
     def call(
         self,
@@ -56,7 +57,7 @@ class RaySession:
             if self._opened is not None:
                 answered(self._opened, self._seat)
                 self._opened = None
-            asked = self._actor.call.remote(self._number, packed, limit_s, memory_bytes, parts_s)
+            asked = self._asked("call", packed, limit_s, memory_bytes, parts_s)
             answer: SessionAnswer = answered(asked, self._seat)
         finally:
             self.doing = ""
@@ -70,7 +71,19 @@ class RaySession:
     def close(self, wait: bool = True) -> None:
         if not self._closed:
             self._closed = True
-            self._actor.close.remote(self._number)
+            self._tell("close")
+
+    def _asked(self, method: str, *args: Any) -> Any:
+        """Ray says so at once where it knows already that the actor is gone."""
+        try:
+            return getattr(self._actor, method).remote(self._number, *args)
+        except Exception as error:
+            raise SeatLostError(self._seat, f"its process has ended ({error})") from None
+
+    def _tell(self, method: str) -> None:
+        """What is gone need not be told."""
+        with suppress(SeatLostError):
+            self._asked(method)
 
 
 def _described(method: str, args: tuple[Any, ...]) -> str:

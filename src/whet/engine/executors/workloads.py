@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ class Spread(Generic[Item]):
 def longest_first(items: Iterable[Item], expected_s: Callable[[Item], float]) -> list[Item]:
     """So that no device is left with a long one when the others are done."""
     return sorted(items, key=expected_s, reverse=True)
+
+
+def size_of(key: Mapping[str, Any]) -> float:
+    """The product of the numbers in a key: larger problems have longer kernels."""
+    numbers = [abs(v) for v in key.values() if isinstance(v, int | float) and v]
+    return math.prod(numbers, start=1.0)
 
 
 class WorkloadQueue(Generic[Item]):

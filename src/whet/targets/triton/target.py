@@ -255,7 +255,8 @@ class TritonTarget(QuickSpace):
             folder = timing_locks(self._settings)
             path = device.timing_lock_path(int(limits.device), folder)
             alone = OneAtATime(path, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
-        elsewhere = Elsewhere(open_session, limits.elsewhere)
+        same = not limits.elsewhere and int(limits.device) == self._index
+        elsewhere = Elsewhere(open_session, limits.elsewhere, same)
         return IsolatedBench(self, self._configs, here, alone, elsewhere)
 
     @cached_property

@@ -22,10 +22,11 @@ from whet.workers.session import OpenSession
 @dataclass(frozen=True)
 class Elsewhere:
     """Another device, on which `open_session` starts processes that see it alone; `remote` where
-    it is another machine's."""
+    it is another machine's, and `same` where it is the one that the arguments are on."""
 
     open_session: OpenSession
     remote: bool
+    same: bool = False
 
 
 def ipc_call_of(
@@ -54,8 +55,9 @@ def ipc_call_of(
     if elsewhere is None:
         index, sent = device.current_index(), packer.ipc_arguments(through_host)
     else:
-        carried = packer.ipc_arguments(through_host=True, carried=elsewhere.remote)
-        index, sent = 0, carried.on_only_device()
+        far = through_host or not elsewhere.same
+        index = 0
+        sent = packer.ipc_arguments(far, carried=elsewhere.remote).on_only_device()
     return IpcCall(
         device=index,
         ipc_arguments=sent,

@@ -1,0 +1,209 @@
+"""`whet tune --devices`: keys over devices, configs over devices, and what cannot be meant."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.cli.commands.cluster import cluster_text
+from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
+from whet.engine.executors.processes import ProcessPerDevice
+from whet.store import open_store
+
+Whet = Callable[..., Any]
+
+RACK = """
+from whet.core.frozen import FrozenMap
+from whet.testing.fake_devices import FakeModel, FakeRack, RackTarget
+
+rack = FakeRack(FrozenMap({"2": FakeModel(1.07)}))
+fake = RackTarget(
+    {"a": [1, 2, 3, 4], "b": [0, 1]},
+    lambda config: 50_000 * (1 + 0.1 * abs(config["a"] - 3) + 0.25 * config["b"]),
+    rack,
+    devices=("0", "1", "2"),
+)
+"""
+
+# The file brings its own driver, since it is run in processes that no test has prepared.
+KERNEL = """
+import triton
+import triton.language as tl
+import whet
+from whet.testing.fake_triton import FakeTensor, fake_driver, told
+
+device = fake_driver()
+device.__enter__()
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+def inputs(n):
+    if n == 13:
+        raise ValueError("no such size")
+    return (1,), (FakeTensor([0.0]), FakeTensor([0.0])), {"n": n}
+
+tuned = whet.autotune(
+    [triton.Config({"BLOCK": size}) for size in (16, 32, 64)], key=["n"], inputs=inputs
+)(copy)
+tuned.whet_timer = told(lambda config: 1e5 / config.kwargs["BLOCK"])
+"""
+
+
+@pytest.fixture
+def rack() -> str:
+    Path("rack.py").write_text(RACK)
+    return "rack.py:fake"
+
+
+@pytest.mark.slow
+def test_configs_are_measured_on_all_devices_but_the_slow_one(whet: Whet, rack: str) -> None:
+    ran = whet("tune", rack, "--devices", "all", "--store", "s.db", "--json", "--quiet")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert found["best"]["config"] == {"a": 3, "b": 0}
+    again = whet("tune", rack, "--devices", "all", "--store", "s.db")
+    assert "space    8 of 8 configs tried" in again.out or "tuned before" in again.out
+
+
+@pytest.mark.slow
+def test_a_device_that_is_left_out_is_named_in_the_summary(whet: Whet, rack: str) -> None:
+    ran = whet("tune", rack, "--devices", "0,1,2", "--store", "s.db")
+    assert ran.code == 0
+    assert "device 2 is not used any more" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--devices", "7"], "no device 7; this machine has 0, 1, 2"),
+        (["--devices", "0,0"], "names a device twice"),
+        (["--build-on", "cpu"], "--build-on needs --ray"),
+        (["--devices", "0", "--ray", "auto"], "omit them with --ray"),
+    ],
+)
+def test_what_cannot_be_meant_ends_in_one_line(
+    whet: Whet, rack: str, options: list[str], said: str
+) -> None:
+    ran = whet("tune", rack, *options)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())
+
+
+def test_kernels_that_run_on_the_cpu_take_no_devices(whet: Whet) -> None:
+    Path("f.py").write_text("import whet\nf = whet.function(lambda a: a, {'a': [1, 2]})\n")
+    ran = whet("tune", "f.py:f", "--devices", "all")
+    assert ran.code == 2
+    assert "runs on the CPU" in " ".join(ran.err.split())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
+    for command in (("tune", rack, "--ray", "auto"), ("cluster",)):
+        ran = whet(*command)
+        assert ran.code == 2
+        assert "pip install 'whet[ray]'" in " ".join(ran.err.split())
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_every_process_and_prints_the_best_so_far(tmp_path: Path) -> None:
+    slow = RACK.replace("    rack,\n", "    FakeRack(look_s=0.2),\n").replace(
+        "[0, 1]", "list(range(40))"
+    )
+    (tmp_path / "rack.py").write_text(slow)
+    command = ["tune", "rack.py:fake", "--devices", "all", "--store", "s.db"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "whet", *command],
+        cwd=tmp_path,
+        env={**os.environ, "WHET_TEST_RUN": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "best" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "best     a=" in out
+    end = time.monotonic() + 10
+    while _processes_of(str(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert _processes_of(str(tmp_path)) == []
+
+
+def _processes_of(token: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"WHET_TEST_RUN={token}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.slow
+def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    file, store = tmp_path / "kernel.py", str(tmp_path / "s.db")
+    file.write_text(KERNEL)
+    keys: list[dict[str, Any]] = [{"n": n} for n in (64, 128, 13, 256)]
+    tuner = KeyTuner(f"{file}:tuned", None, {"store": store, "jobs": "1"}, store)
+    with ProcessPerDevice(["0", "1"], lambda name: {}) as executor:
+        done, interrupted = tune_keys_spread(executor, tuner, keys, quiet=True)
+    assert not interrupted
+    assert [one.key for one in done] == keys
+    assert [one.result is not None for one in done] == [True, True, False, True]
+    assert "no such size" in done[2].why
+    assert all(one.result.config["BLOCK"] == 64 for one in done if one.result is not None)
+    with open_store(store) as kept:
+        assert len(kept.workloads()) == 3
+
+
+@pytest.mark.parametrize(
+    ("devices", "keys", "remote", "store", "whole"),
+    [
+        (4, 4, False, "runs.db", True),
+        (4, 3, False, "runs.db", False),
+        (1, 9, False, "runs.db", False),
+        (4, 9, True, "runs.db", False),
+        (4, 9, True, "postgresql://db/whet", True),
+    ],
+)
+def test_whole_keys_go_where_their_results_reach_the_store(
+    devices: int, keys: int, remote: bool, store: str, whole: bool
+) -> None:
+    seats = ProcessPerDevice([str(n) for n in range(devices)], lambda name: {}).seats()
+    for seat in seats:
+        seat.remote = remote  # type: ignore[misc]
+    assert take_whole_keys(seats, keys, store) is whole
+
+
+def test_a_cluster_is_shown_with_what_each_machine_does() -> None:
+    machines = [{"name": "node1/ab", "address": "10.0.0.1", "cpus": 8, "gpus": 2}]
+    assert cluster_text({"machines": machines}, 80)[-1] == "no tuning is under way"
+    found = {
+        "machines": machines,
+        "devices": {"node1/ab:0": "measuring [BM=64]", "node1/ab:1": ""},
+        "builds": {"node1/ab": {"slots": 8, "building": ["BM=128"]}},
+        "refused": ["machine node2/cd is not used: triton 3.6.0, not 3.9.0"],
+    }
+    text = "\n".join(cluster_text(found, 80))
+    assert "node1/ab:0  measuring [BM=64]" in text
+    assert "node1/ab:1  idle" in text
+    assert "BM=128" in text
+    assert text.endswith("triton 3.6.0, not 3.9.0")
