@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whet.engine.lockfile.merging import LockDifference, LockMerge
     from whet.engine.lockfile.updating import StoredChoices
 
-ABOUT = "Write, check and merge the lock file, which fixes the config of each kernel and key."
+ABOUT = "Write, check and merge the lock file, which fixes every choice."
 EXAMPLES = """\b
 Examples:
   whet lock update                      write whet.lock from the store
@@ -41,18 +41,18 @@ The exit code is 1 if there are differences.
 """
 MERGE_EXAMPLES = """\b
 Examples:
-  whet lock merge ours.lock theirs.lock              show what would come of it
+  whet lock merge ours.lock theirs.lock       show what would come of it
   whet lock merge ours.lock theirs.lock -o whet.lock
   whet lock merge ours.lock theirs.lock --base old.lock -o whet.lock
 
 \b
-As a merge driver of Git, after 'whet.lock merge=whet' in .gitattributes:
+Git calls it for you after 'whet.lock merge=whet' in .gitattributes and
   git config merge.whet.driver 'whet lock merge %A %B --base %O -o %A'
 
 \b
-If both files have different configs for one key, that is a conflict. Conflicts
-are listed, written between markers, and the exit code is 1: keep one side of
-each and remove the markers.
+If both files have different configs for one key, that is a conflict.
+Conflicts are listed, written between markers, and the exit code is 1: keep
+one side of each and remove the markers.
 """
 
 FileArgument = Annotated[

@@ -38,6 +38,7 @@ from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.answer import stored_answer
+from whet.engine.steps.bits import opened_bench, say_price
 from whet.engine.steps.build import Builds
 from whet.engine.steps.contest import Contest
 from whet.engine.steps.duel import Duels, Winner
@@ -199,6 +200,7 @@ class OneRun:
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
+            say_price(self._sampler, winner, self.known)
             return self._contest.judged(winner) if self.known.contested else winner
 
     def _opened(self, stack: ExitStack) -> Sampler:
@@ -257,7 +259,7 @@ class OneRun:
             self._first_call_s,
         )
         method = self.target.method
-        bench = stack.enter_context(closing(self.target.bench(limits)))
+        bench = stack.enter_context(closing(opened_bench(self.target, limits, self.known)))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
         return bench

@@ -126,7 +126,7 @@ class IsolatedBench:
                 return bare_bench(ipc_call, call.tuner)
             self._bare = None
             return RemoteBench(
-                ipc_call, timer_of(call.tuner), check_each=call.gate is not None, preload=PRELOAD
+                ipc_call, timer_of(call.tuner), check_each=call.checks, preload=PRELOAD
             )
         except (CannotIsolate, TypeError) as why:
             return self._opened_here(str(why))

@@ -46,6 +46,7 @@ def ipc_call_of(call: Call, configs: Iterable[Any], packer: Packer, through_host
         post_hook=post_hook,
         expected=expected,
         agree=call.gate is not None and expected is None,
+        bits=call.bits is not None,
         cache_dir=str(knobs.cache.dir or ""),
     )
 
