@@ -159,9 +159,11 @@ def merge(
     from whet.engine.lockfile.merging import merged
     from whet.engine.lockfile.text import read_lock, write_lock
 
-    one, two = read_lock(ours).by_id, read_lock(theirs).by_id
-    origin = None if base is None or not base.stat().st_size else read_lock(base).by_id
-    found = merged(one, two, origin)
+    one = read_lock(ours)
+    two = read_lock(theirs, like=one)
+    begun = base is not None and base.exists() and base.stat().st_size  # Git's may be empty
+    origin = read_lock(base, like=one).by_id if base is not None and begun else None
+    found = merged(one.by_id, two.by_id, origin)
     if output is not None:
         write_lock(output, found.entries, found.conflicts, str(ours), str(theirs))
     if json:
