@@ -266,7 +266,8 @@ def merging(tally: Tally, count: int) -> None:
         write_lock(theirs, entries_of(count, 2))
         for _ in range(3):
             began = time.perf_counter()
-            one, two = read_lock(ours), read_lock(theirs)
+            one = read_lock(ours)
+            two = read_lock(theirs, like=one)
             found = merged(one.by_id, two.by_id)
             write_lock(both, found.entries, found.conflicts, str(ours), str(theirs))
             tally.merge_s.append(round(time.perf_counter() - began, 3))

@@ -21,8 +21,10 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
+from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
+from whet.targets.bits import function_bits
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -47,6 +49,7 @@ class FunctionTarget:
     claims: FrozenMap[Any] = field(default_factory=FrozenMap)
     reference: Any = None
     check: Check | None = None
+    bit_check: BitCheck | None = None
     rtol: float = 1e-5
     atol: float = 1e-8
     isolate: bool = True
@@ -70,7 +73,7 @@ class FunctionTarget:
             kernel=self.name,
             fingerprint=source.fingerprint,
             device=host_device(),
-            key=self.key,
+            key=FrozenMap({**self.key, **checked_key(self.bit_check)}),
             toolchain=FrozenMap({"python": platform.python_version()}),
             origin=source.origin,
         )
@@ -131,7 +134,9 @@ class LoadedFunction:
         self._keywords = target.keywords(config)
         self._returned: list[Any] = []
         self.facts: Mapping[str, Any] = {}
-        self.compares = target.reference is not None or target.check is not None
+        self.compares = bool(
+            target.reference is not None or target.check is not None or target.bit_check
+        )
 
     def first_call(self) -> None:
         """What comes back is kept for the check, which then needs no call of its own."""
@@ -151,6 +156,10 @@ class LoadedFunction:
         target, returned = self._target, self._returned
         if not self.compares:
             return Verdict(True, "")
+        if target.bit_check is not None:
+            self.facts = function_bits(target.fn, target.args, self._keywords)
+            if target.reference is None:
+                return Verdict(True, "")
         result = returned.pop() if returned else target.fn(*target.args, **self._keywords)
         if target.reference is not None:
             verdict = compare(result, target.reference, rtol=target.rtol, atol=target.atol)
@@ -178,7 +187,7 @@ def function(
     name: str | None = None,
     key: Mapping[str, Any] | None = None,
     reference: Any = None,
-    check: Check | None = None,
+    check: Check | BitCheck | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-8,
     isolate: bool = True,
@@ -191,7 +200,9 @@ def function(
     """Makes a callable tunable: each parameter of the space is passed to it by keyword.
 
     `reference` is compared with the return value of `fn`; `check(result, config)` returns False or
-    a message if the result is wrong. `key` names the problem (default: the shapes and dtypes of the
+    a message if the result is wrong. With `check="bitwise"` only configs can win whose results are
+    bit for bit those of the first config, with `check="deterministic"` only those that repeat
+    their own. `key` names the problem (default: the shapes and dtypes of the
     arguments). Closure variables and globals that `fn` captures are part of the source: a different
     value is a different source, unless `key` has an entry of the same name. `buckets` map values of
     the key to one workload: "pow2", a list of upper bounds or a function. `mode` overrides the
@@ -207,6 +218,8 @@ def function(
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
     if prepare is not None and not callable(prepare):
         raise UsageError(f"prepare= needs a callable, not {type(prepare).__name__}")
+    if check is not None and not callable(check) and check not in BIT_CHECKS:
+        raise UsageError(f'check is {check!r}; give a function, "bitwise" or "deterministic"')
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)
     if isinstance(space, Space) and constraints:
         raise UsageError("give the constraints either to the Space or here with a dict, not both")
@@ -222,7 +235,8 @@ def function(
         key=FrozenMap({name: ranges.value(name, value) for name, value in exact.items()}),
         claims=exact if key is not None else FrozenMap(),
         reference=reference,
-        check=check,
+        check=check if callable(check) else None,
+        bit_check=None if callable(check) else check,
         rtol=rtol,
         atol=atol,
         isolate=isolate,

@@ -35,6 +35,11 @@ COMMANDS = [
     ("store", "merge"),
     ("policy",),
     ("policy", "check"),
+    ("lock",),
+    ("lock", "update"),
+    ("lock", "check"),
+    ("lock", "diff"),
+    ("lock", "merge"),
 ]
 
 
@@ -102,6 +107,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "settings",
         "store",
         "policy",
+        "lock",
     ]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whet.engine.lockfile.merging import LockDifference, LockMerge
     from whet.engine.lockfile.updating import StoredChoices
 
-ABOUT = "Write, check and merge the lock file, which fixes the config of each kernel and key."
+ABOUT = "Write, check and merge the lock file, which fixes every choice."
 EXAMPLES = """\b
 Examples:
   whet lock update                      write whet.lock from the store
@@ -41,18 +41,18 @@ The exit code is 1 if there are differences.
 """
 MERGE_EXAMPLES = """\b
 Examples:
-  whet lock merge ours.lock theirs.lock              show what would come of it
+  whet lock merge ours.lock theirs.lock       show what would come of it
   whet lock merge ours.lock theirs.lock -o whet.lock
   whet lock merge ours.lock theirs.lock --base old.lock -o whet.lock
 
 \b
-As a merge driver of Git, after 'whet.lock merge=whet' in .gitattributes:
+Git calls it for you after 'whet.lock merge=whet' in .gitattributes and
   git config merge.whet.driver 'whet lock merge %A %B --base %O -o %A'
 
 \b
-If both files have different configs for one key, that is a conflict. Conflicts
-are listed, written between markers, and the exit code is 1: keep one side of
-each and remove the markers.
+If both files have different configs for one key, that is a conflict.
+Conflicts are listed, written between markers, and the exit code is 1: keep
+one side of each and remove the markers.
 """
 
 FileArgument = Annotated[
@@ -159,9 +159,11 @@ def merge(
     from whet.engine.lockfile.merging import merged
     from whet.engine.lockfile.text import read_lock, write_lock
 
-    one, two = read_lock(ours).by_id, read_lock(theirs).by_id
-    origin = None if base is None or not base.stat().st_size else read_lock(base).by_id
-    found = merged(one, two, origin)
+    one = read_lock(ours)
+    two = read_lock(theirs, like=one)
+    begun = base is not None and base.exists() and base.stat().st_size  # Git's may be empty
+    origin = read_lock(base, like=one).by_id if base is not None and begun else None
+    found = merged(one.by_id, two.by_id, origin)
     if output is not None:
         write_lock(output, found.entries, found.conflicts, str(ours), str(theirs))
     if json:

@@ -46,7 +46,7 @@ def check(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Find entries that were changed by hand, or that no kernel would use."""
+    """Find entries that were changed by hand, or that fit no kernel."""
     from whet.cli.arguments.kernels import live_tuners
     from whet.cli.terminal.output import count_text, print_json, print_lines
     from whet.engine.lockfile.text import read_lock, write_lock

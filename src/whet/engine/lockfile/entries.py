@@ -106,10 +106,14 @@ def _identity(kernel: str, fingerprint: str, device: LockedDevice, key: Mapping[
 
 @dataclass(frozen=True)
 class LockFile:
-    """`path` is where it was read; `by_id` has its entries."""
+    """`path` is where it was read; `by_id` has its entries, and `lines` the same by how they are
+    written: what stands above a line, and the line."""
 
     path: Path
     by_id: Mapping[str, LockEntry]
+    lines: Mapping[tuple[tuple[str, ...], str], LockEntry] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, path: Path, entries: Iterable[LockEntry]) -> LockFile:

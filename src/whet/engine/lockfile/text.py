@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,8 +63,9 @@ class Conflict:
         return found
 
 
-def read_lock(path: str | Path, *, accept: bool = False) -> LockFile:
-    """Raises `LockError` with the line; `accept` takes lines whose digest does not fit them."""
+def read_lock(path: str | Path, *, accept: bool = False, like: LockFile | None = None) -> LockFile:
+    """Raises `LockError` with the line; `accept` takes lines whose digest does not fit them. Lines
+    that another file has too are not read again: two that are merged have most in common."""
     where = Path(path).expanduser()
     try:
         with where.open("rb") as file:
@@ -82,15 +83,23 @@ def read_lock(path: str | Path, *, accept: bool = False) -> LockFile:
         text = content.decode()
     except UnicodeDecodeError:
         raise LockError(f"{where} is not UTF-8, so it is not a lock file") from None
-    return LockFile(where, _Reader(where, accept).read(text))
+    reader = _Reader(where, accept, {} if like is None else like.lines)
+    return LockFile(where, reader.read(text), reader.read_lines)
 
 
 class _Reader:
     """The lines so far: what stands above the next entry."""
 
-    def __init__(self, path: Path, accept: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        accept: bool,
+        known: Mapping[tuple[tuple[str, ...], str], LockEntry],
+    ) -> None:
         self._path = path
         self._accept = accept
+        self._known = known
+        self.read_lines: dict[tuple[tuple[str, ...], str], LockEntry] = {}
         self._heads: dict[str, str] = {}
         self._found: dict[str, LockEntry] = {}
         self._lines: dict[str, int] = {}
@@ -123,6 +132,11 @@ class _Reader:
         if missing:
             raise self._wrong(number, f"no '{missing[0]}' line stands above it")
         heads = tuple(self._heads[name] for name in _HEADS)
+        entry = self._known.get((heads, line)) or self._parsed(number, heads, line)
+        self.read_lines[heads, line] = entry
+        self._keep(number, entry)
+
+    def _parsed(self, number: int, heads: tuple[str, ...], line: str) -> LockEntry:
         body, _, digest = line.rpartition(" ")
         try:
             key, at = _decoder.raw_decode(body)
@@ -143,7 +157,7 @@ class _Reader:
                 f"the digest of {entry} does not fit its line, which was changed or moved; restore "
                 "it, or accept the change with 'whet lock check --accept'",
             )
-        self._keep(number, entry)
+        return entry
 
     def _keep(self, number: int, entry: LockEntry) -> None:
         other = self._found.get(entry.id)

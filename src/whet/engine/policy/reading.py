@@ -17,6 +17,7 @@ from whet.core.frozen import FrozenMap
 from whet.engine.policy.lines import line_of, rule_lines, top_level_line
 from whet.engine.policy.rules import TABLE, Pattern, Policy, Rule
 from whet.engine.settings import parse_setting
+from whet.measure.bench.bits import BIT_CHECKS
 
 # 10,000 rules have less than a tenth of it.
 MOST_BYTES = 16 * 2**20
@@ -146,9 +147,11 @@ def _buckets(value: Any) -> dict[str, Any]:
 
 
 def _check(value: Any) -> str | None:
-    if value in ("agree", "none", False):
-        return "agree" if value == "agree" else None
-    raise UsageError(f'check = {value!r} is not valid; use "agree" or "none"')
+    names = ("agree", *BIT_CHECKS)
+    if value in (*names, "none", False):
+        return value if value in names else None
+    valid = ", ".join(f'"{name}"' for name in names)
+    raise UsageError(f'check = {value!r} is not valid; use {valid} or "none"')
 
 
 def _configs(key: str) -> Callable[[Any], tuple[Config, ...]]:

@@ -13,6 +13,7 @@ from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import HOPELESS, HOST_BOUND, OutOfTime, Sampler
 from whet.measure import Exit, Wide
+from whet.measure.bench.bits import ReferenceBench
 from whet.search import Sparing, Strategy
 from whet.workers import no_forks
 
@@ -140,7 +141,17 @@ class Exploration:
     def _may_measure(self) -> bool:
         # Where builds and runs share the cores, a build next door would be part of the timing.
         quiet = not self._sampler.target.shares_host or not self._sampler.builds.builder.pending
-        return bool(self._built) and quiet
+        return bool(self._built) and quiet and not self._waits_for_first
+
+    @property
+    def _waits_for_first(self) -> bool:
+        """Where all are compared with the first that runs, that is to be the author's first: whose
+        build ends first is a matter of luck."""
+        bench, first = self._sampler.bench, self._sampler.target.space.first
+        if not isinstance(bench, ReferenceBench) or bench.has_reference or first is None:
+            return False
+        candidate = self._sampler.candidates.get(first.id)
+        return candidate is not None and not candidate.ready and candidate.trial is None
 
     @property
     def _room(self) -> int:

@@ -40,6 +40,7 @@ from whet.engine.recovery.launch_journal import LaunchJournal, Spoilt
 from whet.engine.recovery.watchdog import Watchdog
 from whet.engine.settings import Settings
 from whet.engine.steps.answer import stored_answer
+from whet.engine.steps.bits import compared, say_price
 from whet.engine.steps.build import Builds
 from whet.engine.steps.contest import Contest
 from whet.engine.steps.duel import Duels, Winner
@@ -203,6 +204,7 @@ class OneRun:
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
+            say_price(self._sampler, winner, self.known)
             return self._contest.judged(winner) if self.known.contested else winner
 
     def _opened(self, stack: ExitStack) -> Sampler:
@@ -254,15 +256,12 @@ class OneRun:
         )
 
     def _measuring(self, stack: ExitStack) -> Bench:
-        limits = BenchLimits(
-            self._memory,
-            self.settings.isolate or bool(self._crash_report.open),
-            self.settings.device_memory_bytes,
-            self._first_call_s,
-        )
+        isolate = self.settings.isolate or bool(self._crash_report.open)
+        device_memory = self.settings.device_memory_bytes
+        limits = BenchLimits(self._memory, isolate, device_memory, self._first_call_s)
         method = self.target.method
         bench = bench_for(self._executor, self.target, limits, self.store, self.recorder.note)
-        stack.enter_context(closing(bench))
+        bench = stack.enter_context(closing(compared(bench, self.target, self.known)))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
         return bench

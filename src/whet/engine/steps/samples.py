@@ -23,6 +23,7 @@ from whet.engine.steps.build import Builds
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.target import Target
 from whet.measure import Answer, Bench, Exit, Hopeless, Race, Reading, Sampled, Visit
+from whet.measure.bench.bits import DifferentBits
 
 HOST_BOUND = (
     "timed one launch at a time, because the host was too slow to fill the queue; cannot be "
@@ -145,6 +146,10 @@ class Sampler:
                 self._looked(candidate, one, Cost(one.seconds).work_s if alone is None else took)
             elif one.status is not Status.RUN_TIMEOUT:
                 failures[candidate.id] = one
+                if isinstance(one, DifferentBits):
+                    candidate.facts = FrozenMap({**candidate.facts, **one.facts})
+                    if alone is None:  # else it is booked above
+                        candidate.cost += Cost(one.sampled.seconds)
             elif alone is not None and self._cut_by_budget(one, allowed < limit):
                 raise OutOfTime
             else:
@@ -230,6 +235,11 @@ class Sampler:
             taken.append(self.round(standing) if standing else {})
             gone.update(rival.id for rival in standing if rival.id not in taken[-1])
         return taken
+
+    def side_by_side(self, rivals: Sequence[Candidate], rounds: int) -> dict[str, float]:
+        """Medians of samples taken in turns, for information only; who fails is not in it."""
+        readings, _ = self._turn([rival for _ in range(rounds) for rival in rivals])
+        return {id: median(one.samples) for id, one in readings.items()}
 
     def _take_in(
         self,

@@ -15,6 +15,15 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure, host_failure
 from whet.core.status import Status
 from whet.measure import Verdict, compare
+from whet.measure.bench.bits import (
+    EVEN,
+    LAUNCHES,
+    REAL,
+    WIDE,
+    array_hash,
+    bit_facts,
+    fill_array,
+)
 from whet.targets.native.arguments import as_ctypes
 
 
@@ -29,6 +38,7 @@ class NativeLoader:
     expected: Mapping[str, Any] | None
     rtol: float
     atol: float
+    bits: tuple[str, ...] | None = None
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -74,7 +84,7 @@ class LoadedKernel:
         self._repeat.restype = None
         self._refused = _refused_counter(library)
         self.facts: Mapping[str, Any] = {}
-        self.compares = loader.expected is not None
+        self.compares = loader.expected is not None or loader.bits is not None
 
     def repeat(self, n: int) -> None:
         self._repeat(ctypes.c_long(n), *self._values)
@@ -85,6 +95,8 @@ class LoadedKernel:
         self._refused.value = 0
         self.repeat(1)
         verdict = self._compared()
+        if verdict.ok and self._loader.bits is not None:
+            self.facts = self._bits(self._loader.bits)
         if not verdict.ok and self._refused.value:
             raise ConfigFailure(
                 Status.RESOURCES, f"could not allocate {self._refused.value:,} bytes"
@@ -97,6 +109,21 @@ class LoadedKernel:
             return Verdict(True, "")
         actual = {name: self._loader.arrays[name] for name in expected}
         return compare(actual, expected, rtol=self._loader.rtol, atol=self._loader.atol)
+
+    def _bits(self, outputs: tuple[str, ...]) -> dict[str, Any]:
+        """What it writes, launch by launch, each from the same arguments."""
+        loader = self._loader
+
+        def launch(inputs: str) -> dict[str, str]:
+            loader.reset()
+            for seed, array in enumerate(loader.arrays.values()) if inputs != REAL else ():
+                fill_array(array, inputs, seed)
+            self.repeat(1)
+            return {name: array_hash(loader.arrays[name]) for name in outputs}
+
+        runs = {kind: [launch(kind) for _ in range(LAUNCHES)] for kind in (REAL, EVEN, WIDE)}
+        loader.reset()
+        return bit_facts(runs)
 
     def close(self) -> None:
         """The library stays mapped: a kernel may have left threads or handlers in it."""

@@ -41,6 +41,11 @@ class SharedObjectTarget:
             """What the outputs must hold, by name; None where the author gave no reference."""
 
     @property
+    def compared_bits(self) -> tuple[str, ...] | None:
+        """The arrays whose bits are to be known; None where nobody asks for them."""
+        return None
+
+    @property
     def method(self) -> Method | None:
         return Method(self.make_timer().name)
 
@@ -56,7 +61,7 @@ class SharedObjectTarget:
         return None
 
     def bench(self, limits: BenchLimits) -> Bench:
-        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol)
+        loader = NativeLoader(self.args, self.expected, self.rtol, self.atol, self.compared_bits)
         return RemoteBench(
             _Constant(loader),
             self.make_timer,

@@ -21,6 +21,7 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.workload import Workload
 from whet.measure import CpuTimer
+from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -59,6 +60,7 @@ class NativeTarget(SharedObjectTarget):
     atol: float
     mode: Mode | None = None
     lock: str | None = None
+    bit_check: BitCheck | None = None
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
@@ -108,10 +110,17 @@ class NativeTarget(SharedObjectTarget):
             kernel=self.name,
             fingerprint=source.fingerprint,
             device=host_device(),
-            key=key_of(self.given_key, self.args),
+            key=FrozenMap({**key_of(self.given_key, self.args), **checked_key(self.bit_check)}),
             toolchain=FrozenMap({self.compiler: version}),
             origin=source.origin,
         )
+
+    @property
+    def compared_bits(self) -> tuple[str, ...] | None:
+        if self.bit_check is None:
+            return None
+        arrays = [name for name, value in self.args.items() if isinstance(value, np.ndarray)]
+        return self.outputs or tuple(arrays)
 
     @property
     def claims(self) -> Mapping[str, Any]:
@@ -160,6 +169,7 @@ def native(
     mode: Mode | None = None,
     timer: str | MakeTimer = CpuTimer,
     lock: str | Path | None = None,
+    check: BitCheck | None = None,
 ) -> NativeTarget:
     """Makes a C function tunable.
 
@@ -172,7 +182,9 @@ def native(
     entry with the name and value of a `#define` or `-D` option makes that part of the key instead
     of the source. `mode` overrides the context and the settings. `timer` is the name of a timer of
     an installed package, or a timer class that another process can import. `lock` is a lock file,
-    from which alone the modes `cached` and `require` then choose.
+    from which alone the modes `cached` and `require` then choose. With `check="bitwise"` only
+    configs can win whose outputs (all arrays, where none are named) are bit for bit those of the
+    first config, with `check="deterministic"` only those that repeat their own.
     """
     file = sys._getframe(1).f_code.co_filename
     caller = Path(file).parent
@@ -185,6 +197,8 @@ def native(
             raise UsageError(
                 f"flags names '{flag}', which is not a parameter{did_you_mean(flag, whole.names)}"
             )
+    if check not in (None, *BIT_CHECKS):
+        raise UsageError(f'check is {check!r}; give "bitwise" or "deterministic"')
     if reference is not None and not outputs:
         raise UsageError("a reference needs outputs=, the names of the arrays to compare")
     if not callable(args):
@@ -208,6 +222,7 @@ def native(
         atol=atol,
         mode=None if mode is None else checked_mode(mode),
         lock=None if lock is None else str(lock),
+        bit_check=check,
         file=file,
         make_timer=timer_maker(timer),
     )

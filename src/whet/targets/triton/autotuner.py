@@ -419,6 +419,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if self.whet_own_benchmark:
             best, timings, measured = self._tuned(call, named, configs)
         else:
+            if call.bits is not None:
+                say_once(f"{self.base_fn.__name__} has its own benchmark, so bits are not compared")
             timings = benchmark_with(self, call, configs)
             keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]

@@ -12,12 +12,14 @@ from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import DeviceRoom, Verdict
+from whet.measure.bench.bits import BIT_CHECKS
 from whet.measure.gpu.room import NoRoom
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
 from whet.targets.triton.compiler.effects import effects
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.configs import needed_keywords
+from whet.targets.triton.measuring.bits import BitsExamination, Traits, Written
 from whet.targets.triton.measuring.gate import Check, OutputGate
 
 _REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
@@ -36,7 +38,9 @@ class Call:
         self.tuner = tuner
         self.room = DeviceRoom()
         self.notes: list[str] = []
-        self.gate = None if check is None else OutputGate(check, self.room, self.notes)
+        bits = check in BIT_CHECKS
+        self.gate = None if check is None or bits else OutputGate(check, self.room, self.notes)
+        self.bits = BitsExamination(self.room) if bits else None
         self.bind(args, keywords)
 
     def bind(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -61,6 +65,11 @@ class Call:
 
     def request(self, config: Any, limits: DeviceLimits) -> Request | None:
         return compile_request(self.tuner.fn, self.args, self.current(config), limits)
+
+    @property
+    def checks(self) -> bool:
+        """Whether configs are looked at before they are timed."""
+        return self.gate is not None or self.bits is not None
 
     @property
     def has_hooks(self) -> bool:
@@ -136,6 +145,8 @@ class Call:
         self._declared = {}
         if self.gate is not None:
             self.gate.let_go()
+        if self.bits is not None:
+            self.bits.let_go()
 
     def restore(self) -> None:
         for name, copy in (self._saved or {}).items():
@@ -222,6 +233,7 @@ class LoadedTriton:
         }
         call.protect(kernel)
         self._written = touched(kernel).written if call.gate is not None else ()
+        self._kernel = kernel if call.bits is not None else None
 
     def _enter(self) -> None:
         self._call.enter(self.config)
@@ -245,6 +257,9 @@ class LoadedTriton:
     def check(self) -> Verdict:
         """Runs once from the state the caller left, and compares what it wrote."""
         call = self._call
+        if call.bits is not None:
+            self._examine(call.bits)
+            return Verdict(True, "")
         if call.gate is None:
             return Verdict(True, "")
         call.restore()
@@ -258,6 +273,25 @@ class LoadedTriton:
             self._leave()
         call.restore()
         return verdict
+
+    def _examine(self, bits: BitsExamination) -> None:
+        """What it writes becomes part of its facts; who may win is decided elsewhere."""
+        call, found = self._call, touched(self._kernel)
+
+        def launch() -> None:
+            if self._hooked:
+                self._enter()
+            self.repeat(1)
+
+        def leave() -> None:
+            if self._hooked:
+                self._leave()
+
+        call.restore()
+        traits = Traits.of(self._kernel.asm.get("ttir") if self._kernel else None)
+        args = Written(call.named, found.written, (*found.read, *found.updated), _address)
+        self.facts = {**self.facts, **bits.facts(args, traits, launch, leave)}
+        call.restore()
 
     def close(self) -> None:
         pass

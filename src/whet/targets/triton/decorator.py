@@ -13,6 +13,7 @@ from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.core.mode import Mode
 from whet.core.space import Space
+from whet.measure.bench.bits import BIT_CHECKS
 from whet.search import check_search
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.compiler.source import claimable
@@ -53,6 +54,8 @@ def autotune(
     `budget` are as in `whet.tune`. `inputs` creates arguments from a key, for `whet tune`. `check`
     is a function from arguments by name to expected outputs by name, or "agree", which compares
     with the output of the first config; a config that differs is `wrong_result` and cannot win.
+    With "bitwise" only configs can win that write bit for bit what the first config writes, with
+    "deterministic" only those that write the same bits in every launch.
     `key` may also name a global or closure variable that the kernel captures; its values are then
     keys of one kernel instead of different sources. `mode` overrides the context and the settings
     for this kernel. `buckets` map many values of a key argument to one workload: `{"M": "pow2"}`, a
@@ -119,8 +122,9 @@ def _refuse_wrong(
     if not isinstance(budget, str | Budget | None):
         raise UsageError(f"budget is {budget!r}; give a string, such as '30s'")
     Budget.parse(budget)
-    if check not in (None, "agree") and not callable(check):
-        raise UsageError(f'check is {check!r}; give "agree" or a reference function')
+    if check not in (None, "agree", *BIT_CHECKS) and not callable(check):
+        names = ", ".join(f'"{name}"' for name in ("agree", *BIT_CHECKS))
+        raise UsageError(f"check is {check!r}; give {names} or a reference function")
     if inputs is not None and not callable(inputs):
         raise UsageError(f"inputs is {inputs!r}; give a function from a key to arguments")
 

@@ -20,6 +20,7 @@ from whet.engine.fallback.missed import summarised
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits, QuickSpace
 from whet.measure import Bench, LocalBench, Timer
+from whet.measure.bench.bits import BitCheck, checked_key
 from whet.measure.timer import L2Timer
 from whet.store import ir_folder
 from whet.targets.fingerprint import Source, place_of
@@ -31,6 +32,7 @@ from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.keys import claimed_key, input_key
+from whet.targets.triton.measuring.bits import bit_check_of
 from whet.targets.triton.measuring.foreign import FOREIGN, apart
 from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.packed.portable import BinaryCache
@@ -141,6 +143,11 @@ class TritonTarget(QuickSpace):
         return () if program is None else program.built_ahead
 
     @property
+    def bit_check(self) -> BitCheck | None:
+        """None where a benchmark of the user's own decides, which compares nothing."""
+        return None if self._foreign else bit_check_of(self.call.tuner)
+
+    @property
     def lock(self) -> str | None:
         own: str | None = self.call.tuner.whet_lock
         return own
@@ -165,7 +172,13 @@ class TritonTarget(QuickSpace):
             kernel=self.name,
             fingerprint=source.fingerprint,
             device=device.describe(self._index),
-            key=FrozenMap({**self._key, **claimed_key(source, self.call.tuner.whet_buckets)}),
+            key=FrozenMap(
+                {
+                    **self._key,
+                    **claimed_key(source, self.call.tuner.whet_buckets),
+                    **checked_key(self.bit_check),
+                }
+            ),
             toolchain=FrozenMap({"triton": triton.__version__}),
             origin=source.origin,
         )
@@ -227,7 +240,7 @@ class TritonTarget(QuickSpace):
     def bench(self, limits: BenchLimits) -> Bench:
         assert self._settings is not None
         alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
-        checks, room = self.call.gate is not None, self.call.room
+        checks, room = self.call.checks, self.call.room
         room.limit(limits.device_bytes)
 
         def here() -> Bench:

@@ -12,11 +12,13 @@ from whet.core.workload import Workload
 from whet.engine.lockfile.entries import LockEntry, LockFile
 from whet.engine.lockfile.finding import locked_by
 from whet.engine.settings import resolve_settings
+from whet.measure.bench.bits import CHECK_KEY, checked_key
 from whet.targets.triton import device
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import plain_config
 from whet.targets.triton.dynamo.lookup import MOST_ROWS, Lookup, Row
 from whet.targets.triton.keys import agrees, claimed_key
+from whet.targets.triton.measuring.bits import bit_check_of
 from whet.targets.triton.stores import opened
 from whet.targets.triton.warn import say_once
 
@@ -31,7 +33,7 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
         return _locked_rows(lock, tuner, lookup)
 
     index, source = device.current_index(), source_of(tuner)
-    claimed = claimed_key(source, tuner.whet_buckets)
+    claimed = claimed_key(source, tuner.whet_buckets) | checked_key(bit_check_of(tuner))
     here, method = device.describe(index), tuner.whet_method()
     places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
     rows: list[Row] = []
@@ -44,7 +46,7 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
     for summary in known:
         workload, best = summary.workload, summary.best
         mine = workload.fingerprint == source.fingerprint and workload.device.name == here.name
-        if not mine or not agrees(workload.key, claimed):
+        if not mine or not _same_kind(workload.key, claimed):
             continue
         if dict(workload.toolchain) != {"triton": triton.__version__}:
             continue
@@ -59,12 +61,12 @@ def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
 
 def _locked_rows(lock: LockFile, tuner: Any, lookup: Lookup) -> list[Row]:
     source, here = source_of(tuner), device.describe(device.current_index())
-    claimed = claimed_key(source, tuner.whet_buckets)
+    claimed = claimed_key(source, tuner.whet_buckets) | checked_key(bit_check_of(tuner))
     places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
     rows = []
     for one in lock.by_kernel.get(str(tuner.base_fn.__name__), ()):
         mine = one.fingerprint == source.fingerprint and one.device.name == here.name
-        if mine and agrees(one.key, claimed) and one.config in places:
+        if mine and _same_kind(one.key, claimed) and one.config in places:
             row = _row(tuner.keys, one, places[one.config], lookup)
             rows += [] if row is None else [row]
     return rows[:MOST_ROWS]
@@ -77,6 +79,11 @@ def _row(keys: Any, workload: Workload | LockEntry, place: int, lookup: Lookup) 
     if None in dtypes.values():
         return None
     return lookup.row(values, dtypes, place)
+
+
+def _same_kind(key: Mapping[str, Any], claimed: Mapping[str, Any]) -> bool:
+    """A result that was checked for its bits is none where nobody asks for that, and vice versa."""
+    return agrees(key, claimed) and (CHECK_KEY in key) == (CHECK_KEY in claimed)
 
 
 def _dtype(text: str) -> Any:

@@ -133,7 +133,7 @@ class IsolatedBench:
             return RemoteBench(
                 ipc_call,
                 timer_of(call.tuner),
-                check_each=call.gate is not None,
+                check_each=call.checks,
                 preload=PRELOAD,
                 open_session=session,
             )

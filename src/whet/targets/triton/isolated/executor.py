@@ -15,6 +15,7 @@ from whet.measure.bench.protocol import Recovering
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.isolated.ipc_arguments import IpcArguments, Unpacker
 from whet.targets.triton.isolated.launch import Launch
+from whet.targets.triton.measuring.bits import BitsExamination
 from whet.targets.triton.measuring.gate import OutputGate
 
 
@@ -23,7 +24,7 @@ class IpcCall:
     """A call, ready to be sent: what `Call` and its tuner are made of. Makes a loader there.
 
     `expected` are the outputs that a check function computed beforehand; `agree` asks for those of
-    the first config.
+    the first config, and `bits` for hashes of what each config writes.
     """
 
     device: int
@@ -37,6 +38,7 @@ class IpcCall:
     post_hook: Callable[..., None] | None = None
     expected: Mapping[str, Any] | None = None
     agree: bool = False
+    bits: bool = False
     cache_dir: str = ""
 
     def __call__(self) -> IsolatedLoader:
@@ -133,6 +135,8 @@ class _IsolatedCall(Call):
             self.gate = OutputGate(lambda named: expected, self.room, self.notes)
         elif ipc_call.agree:
             self.gate = OutputGate("agree", self.room, self.notes)
+        elif ipc_call.bits:
+            self.bits = BitsExamination(self.room)
 
     def current(self, config: Any) -> dict[str, Any]:
         return {"config": config}

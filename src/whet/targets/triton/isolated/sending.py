@@ -70,6 +70,7 @@ def ipc_call_of(
         post_hook=post_hook,
         expected=expected,
         agree=call.gate is not None and expected is None,
+        bits=call.bits is not None,
         cache_dir="" if elsewhere is not None and elsewhere.remote else str(knobs.cache.dir or ""),
     )
 

@@ -9,8 +9,10 @@ from whet.measure import DeviceRoom, Verdict, is_out_of_memory
 from whet.workers import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the
-# first config that ran has written.
-Check = Literal["agree"] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+# first config that ran has written. The others are about bits.
+Check = (
+    Literal["agree", "bitwise", "deterministic"] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+)
 
 _RELATIVE = {"float64": 1e-8, "float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 

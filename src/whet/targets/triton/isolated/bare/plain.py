@@ -56,7 +56,7 @@ def is_plain(call: Call, configs: Iterable[Any], ipc_call: IpcCall) -> bool:
     """Whether nothing but launches is to be run in the other process, as far as is known before
     anything is built."""
     tuner = call.tuner
-    if call.gate is not None or call.has_hooks or tuner.whet_method() is None:
+    if call.checks or call.has_hooks or tuner.whet_method() is None:
         return False
     if ipc_call.pre_hook is not None or ipc_call.post_hook is not None:
         return False
