@@ -273,12 +273,15 @@ def test_a_module_that_is_imported_later_is_ready_once_it_is_sealed(place: Place
 
 
 def test_a_kernel_that_is_made_later_is_served_when_it_is_called(place: Place) -> None:
-    _, _, same, other = place.run(
+    _, loaded, _, same, other = place.run(
+        ["call", {"n": 8, "kernel": "made", "stride": 7}],
         ["preload", "met.whet"],
         ["sealed", {"action": "error"}],
         ["call", {"n": 8, "kernel": "made", "stride": 5}],
         ["call", {"n": 8, "kernel": "made", "stride": 6}],
     )
+    assert "kernels:made.<locals>.shift" in loaded["answer"]["waiting"]
+    assert loaded["answer"]["uncovered"] == []
     assert same["error"] is None
     assert same["compiled"] == [["shift", True]]
     assert "UnforeseenCompileError" in other["error"]

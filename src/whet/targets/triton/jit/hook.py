@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol
 
+from whet.targets.triton.compiler.capture import listening_now
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.jit.constants import encoded, kernel_name
 from whet.targets.triton.jit.specialization import Met, Specialization, arguments_of
@@ -107,7 +108,8 @@ def _hook() -> None:
 
     @wraps(kind._pack_args)
     def pack(self: Any, backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
-        _local.packed = bound, special, options
+        if _observers and not listening_now():
+            _local.packed = self, (bound, special, options)
         return _originals["pack"](self, backend, keywords, bound, special, options)
 
     @wraps(kind._do_compile)
@@ -121,12 +123,14 @@ def _hook() -> None:
         attrs: Any,
         warmup: Any,
     ) -> Any:
-        packed = getattr(_local, "packed", None)
-        _local.packed = None
+        owner, packed = getattr(_local, "packed", None) or (None, None)
+        _local.packed = None  # tensors are not to be held longer
         rest = key, signature, device, constexprs, options, attrs, warmup
         if not _observers:
             return _originals["compile"](self, *rest)
-        bound, special, passed = packed or _unpacked(self, signature, constexprs, attrs, options)
+        if packed is None or owner is not self:
+            packed = _unpacked(self, signature, constexprs, attrs, options)
+        bound, special, passed = packed
         call = CompileCall(self, *rest, special, passed, bound)
         return _observed(call, rest)
 
