@@ -37,12 +37,14 @@ from whet.targets.triton.packed.portable import (
     kernel_fingerprint,
     place,
     portable_key,
+    related_key,
 )
 from whet.targets.triton.packed.serving import tools_here, tools_text
 from whet.targets.triton.warn import say_once
 
 _MOST_THREADS = 8
 _MADE_BY_A_CALL = "<locals>"
+_ANOTHER_SOURCE = "the kernel's source is not what was packed"
 _local = threading.local()
 
 
@@ -261,7 +263,7 @@ def _why_other(packed: PackedKernel | None, request: Request) -> str:
         there, here = tools_text(packed.metadata), tools_text(tools_here(request.target))
         if there != here:
             return f"it was packed with {there}, but this machine has {here}"
-    return "the kernel's source is not what was packed"
+    return _ANOTHER_SOURCE
 
 
 def _make_ready(
@@ -367,9 +369,14 @@ def _ready_kernel(entries: list[Specialization], live: LiveKernels) -> list[Unco
 
 def _ready(jit: Any, one: Specialization, live: LiveKernels) -> str:
     """Why not; empty where it is loaded on the current device."""
+    from triton.runtime.driver import driver
+
     hooks, jit.pre_run_hooks = jit.pre_run_hooks, []  # these expect tensors
     _local.wanted = one
     try:
+        # A kernel that is in memory already would be taken for the one that was packed.
+        if not one.binary.startswith(related_key(jit, driver.active.get_current_target())):
+            return _ANOTHER_SOURCE
         arguments, options = call_arguments(one, live.one), call_options(one, live.one)
         kernel = jit.run(grid=(1,), warmup=True, **arguments, **options)
         if kernel is None:
