@@ -98,6 +98,11 @@ def step(name, value):
     elif name == "set":
         import kernels
         setattr(kernels, "FACTOR", tl.constexpr(value))
+    elif name == "compile":
+        import kernels
+        signature = {"x": "*fp16", "n": "i32"}
+        source = triton.compiler.ASTSource(kernels.made(tl.constexpr(value)), signature)
+        triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", 90, 32))
     elif name == "device":
         driver.device = value
     else:
@@ -342,6 +347,23 @@ def test_threads_are_exempted_by_name(place: Place) -> None:
     )
     assert exempt["compiled"] == [["scale", False]]
     assert "UnforeseenCompileError" in served["error"]
+
+
+def test_a_compile_without_a_call_is_reported_and_recorded_by_name(
+    place: Place, tmp_path: Path
+) -> None:
+    before, _, after = place.run(
+        ["compile", 1],
+        ["sealed", {"action": "error"}],
+        ["compile", 2],
+        WHET_JIT="record",
+        WHET_STORE=str(tmp_path / "other.db"),
+    )
+    assert before["error"] is None
+    assert "kernel shift was compiled while serving, without triton.jit" in after["error"]
+    [one] = Records(tmp_path / "other.db.jit").all()
+    assert one.kernel == "kernels:made.<locals>.shift"
+    assert one.why == "it was compiled without triton.jit, as torch.compile does"
 
 
 def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:

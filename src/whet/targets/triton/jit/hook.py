@@ -8,7 +8,7 @@ reached whoever made them and whenever; a call whose binary is in memory passes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol
@@ -75,7 +75,10 @@ class Observer(Protocol):
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
 
 
+OtherCompile = Callable[[Any], None]
+
 _observers: list[Observer] = []
+_others: list[OtherCompile] = []
 _lock = threading.Lock()
 _local = threading.local()
 _originals: dict[str, Any] = {}
@@ -96,6 +99,34 @@ def ignore(observer: Observer) -> None:
     with _lock:
         if observer in _observers:
             _observers.remove(observer)
+
+
+def observe_others(act: OtherCompile) -> None:
+    """Calls `act` with the source of every kernel that was compiled by `triton.compile` without a
+    `JITFunction`, as `torch.compile` does with the kernels it generates."""
+    from triton import knobs
+
+    with _lock:
+        _others.append(act)
+        own: Any = knobs.compilation.listener
+        if hasattr(own, "whet_listens"):
+            return
+
+        def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
+            if own is not None:
+                own(src=src, cache_hit=cache_hit, **rest)
+            if not cache_hit and not getattr(_local, "compiling", False):
+                for heard in tuple(_others):
+                    heard(src)
+
+        listener.whet_listens = True  # type: ignore[attr-defined]
+        knobs.compilation.listener = listener
+
+
+def ignore_others(act: OtherCompile) -> None:
+    with _lock:
+        if act in _others:
+            _others.remove(act)
 
 
 def _hook() -> None:
@@ -144,7 +175,11 @@ def _observed(call: CompileCall, rest: tuple[Any, ...]) -> Any:
     for observer in heard:
         observer.before(call)
     start = perf_counter()
-    kernel = _originals["compile"](call.jit, *rest)
+    _local.compiling = True
+    try:
+        kernel = _originals["compile"](call.jit, *rest)
+    finally:
+        _local.compiling = False
     seconds = perf_counter() - start
     for observer in heard:
         observer.after(call, kernel, seconds)
