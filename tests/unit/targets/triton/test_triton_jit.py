@@ -377,6 +377,13 @@ def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
     assert again["compiled"] == []
 
 
+def test_one_kernel_is_packed_by_name(place: Place) -> None:
+    said = place.whet("pack", "one.whet", "--jit", "--kernel", "scale")
+    assert said.startswith("one.whet: 1 compiled kernel, 1 specialization (")
+    listed = json.loads(place.whet("jit", "ls", "--bundle", "one.whet", "--json"))
+    assert [one["kernel"] for one in listed["specializations"]] == ["kernels:scale"]
+
+
 def test_a_line_that_describes_nothing_is_refused(tmp_path: Path) -> None:
     write_bundle(tmp_path / "odd.whet", MemoryStore(), jit=['{"v": 1, "kernel": "x"}'])
     with pytest.raises(BundleError, match="line 1 of its specializations"):
