@@ -64,6 +64,31 @@ from whet.testing.fake_triton import FakeTensor, fake_driver
 
 compiled, built, seals = [], [], []
 
+LAUNCHER = '''
+#include <Python.h>
+/* %s */
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_launcher(void) { return PyModule_Create(&module); }
+'''
+
+class CompiledLauncher:
+    # As in Triton 3.6: one library for each signature.
+
+    def __init__(self, source, metadata):
+        from triton.runtime import build
+
+        text = LAUNCHER % list(source.signature.values())
+        build.compile_module_from_src(src=text, name="launcher")
+
+    def __call__(self, *args):
+        pass
+
+def note_process(event, args):
+    if event == "subprocess.Popen" and str(args[0]).rpartition("/")[2] == "gcc":
+        built.append("gcc")
+
+sys.addaudithook(note_process)
+
 def listener(*, src, cache_hit, **_):
     compiled.append([src.name, cache_hit])
 
@@ -103,6 +128,8 @@ def step(name, value):
         signature = {"x": "*fp16", "n": "i32"}
         source = triton.compiler.ASTSource(kernels.made(tl.constexpr(value)), signature)
         triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", 90, 32))
+    elif name == "launchers":
+        driver.launcher_cls = CompiledLauncher
     elif name == "device":
         driver.device = value
     else:
@@ -124,10 +151,12 @@ with fake_driver() as driver:
             "answer": answer,
             "error": error,
             "compiled": compiled[:],
+            "built": len(built),
             "launches": len(driver.launches),
             "said": [str(one.message) for one in said if "whet" in str(one.message)],
         }))
         compiled.clear()
+        built.clear()
         driver.launches.clear()
 """
 
@@ -411,11 +440,33 @@ build.compile_module_from_src(src=source, name="launcher")
 """
 
 
-@pytest.mark.skipif(
+needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None
     or not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
     reason="needs gcc and Python's headers",
 )
+
+
+@needs_gcc
+def test_a_launcher_is_used_where_it_was_packed_and_never_built_while_preloading(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    place = Place(tmp_path)
+    _, recorded = place.run(["launchers", 0], ["call", {"n": 8}], WHET_JIT="record")
+    assert recorded["built"] == 1
+    place.whet("pack", "more.whet", "--jit", "--reachable", "--most", "1")
+    _, _, loaded, called = place.run(
+        ["launchers", 0], ["import", "kernels"], ["preload", "more.whet"], ["call", {"n": 9}]
+    )
+    assert loaded["answer"]["ready"] == 1
+    assert loaded["built"] == called["built"] == 0
+    [[kernel, why]] = loaded["answer"]["uncovered"]
+    assert kernel == "kernels:scale"
+    assert why.startswith("Triton's launcher for it was not packed")
+
+
+@needs_gcc
 def test_a_library_is_built_once_and_then_travels(tmp_path: Path) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text(f'#!/bin/sh\necho >> {tmp_path}/log\nexec gcc "$@"\n')

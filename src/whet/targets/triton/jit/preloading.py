@@ -27,7 +27,7 @@ from whet.targets.triton.compiler.request import Request
 from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.hook import CompileCall, observe
 from whet.targets.triton.jit.kernels import LiveKernels
-from whet.targets.triton.jit.libraries import is_library, place_library
+from whet.targets.triton.jit.libraries import before_builds, is_library, place_library
 from whet.targets.triton.jit.mocks import call_arguments, call_options
 from whet.targets.triton.jit.packed_records import specializations_in
 from whet.targets.triton.jit.specialization import Specialization
@@ -128,7 +128,14 @@ def take(bundle: str | Path | Sequence[str | Path]) -> tuple[list[Specialization
     with _lock:
         taken = [_bundles.take(path) for path in paths]
         observe(_bundles)
+        before_builds(_refuse_build)
     return [one for entries, _ in taken for one in entries], sum(count for _, count in taken)
+
+
+def _refuse_build(name: str) -> None:
+    """No C compiler while a kernel is made ready."""
+    if getattr(_local, "wanted", None) is not None:
+        raise _Mismatch(f"Triton's {name} for it was not packed, or for another platform or Python")
 
 
 class _Bundles:

@@ -19,6 +19,7 @@ from whet.targets.triton.jit.hook import (
     observe,
     observe_others,
 )
+from whet.targets.triton.jit.libraries import before_builds
 from whet.targets.triton.jit.preloading import (
     known_specializations,
     make_waiting_ready,
@@ -152,26 +153,15 @@ def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
     make_waiting_ready()
     seal = Seal("error" if wanted == "error" else "warn", exempt)
     _seals.append(seal)
-    _watch_builds()
+    before_builds(_host_build)
     observe(seal)
     observe_others(seal.other_compile)
     return seal
 
 
-def _watch_builds() -> None:
-    from triton.runtime import build
-
-    own: Any = build._build
-    if hasattr(own, "whet_watches"):
-        return
-
-    def building(name: str, *args: Any, **keywords: Any) -> Any:
-        for seal in tuple(_seals):
-            seal.host_build(name)
-        return own(name, *args, **keywords)
-
-    building.whet_watches = True  # type: ignore[attr-defined]
-    build._build = building
+def _host_build(name: str) -> None:
+    for seal in tuple(_seals):
+        seal.host_build(name)
 
 
 def _message(one: Specialization) -> str:
