@@ -128,6 +128,13 @@ def step(name, value):
         signature = {"x": "*fp16", "n": "i32"}
         source = triton.compiler.ASTSource(kernels.made(tl.constexpr(value)), signature)
         triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", 90, 32))
+    elif name == "threads":
+        import kernels
+        from concurrent.futures import ThreadPoolExecutor
+        x, y = FakeTensor([0.0], "float16", 4096), FakeTensor([0.0], "float16", 8192)
+        with ThreadPoolExecutor(2) as pool, triton.AsyncCompileMode(pool):
+            for block in value:
+                kernels.scale.warmup(x, y, 8, 1, BLOCK=block, grid=(1,))
     elif name == "launchers":
         driver.launcher_cls = CompiledLauncher
     elif name == "device":
@@ -376,6 +383,18 @@ def test_threads_are_exempted_by_name(place: Place) -> None:
     )
     assert exempt["compiled"] == [["scale", False]]
     assert "UnforeseenCompileError" in served["error"]
+
+
+def test_what_is_compiled_on_threads_is_recorded_with_its_binary(
+    place: Place, tmp_path: Path
+) -> None:
+    [done] = place.run(
+        ["threads", [32, 128]], WHET_JIT="record", WHET_STORE=str(tmp_path / "threads.db")
+    )
+    assert done["error"] is None
+    found = Records(tmp_path / "threads.db.jit").all()
+    assert [one.kernel for one in found] == ["kernels:scale"] * 2
+    assert all(one.binary and not one.why for one in found)
 
 
 def test_a_compile_without_a_call_is_reported_and_recorded_by_name(

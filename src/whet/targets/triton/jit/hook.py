@@ -79,6 +79,7 @@ OtherCompile = Callable[[Any], None]
 
 _observers: list[Observer] = []
 _others: list[OtherCompile] = []
+_asked: set[tuple[int, str, str]] = set()
 _lock = threading.Lock()
 _local = threading.local()
 _originals: dict[str, Any] = {}
@@ -115,12 +116,23 @@ def observe_others(act: OtherCompile) -> None:
         def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
             if own is not None:
                 own(src=src, cache_hit=cache_hit, **rest)
-            if not cache_hit and not getattr(_local, "compiling", False):
+            if not cache_hit and not _was_asked(src):
                 for heard in tuple(_others):
                     heard(src)
 
         listener.whet_listens = True  # type: ignore[attr-defined]
         knobs.compilation.listener = listener
+
+
+def _was_asked(source: Any) -> bool:
+    """Whether some `JITFunction` wants it; Triton's AsyncCompileMode compiles in other threads."""
+    if not hasattr(source, "fn"):
+        return False
+    return _identity(source.fn, source.signature, source.constants) in _asked
+
+
+def _identity(jit: Any, signature: Any, constants: Any) -> tuple[int, str, str]:
+    return id(jit), str(signature), str(constants)
 
 
 def ignore_others(act: OtherCompile) -> None:
@@ -175,11 +187,8 @@ def _observed(call: CompileCall, rest: tuple[Any, ...]) -> Any:
     for observer in heard:
         observer.before(call)
     start = perf_counter()
-    _local.compiling = True
-    try:
-        kernel = _originals["compile"](call.jit, *rest)
-    finally:
-        _local.compiling = False
+    _asked.add(_identity(call.jit, call.signature, call.constexprs))
+    kernel = _originals["compile"](call.jit, *rest)
     seconds = perf_counter() - start
     for observer in heard:
         observer.after(call, kernel, seconds)
