@@ -3,7 +3,7 @@
     python benchmarks/serving.py FOLDER [PROGRAM …] [--limit SECONDS] [--json OUT]
 
 FOLDER has `fla/` and `mamba_ssm/` (with an empty `__init__.py`) of the public repositories in it,
-and einops where that is not installed. Each program is a forward and a backward pass, in three
+and einops where that is not installed. Each program is a forward and a backward pass, in four
 sizes; every kernel has its first config (WHET_MODE=off), so that nothing is tuned.
 
     record    WHET_JIT=record, one process for each program and size, all at once, no cache: the
@@ -39,9 +39,14 @@ COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "clang++")
 
 # batch, length, heads, width; for mamba2 also the state and the chunk
 SIZES: dict[str, list[tuple[int, ...]]] = {
-    "gla": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128)],
-    "kda": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128)],
-    "mamba2": [(4, 2048, 64, 64, 128, 256), (2, 1024, 32, 64, 64, 256), (1, 512, 16, 64, 128, 128)],
+    "gla": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128), (1, 512, 2, 64)],
+    "kda": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128), (1, 512, 2, 64)],
+    "mamba2": [
+        (4, 2048, 64, 64, 128, 256),
+        (2, 1024, 32, 64, 64, 256),
+        (1, 512, 16, 64, 128, 128),
+        (1, 512, 8, 32, 64, 64),
+    ],
 }
 
 
@@ -84,7 +89,14 @@ def measured(asked: Any, folder: Path) -> dict[str, Any]:
     packed = finished(launched(asked, "pack", folder, asked.programs, variables), deadline)
     print(f"packed: {packed}", flush=True)
     replayed = finished(
-        launched(asked, "replay", folder, asked.programs, variables | {"WHET_JIT": "warn"}),
+        launched(
+            asked,
+            "replay",
+            folder,
+            asked.programs,
+            # Libraries ask for Triton's driver, which has one of its own, when they are imported.
+            variables | {"WHET_JIT": "warn", "WHET_PRELOAD": str(folder / "serve.whet")},
+        ),
         deadline,
     )
     without = {f"{name}:{at}": one for (name, at), one in zip(jobs, recorded, strict=True)}
@@ -221,6 +233,7 @@ def faked(torch: Any) -> Iterator[Any]:
 
     torch.cuda.device = lambda index: nullcontext()
     with fake_driver(), torch_answers(architecture("h200")):
+        torch.cuda.get_device_properties(0).multi_processor_count = 132
         yield torch
 
 

@@ -102,7 +102,7 @@ def pack(
         _kernels(store, kernel, most if reachable else None, pointers, folder) if jit else None
     )
     with _known(store, empty=binaries is not None or jit) as opened:
-        chosen = _chosen(opened, kernel)
+        chosen = _chosen(opened, kernel, needed=not jit)
         locked = None if lock is None else _locked(lock, opened)
         models = (
             {}
@@ -226,14 +226,21 @@ def _known(store: str | None, *, empty: bool) -> Store:
         raise
 
 
-def _chosen(store: StoreReader, names: list[str] | None) -> dict[str, str] | None:
-    """The kernels of the workloads that were asked for, by workload id; None is all of them."""
-    from whet.cli.arguments.reading import chosen
+def _chosen(store: StoreReader, names: list[str] | None, *, needed: bool) -> dict[str, str] | None:
+    """The kernels of the workloads that were asked for, by workload id; None is all of them. Where
+    it is not `needed`, a kernel may have none: it was recorded and never tuned."""
+    from whet.cli.arguments.reading import NothingKnownError, chosen
 
     if not names:
         return None
-    found = (one.workload for name in names for one in chosen(store, name))
-    return {workload.id: workload.kernel for workload in found}
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found |= {one.workload.id: one.workload.kernel for one in chosen(store, name)}
+        except (UsageError, NothingKnownError):
+            if needed:
+                raise
+    return found
 
 
 def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
@@ -293,6 +300,7 @@ def _as_json(bundle: Bundle) -> dict[str, Any]:
         **manifest.to_json(),
         "models": bundle.model_names(),
         "binaries": bundle.binary_keys(),
+        "specializations": len(bundle.jit_lines()),
     }
 
 
@@ -309,7 +317,8 @@ def _listing(bundle: Bundle) -> list[str]:
     )
     from whet.store.bundles.format import printable
 
-    manifest, counts = bundle.manifest, _counts(bundle.manifest)
+    manifest = bundle.manifest
+    counts = {**_counts(manifest), "specialization": len(bundle.jit_lines())}
     parts = [count_text(number, noun) for noun, number in counts.items() if number]
     about = {
         "holds": ", ".join(parts) or "nothing",

@@ -64,6 +64,31 @@ from whet.testing.fake_triton import FakeTensor, fake_driver
 
 compiled, built, seals = [], [], []
 
+LAUNCHER = '''
+#include <Python.h>
+/* %s */
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "launcher", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_launcher(void) { return PyModule_Create(&module); }
+'''
+
+class CompiledLauncher:
+    # As in Triton 3.6: one library for each signature.
+
+    def __init__(self, source, metadata):
+        from triton.runtime import build
+
+        text = LAUNCHER % list(source.signature.values())
+        build.compile_module_from_src(src=text, name="launcher")
+
+    def __call__(self, *args):
+        pass
+
+def note_process(event, args):
+    if event == "subprocess.Popen" and str(args[0]).rpartition("/")[2] == "gcc":
+        built.append("gcc")
+
+sys.addaudithook(note_process)
+
 def listener(*, src, cache_hit, **_):
     compiled.append([src.name, cache_hit])
 
@@ -98,6 +123,20 @@ def step(name, value):
     elif name == "set":
         import kernels
         setattr(kernels, "FACTOR", tl.constexpr(value))
+    elif name == "compile":
+        import kernels
+        signature = {"x": "*fp16", "n": "i32"}
+        source = triton.compiler.ASTSource(kernels.made(tl.constexpr(value)), signature)
+        triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", 90, 32))
+    elif name == "threads":
+        import kernels
+        from concurrent.futures import ThreadPoolExecutor
+        x, y = FakeTensor([0.0], "float16", 4096), FakeTensor([0.0], "float16", 8192)
+        with ThreadPoolExecutor(2) as pool, triton.AsyncCompileMode(pool):
+            for block in value:
+                kernels.scale.warmup(x, y, 8, 1, BLOCK=block, grid=(1,))
+    elif name == "launchers":
+        driver.launcher_cls = CompiledLauncher
     elif name == "device":
         driver.device = value
     else:
@@ -119,10 +158,12 @@ with fake_driver() as driver:
             "answer": answer,
             "error": error,
             "compiled": compiled[:],
+            "built": len(built),
             "launches": len(driver.launches),
             "said": [str(one.message) for one in said if "whet" in str(one.message)],
         }))
         compiled.clear()
+        built.clear()
         driver.launches.clear()
 """
 
@@ -273,12 +314,15 @@ def test_a_module_that_is_imported_later_is_ready_once_it_is_sealed(place: Place
 
 
 def test_a_kernel_that_is_made_later_is_served_when_it_is_called(place: Place) -> None:
-    _, _, same, other = place.run(
+    _, loaded, _, same, other = place.run(
+        ["call", {"n": 8, "kernel": "made", "stride": 7}],
         ["preload", "met.whet"],
         ["sealed", {"action": "error"}],
         ["call", {"n": 8, "kernel": "made", "stride": 5}],
         ["call", {"n": 8, "kernel": "made", "stride": 6}],
     )
+    assert "kernels:made.<locals>.shift" in loaded["answer"]["waiting"]
+    assert loaded["answer"]["uncovered"] == []
     assert same["error"] is None
     assert same["compiled"] == [["shift", True]]
     assert "UnforeseenCompileError" in other["error"]
@@ -341,6 +385,35 @@ def test_threads_are_exempted_by_name(place: Place) -> None:
     assert "UnforeseenCompileError" in served["error"]
 
 
+def test_what_is_compiled_on_threads_is_recorded_with_its_binary(
+    place: Place, tmp_path: Path
+) -> None:
+    [done] = place.run(
+        ["threads", [32, 128]], WHET_JIT="record", WHET_STORE=str(tmp_path / "threads.db")
+    )
+    assert done["error"] is None
+    found = Records(tmp_path / "threads.db.jit").all()
+    assert [one.kernel for one in found] == ["kernels:scale"] * 2
+    assert all(one.binary and not one.why for one in found)
+
+
+def test_a_compile_without_a_call_is_reported_and_recorded_by_name(
+    place: Place, tmp_path: Path
+) -> None:
+    before, _, after = place.run(
+        ["compile", 1],
+        ["sealed", {"action": "error"}],
+        ["compile", 2],
+        WHET_JIT="record",
+        WHET_STORE=str(tmp_path / "other.db"),
+    )
+    assert before["error"] is None
+    assert "kernel shift was compiled while serving, without triton.jit" in after["error"]
+    [one] = Records(tmp_path / "other.db.jit").all()
+    assert one.kernel == "kernels:made.<locals>.shift"
+    assert one.why == "it was compiled without triton.jit, as torch.compile does"
+
+
 def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
     called, again = place.run(
         ["call", {"n": 9}],
@@ -350,6 +423,13 @@ def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
     assert called["error"] is None
     assert [hit for _, hit in called["compiled"]] == [True] * len(called["compiled"])
     assert again["compiled"] == []
+
+
+def test_one_kernel_is_packed_by_name(place: Place) -> None:
+    said = place.whet("pack", "one.whet", "--jit", "--kernel", "scale")
+    assert said.startswith("one.whet: 1 compiled kernel, 1 specialization (")
+    listed = json.loads(place.whet("jit", "ls", "--bundle", "one.whet", "--json"))
+    assert [one["kernel"] for one in listed["specializations"]] == ["kernels:scale"]
 
 
 def test_a_line_that_describes_nothing_is_refused(tmp_path: Path) -> None:
@@ -379,11 +459,33 @@ build.compile_module_from_src(src=source, name="launcher")
 """
 
 
-@pytest.mark.skipif(
+needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None
     or not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
     reason="needs gcc and Python's headers",
 )
+
+
+@needs_gcc
+def test_a_launcher_is_used_where_it_was_packed_and_never_built_while_preloading(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    place = Place(tmp_path)
+    _, recorded = place.run(["launchers", 0], ["call", {"n": 8}], WHET_JIT="record")
+    assert recorded["built"] == 1
+    place.whet("pack", "more.whet", "--jit", "--reachable", "--most", "1")
+    _, _, loaded, called = place.run(
+        ["launchers", 0], ["import", "kernels"], ["preload", "more.whet"], ["call", {"n": 9}]
+    )
+    assert loaded["answer"]["ready"] == 1
+    assert loaded["built"] == called["built"] == 0
+    [[kernel, why]] = loaded["answer"]["uncovered"]
+    assert kernel == "kernels:scale"
+    assert why.startswith("Triton's launcher for it was not packed")
+
+
+@needs_gcc
 def test_a_library_is_built_once_and_then_travels(tmp_path: Path) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text(f'#!/bin/sh\necho >> {tmp_path}/log\nexec gcc "$@"\n')

@@ -131,6 +131,11 @@ def _source_hash(request: Request) -> str:
     return str(source.hash())
 
 
+def listening_now() -> bool:
+    """Whether this thread only asks what would be compiled."""
+    return bool(getattr(_local, "listening", False))
+
+
 def listen(jit: Any) -> None:
     """From now on `identified_request` hears what would be compiled, and what is compiled is first
     looked for among the packed kernels.
@@ -151,7 +156,7 @@ def listen(jit: Any) -> None:
         attrs: Any,
         warmup: Any,
     ) -> Any:
-        if not getattr(_local, "listening", False):
+        if not listening_now():
             if _packed_kernels_are_set():
                 target = jit.device_caches[device][2]
                 serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
@@ -163,7 +168,7 @@ def listen(jit: Any) -> None:
 
     def packing(backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
         """Takes longer than all else in a call that compiles nothing, so it is done once."""
-        if not getattr(_local, "listening", False):
+        if not listening_now():
             return pack(backend, keywords, bound, special, options)
         key = (backend, tuple(special), str(options))  # Triton's own key for what is in memory
         if key not in packed:

@@ -25,7 +25,6 @@ from whet.targets.triton.packed.architectures import Architecture, architecture
 from whet.targets.triton.packed.offline_driver import imagined, loading
 from whet.targets.triton.packed.portable import NotPortableError
 from whet.targets.triton.packed.precompile import Made, Order, precompile
-from whet.targets.triton.warn import say_once
 
 
 def build(
@@ -34,9 +33,9 @@ def build(
     *,
     jobs: int | None = None,
     on_made: Callable[[Made], None] = lambda made: None,
-) -> list[Specialization]:
-    """Each with its binary, which is put among the records, or with the reason why there is none.
-    Imports the modules of the kernels."""
+) -> tuple[list[Specialization], str]:
+    """Each with its binary, which is put among the records, or with the reason why there is none;
+    and what is missing to launch them. Imports the modules of the kernels."""
     _import_modules(wanted)
     live = LiveKernels()
     orders: dict[str, Order] = {}
@@ -51,9 +50,8 @@ def build(
     made = precompile(list(orders.values()), jobs=jobs, cache=records.binaries, on_made=on_made)
     outcomes = dict(zip(orders, made, strict=True))
     missing = keep_launchers([one.order.request for one in made if one.portable], records)
-    if missing:
-        say_once(missing)
-    return [_with_outcome(one, outcomes.get(one.id), reasons.get(one.id, "")) for one in wanted]
+    found = [_with_outcome(one, outcomes.get(one.id), reasons.get(one.id, "")) for one in wanted]
+    return found, missing
 
 
 def _with_outcome(one: Specialization, made: Made | None, why: str) -> Specialization:

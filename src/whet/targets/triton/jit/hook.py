@@ -8,11 +8,12 @@ reached whoever made them and whenever; a call whose binary is in memory passes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol
 
+from whet.targets.triton.compiler.capture import listening_now
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.jit.constants import encoded, kernel_name
 from whet.targets.triton.jit.specialization import Met, Specialization, arguments_of
@@ -74,7 +75,11 @@ class Observer(Protocol):
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
 
 
+OtherCompile = Callable[[Any], None]
+
 _observers: list[Observer] = []
+_others: list[OtherCompile] = []
+_asked: set[tuple[int, str, str]] = set()
 _lock = threading.Lock()
 _local = threading.local()
 _originals: dict[str, Any] = {}
@@ -97,6 +102,45 @@ def ignore(observer: Observer) -> None:
             _observers.remove(observer)
 
 
+def observe_others(act: OtherCompile) -> None:
+    """Calls `act` with the source of every kernel that was compiled by `triton.compile` without a
+    `JITFunction`, as `torch.compile` does with the kernels it generates."""
+    from triton import knobs
+
+    with _lock:
+        _others.append(act)
+        own: Any = knobs.compilation.listener
+        if hasattr(own, "whet_listens"):
+            return
+
+        def listener(*, src: Any, cache_hit: bool, **rest: Any) -> None:
+            if own is not None:
+                own(src=src, cache_hit=cache_hit, **rest)
+            if not cache_hit and not _was_asked(src):
+                for heard in tuple(_others):
+                    heard(src)
+
+        listener.whet_listens = True  # type: ignore[attr-defined]
+        knobs.compilation.listener = listener
+
+
+def _was_asked(source: Any) -> bool:
+    """Whether some `JITFunction` wants it; Triton's AsyncCompileMode compiles in other threads."""
+    if not hasattr(source, "fn"):
+        return False
+    return _identity(source.fn, source.signature, source.constants) in _asked
+
+
+def _identity(jit: Any, signature: Any, constants: Any) -> tuple[int, str, str]:
+    return id(jit), str(signature), str(constants)
+
+
+def ignore_others(act: OtherCompile) -> None:
+    with _lock:
+        if act in _others:
+            _others.remove(act)
+
+
 def _hook() -> None:
     from triton.runtime.jit import JITFunction
 
@@ -107,7 +151,8 @@ def _hook() -> None:
 
     @wraps(kind._pack_args)
     def pack(self: Any, backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
-        _local.packed = bound, special, options
+        if _observers and not listening_now():
+            _local.packed = self, (bound, special, options)
         return _originals["pack"](self, backend, keywords, bound, special, options)
 
     @wraps(kind._do_compile)
@@ -121,12 +166,14 @@ def _hook() -> None:
         attrs: Any,
         warmup: Any,
     ) -> Any:
-        packed = getattr(_local, "packed", None)
-        _local.packed = None
+        owner, packed = getattr(_local, "packed", None) or (None, None)
+        _local.packed = None  # tensors are not to be held longer
         rest = key, signature, device, constexprs, options, attrs, warmup
         if not _observers:
             return _originals["compile"](self, *rest)
-        bound, special, passed = packed or _unpacked(self, signature, constexprs, attrs, options)
+        if packed is None or owner is not self:
+            packed = _unpacked(self, signature, constexprs, attrs, options)
+        bound, special, passed = packed
         call = CompileCall(self, *rest, special, passed, bound)
         return _observed(call, rest)
 
@@ -140,6 +187,7 @@ def _observed(call: CompileCall, rest: tuple[Any, ...]) -> Any:
     for observer in heard:
         observer.before(call)
     start = perf_counter()
+    _asked.add(_identity(call.jit, call.signature, call.constexprs))
     kernel = _originals["compile"](call.jit, *rest)
     seconds = perf_counter() - start
     for observer in heard:

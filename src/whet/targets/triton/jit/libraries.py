@@ -14,7 +14,7 @@ import os
 import re
 import sysconfig
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +31,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}\.[A-Za-z0-9_.-]{1,80}\.so|[A-Za-z0-9_]{1,64}\.so")
 
 _lock = threading.Lock()
+_before_builds: list[Callable[[str], None]] = []
 
 
 def watch_libraries(records: Records) -> None:
@@ -48,6 +49,27 @@ def watch_libraries(records: Records) -> None:
 
     loading.whet_watches = True  # type: ignore[attr-defined]
     build._load_module_from_path = loading
+
+
+def before_builds(act: Callable[[str], None]) -> None:
+    """Calls `act` with the library's name before Triton starts the C compiler; what it raises keeps
+    it from being started."""
+    from triton.runtime import build
+
+    with _lock:
+        if act not in _before_builds:
+            _before_builds.append(act)
+        own: Any = build._build
+        if hasattr(own, "whet_watches"):
+            return
+
+        def building(name: str, *args: Any, **keywords: Any) -> Any:
+            for one in tuple(_before_builds):
+                one(name)
+            return own(name, *args, **keywords)
+
+        building.whet_watches = True  # type: ignore[attr-defined]
+        build._build = building
 
 
 def keep_drivers_library(records: Records) -> None:
@@ -115,7 +137,10 @@ def keep_launchers(requests: Sequence[Request], records: Records) -> str:
     except RuntimeError:
         launcher, missing = None, _needs_launchers()
         if missing:
-            return "launchers are built where there is a GPU, and this machine has none"
+            return (
+                "launchers of what was not recorded are missing, since there is no GPU here: "
+                "Triton 3.6 has the C compiler build them where they are first used"
+            )
     if launcher is None:
         return ""
     make: Any = launcher

@@ -51,7 +51,9 @@ def packing(
         if more.left:
             notes.append(f"{more.left:,} more are reachable and were left out; see --most")
     missing = [one for one in known if one.met.derived and not one.binary]
-    made = {one.id: one for one in build(missing, records, jobs=jobs)} if missing else {}
+    built, unlaunchable = build(missing, records, jobs=jobs) if missing else ([], "")
+    made = {one.id: one for one in built}
+    notes += [unlaunchable] if unlaunchable else []
     asked = {one.id for one in recorded}
     records.add(one for one in made.values() if one.binary and one.id in asked)
     found = [made.get(one.id, one) for one in known]

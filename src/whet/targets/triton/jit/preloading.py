@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.bundle import open_bundle
@@ -26,7 +27,7 @@ from whet.targets.triton.compiler.request import Request
 from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.hook import CompileCall, observe
 from whet.targets.triton.jit.kernels import LiveKernels
-from whet.targets.triton.jit.libraries import is_library, place_library
+from whet.targets.triton.jit.libraries import before_builds, is_library, place_library
 from whet.targets.triton.jit.mocks import call_arguments, call_options
 from whet.targets.triton.jit.packed_records import specializations_in
 from whet.targets.triton.jit.specialization import Specialization
@@ -36,10 +37,14 @@ from whet.targets.triton.packed.portable import (
     kernel_fingerprint,
     place,
     portable_key,
+    related_key,
 )
 from whet.targets.triton.packed.serving import tools_here, tools_text
+from whet.targets.triton.warn import say_once
 
 _MOST_THREADS = 8
+_MADE_BY_A_CALL = "<locals>"
+_ANOTHER_SOURCE = "the kernel's source is not what was packed"
 _local = threading.local()
 
 
@@ -94,8 +99,8 @@ def preload(
     on the `devices` given by number, or on `"all"`. Nothing is launched or compiled.
 
     Kernels whose modules are not imported yet are served from the bundle when they are first
-    called, or made ready by `whet.sealed()`. Libraries in the bundle are code of the host: preload
-    only bundles that you trust.
+    called, or made ready by `whet.sealed()` or by another `whet.preload` of the same bundle.
+    Libraries in the bundle are code of the host: preload only bundles that you trust.
     """
     start = time.perf_counter()
     with _lock:
@@ -121,12 +126,16 @@ def take(bundle: str | Path | Sequence[str | Path]) -> tuple[list[Specialization
         raise UsageError("TRITON_ALWAYS_COMPILE is set, so that no binary is used; unset it")
     paths = [bundle] if isinstance(bundle, str | Path) else list(bundle)
     with _lock:
-        known = len(_bundles.entries)
-        libraries = sum(_bundles.take(path) for path in paths)
-        entries = _bundles.entries[known:]
-        _bundles.waiting |= {one.id: one for one in entries if not one.why}
+        taken = [_bundles.take(path) for path in paths]
         observe(_bundles)
-    return entries, libraries
+        before_builds(_refuse_build)
+    return [one for entries, _ in taken for one in entries], sum(count for _, count in taken)
+
+
+def _refuse_build(name: str) -> None:
+    """No C compiler while a kernel is made ready."""
+    if getattr(_local, "wanted", None) is not None:
+        raise _Mismatch(f"Triton's {name} for it was not packed, or for another platform or Python")
 
 
 class _Bundles:
@@ -136,15 +145,21 @@ class _Bundles:
     def __init__(self) -> None:
         self.entries: list[Specialization] = []
         self.waiting: dict[str, Specialization] = {}
-        self.served: set[tuple[int, str]] = set()
+        self._served: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
         self.devices: tuple[int, ...] | None = None
         self.at_first_call = False
         self.reasons: dict[str, str] = {}
+        self._taken: dict[tuple[Path, int], tuple[list[Specialization], int]] = {}
         self._caches: list[BundleCache] = []
         self._packed: dict[str, PackedKernel] = {}
 
-    def take(self, path: str | Path) -> int:
+    def take(self, path: str | Path) -> tuple[list[Specialization], int]:
+        """Once; a second time it is known already."""
         opened = open_bundle(path)
+        identity = opened.path, opened.path.stat().st_mtime_ns
+        if identity in self._taken:
+            opened.close()
+            return self._taken[identity]
         cache, libraries = BundleCache(opened), 0
         found = specializations_in(opened)
         if not found:
@@ -155,7 +170,9 @@ class _Bundles:
                 libraries += place_library(packed)
         self._caches.append(cache)
         self.entries += found
-        return libraries
+        self.waiting |= {one.id: one for one in found if not one.why}
+        self._taken[identity] = found, libraries
+        return self._taken[identity]
 
     def packed(self, key: str) -> PackedKernel | None:
         if key not in self._packed:
@@ -177,18 +194,25 @@ class _Bundles:
 
     def offer(self, call: CompileCall) -> bool:
         """Whether its binary came from a bundle."""
-        if (id(call.jit), call.key) in self.served:
-            return True
         if not self._caches:
             return False
+        if call.key in self._served.get(call.jit, ()):
+            return True
         with suppress(WhetError, NotPortableError, OSError):
             request = call.request()
             packed = self.packed(portable_key(request))
             if packed is not None:
-                place(packed, request)
-                self.served.add((id(call.jit), call.key))
+                self._place(packed, request, call)
                 return True
         return False
+
+    def _place(self, packed: PackedKernel, request: Request, call: CompileCall) -> None:
+        place(packed, request)
+        self._served.setdefault(call.jit, set()).add(call.key)
+
+    def forget_binaries(self) -> None:
+        """They are in Triton's cache now, and in the bundle for who comes later."""
+        self._packed.clear()
 
     def _place_wanted(self, call: CompileCall, wanted: Specialization) -> None:
         if call.specialization().id != wanted.id:
@@ -200,8 +224,7 @@ class _Bundles:
         packed = self.packed(key)
         if packed is None:
             raise _Mismatch("its binary is not in the bundle")
-        place(packed, request)
-        self.served.add((id(call.jit), call.key))
+        self._place(packed, request, call)
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
 
@@ -230,13 +253,16 @@ def why_uncovered(one: Specialization) -> str:
     return _bundles.reasons.get(one.id, "")
 
 
-def make_waiting_ready() -> list[Uncovered]:
-    """Of kernels that did not exist when their bundle was preloaded, and do now."""
+def make_waiting_ready() -> None:
+    """Kernels that did not exist when their bundle was preloaded, and do now. What cannot be
+    covered is said once."""
     with _lock:
         if not _bundles.waiting:
-            return []
+            return
         devices = _devices(None) if _bundles.devices is None else _bundles.devices
-        return _make_ready(list(_bundles.waiting.values()), devices, None)[1]
+        _, uncovered = _make_ready(list(_bundles.waiting.values()), devices, None)
+    for line in uncovered_lines((one.kernel, one.why) for one in uncovered):
+        say_once(line)
 
 
 def _why_other(packed: PackedKernel | None, request: Request) -> str:
@@ -244,12 +270,18 @@ def _why_other(packed: PackedKernel | None, request: Request) -> str:
         there, here = tools_text(packed.metadata), tools_text(tools_here(request.target))
         if there != here:
             return f"it was packed with {there}, but this machine has {here}"
-    return "the kernel's source is not what was packed"
+    return _ANOTHER_SOURCE
 
 
 def _make_ready(
     entries: Iterable[Specialization], devices: tuple[int, ...], threads: int | None
 ) -> tuple[int, list[Uncovered]]:
+    """Entries for other architectures are left alone: a bundle may serve several."""
+    from triton.runtime.driver import driver
+
+    target = driver.active.get_current_target()
+    here = (target.backend, target.arch, target.warp_size)
+    entries = [one for one in entries if one.target == here]
     uncovered = {one.id: Uncovered(one.kernel, one.id, one.why) for one in entries if one.why}
     live = LiveKernels()
     work: dict[str, list[Specialization]] = {}
@@ -265,8 +297,14 @@ def _make_ready(
     for device in devices:
         for found in _on_device(device, work.values(), live, threads or _threads()):
             uncovered |= {one.id: one for one in found}
+    for one in entries:
+        if one.id in uncovered and not one.why and _MADE_BY_A_CALL in one.kernel:
+            del uncovered[one.id]  # the next one of this name may be the one
+            _bundles.waiting[one.id] = one
+    _bundles.forget_binaries()
     _bundles.reasons |= {one.id: one.why for one in uncovered.values()}
-    ready = sum(one.id not in uncovered for group in work.values() for one in group)
+    done = [one for group in work.values() for one in group]
+    ready = sum(one.id not in uncovered and one.id not in _bundles.waiting for one in done)
     return ready, list(uncovered.values())
 
 
@@ -338,9 +376,14 @@ def _ready_kernel(entries: list[Specialization], live: LiveKernels) -> list[Unco
 
 def _ready(jit: Any, one: Specialization, live: LiveKernels) -> str:
     """Why not; empty where it is loaded on the current device."""
+    from triton.runtime.driver import driver
+
     hooks, jit.pre_run_hooks = jit.pre_run_hooks, []  # these expect tensors
     _local.wanted = one
     try:
+        # A kernel that is in memory already would be taken for the one that was packed.
+        if not one.binary.startswith(related_key(jit, driver.active.get_current_target())):
+            return _ANOTHER_SOURCE
         arguments, options = call_arguments(one, live.one), call_options(one, live.one)
         kernel = jit.run(grid=(1,), warmup=True, **arguments, **options)
         if kernel is None:

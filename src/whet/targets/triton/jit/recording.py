@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from whet.targets.triton.jit.caller import caller_of
-from whet.targets.triton.jit.hook import CompileCall, observe
+from whet.targets.triton.jit.constants import encoded, kernel_name
+from whet.targets.triton.jit.hook import CompileCall, observe, observe_others
 from whet.targets.triton.jit.libraries import keep_drivers_library
 from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import Met, Specialization
+from whet.targets.triton.jit.specialization import Argument, Met, Specialization
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
 from whet.targets.triton.packed.resources import resources
 from whet.targets.triton.warn import say_once
@@ -53,6 +54,18 @@ class Recorder:
         except Exception as error:
             say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
+    def other_compile(self, source: Any) -> None:
+        """Kept so that it can be named: nothing packs or preloads it."""
+        if os.getpid() != self._process or not hasattr(source, "fn"):
+            return
+        caller, tuning = caller_of(4)
+        try:
+            one = _described(source, Met(time.time(), caller, tuning))
+            with self._lock:
+                self.records.add([one])
+        except Exception as error:
+            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
+
     def _with_binary(self, call: CompileCall, kernel: Any, one: Specialization) -> Specialization:
         if hasattr(kernel, "result"):
             return replace(one, why="its compilation was not finished when the program ended")
@@ -88,6 +101,25 @@ class Recorder:
             say_once(f"chosen configs were not recorded: {type(error).__name__}: {error}")
 
 
+def _described(source: Any, met: Met) -> Specialization:
+    """Of a kernel that somebody compiled without a call."""
+    import triton
+    from triton.runtime.driver import driver
+
+    target = driver.active.get_current_target()
+    return Specialization(
+        kernel=kernel_name(source.fn),
+        arguments=tuple(
+            Argument(str(name), encoded(kind), None) for name, kind in source.signature.items()
+        ),
+        options=(),
+        target=(target.backend, target.arch, target.warp_size),
+        triton=triton.__version__,
+        why="it was compiled without triton.jit, as torch.compile does",
+        met=met,
+    )
+
+
 def _chosen_configs() -> dict[int, list[Any]]:
     """The configs that live autotuners have chosen, by their `JITFunction`."""
     from whet.targets.triton.adoption import live
@@ -120,5 +152,6 @@ def start_recording(records: Records) -> Recorder:
     if _recorder is None:
         _recorder = Recorder(records)
         observe(_recorder)
+        observe_others(_recorder.other_compile)
         atexit.register(_recorder.finish)
     return _recorder

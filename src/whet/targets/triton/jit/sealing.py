@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -12,7 +12,14 @@ from typing import Any, Literal, Self
 from whet.core.errors import UnforeseenCompileError, UsageError
 from whet.targets.triton.jit.caller import caller_of
 from whet.targets.triton.jit.difference import nearest
-from whet.targets.triton.jit.hook import CompileCall, ignore, observe
+from whet.targets.triton.jit.hook import (
+    CompileCall,
+    ignore,
+    ignore_others,
+    observe,
+    observe_others,
+)
+from whet.targets.triton.jit.libraries import before_builds
 from whet.targets.triton.jit.preloading import (
     known_specializations,
     make_waiting_ready,
@@ -59,9 +66,11 @@ class Seal:
         self.unforeseen: list[str] = []
         self._reported: set[str] = set()
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def open(self) -> None:
         ignore(self)
+        ignore_others(self.other_compile)
         if self in _seals:
             _seals.remove(self)
 
@@ -69,34 +78,42 @@ class Seal:
         if self._is_exempt() or was_foreseen(call):
             return
         one = call.specialization()
-        self._report(one.id, lambda: _message(one), one.name)
+        self._report(one.id, lambda: _message(one))
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None: ...
 
     def host_build(self, name: str) -> None:
         """The C compiler is about to be started."""
+        text = (
+            f"the C compiler is started for Triton's {name}; record on this platform and Python, "
+            "and pack with 'whet pack --jit'"
+        )
         if not self._is_exempt():
-            self._report(
-                f"C {name}",
-                lambda: (
-                    f"the C compiler is started for Triton's {name}; record on this platform and "
-                    "Python, and pack with 'whet pack --jit'"
-                ),
-                name,
-            )
+            self._report(f"C {name}", lambda: text)
+
+    def other_compile(self, source: Any) -> None:
+        """One that did not go through `JITFunction`; it is over already."""
+        text = (
+            f"kernel {source.name} was compiled while serving, without triton.jit, as "
+            "torch.compile does; it cannot be preloaded"
+        )
+        if not self._is_exempt():
+            self._report(f"compiled {source.name}", lambda: text)
 
     def _is_exempt(self) -> bool:
         name = threading.current_thread().name
+        if os.getpid() != self._process:
+            return True  # a compiler process of whet's
         return any(fnmatchcase(name, pattern) for pattern in self.exempt)
 
-    def _report(self, identity: str, message: Any, name: str) -> None:
+    def _report(self, identity: str, message: Callable[[], str]) -> None:
         with self._lock:
             first = identity not in self._reported
             self._reported.add(identity)
         if not first and self.action == "warn":
             return
         caller, tuning = caller_of(5)
-        text = f"{message()}; called at {caller}" if caller else str(message())
+        text = f"{message()}; called at {caller}" if caller else message()
         text += "; it was to be measured: set WHET_MODE=cached" if tuning else ""
         if first:
             self.unforeseen.append(text)
@@ -136,25 +153,15 @@ def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
     make_waiting_ready()
     seal = Seal("error" if wanted == "error" else "warn", exempt)
     _seals.append(seal)
-    _watch_builds()
+    before_builds(_host_build)
     observe(seal)
+    observe_others(seal.other_compile)
     return seal
 
 
-def _watch_builds() -> None:
-    from triton.runtime import build
-
-    own: Any = build._build
-    if hasattr(own, "whet_watches"):
-        return
-
-    def building(name: str, *args: Any, **keywords: Any) -> Any:
-        for seal in tuple(_seals):
-            seal.host_build(name)
-        return own(name, *args, **keywords)
-
-    building.whet_watches = True  # type: ignore[attr-defined]
-    build._build = building
+def _host_build(name: str) -> None:
+    for seal in tuple(_seals):
+        seal.host_build(name)
 
 
 def _message(one: Specialization) -> str:

@@ -60,11 +60,9 @@ def portable_key(request: Request) -> str:
     Keys of one kernel for one architecture start with the same `RELATED` digits. Raises
     `NotPortableError` where a kernel or a constant is known by its name only.
     """
-    architecture = f"{request.target.backend} {request.target.arch} {request.target.warp_size}"
-    fingerprint = kernel_fingerprint(request.fn)
     whole = digest(
-        fingerprint,
-        architecture,
+        kernel_fingerprint(request.fn),
+        _architecture(request.target),
         _told(request.signature),
         _told(request.constexprs),
         _told({place: attributes for place, attributes in request.attrs.items() if attributes}),
@@ -72,7 +70,16 @@ def portable_key(request: Request) -> str:
         _told(toolchain(request.target)),
         _told(_surroundings()),
     )
-    return digest(fingerprint, architecture)[:RELATED] + whole
+    return related_key(request.fn, request.target) + whole
+
+
+def related_key(jit: Any, target: Any) -> str:
+    """How the keys of this kernel for this architecture start."""
+    return digest(kernel_fingerprint(jit), _architecture(target))[:RELATED]
+
+
+def _architecture(target: Any) -> str:
+    return f"{target.backend} {target.arch} {target.warp_size}"
 
 
 def architecture_name(target: Any) -> str:
