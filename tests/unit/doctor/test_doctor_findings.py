@@ -91,6 +91,13 @@ def test_what_torch_hints_at_was_tried_against_recompilations() -> None:
     assert "allow_unspec_int_on_nn_module" in text
 
 
+def test_the_last_call_that_was_compiled_again_is_known() -> None:
+    [finding] = found_in(models.SeesManySizes(), models.SICK[models.SeesManySizes])
+    assert finding.call == 2  # the second size is compiled with a symbolic one
+    [finding] = found_in(models.Counts(), models.SICK[models.Counts])
+    assert finding.call == 4
+
+
 def test_a_cast_was_tried_against_an_upcast() -> None:
     assert list(tried(models.Upcasts)) == [
         "cast the model's parameters and buffers: model.to(torch.float32)"
@@ -155,6 +162,10 @@ both = torch.compile(
     model, mode="max-autotune", options={"trace.enabled": True})
 fine = torch.compile(model, mode="reduce-overhead")
 torch._dynamo.config.log_level = 10
+fine.explain(torch.ones(1, 4))
+torch.compile(model, options={"max_autotun": True})
+torch.compile(model, options={"freezing": True, "triton.cudagraphs": True, "max-autotune": True})
+torch._dynamo.explain(model)(torch.ones(1, 4))
 """
 
 
@@ -162,19 +173,46 @@ def test_calls_that_torch_refuses_are_found_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "calls.py"
     file.write_text(CALLS)
     found = written_findings(str(file))
+    found.sort(key=lambda one: one.place.line)
     assert [(one.name, one.place.line) for one in found] == [
         ("compile-call", 4),
         ("compile-call", 5),
         ("compile-call", 8),
+        ("compile-call", 9),
+        ("compile-call", 10),
+        ("compile-call", 11),
     ]
-    misspelt, both, gone = found
+    misspelt, both, gone, explain, option, too_late = found
     assert [one.text for one in misspelt.remedies] == ["mode='max-autotune'"]
     assert '"max_autotune": True' in both.remedies[0].text
     assert "TORCH_LOGS" in gone.remedies[0].text
+    assert "torch._dynamo.explain(model)(x)" in explain.remedies[0].text
+    assert "did you mean 'max_autotune'?" in option.evidence
+    assert "torch._inductor.config.freezing = True" in too_late.remedies[0].text
+
+
+def test_options_that_freeze_come_too_late() -> None:
+    """The weights are still arguments of the compiled graph, and no longer with the setting."""
+    from torch._inductor import config
+
+    def arguments(**given: Any) -> int:
+        seen: list[int] = []
+
+        def count(graph: Any, inputs: Any) -> Any:
+            seen.append(len(inputs))
+            return graph.forward
+
+        torch._dynamo.reset()
+        with torch.no_grad(), config.patch(**given):
+            torch.compile(models.Mlp(), backend=count)(torch.ones(8, 32))
+        return seen[0]
+
+    assert arguments() == 5
+    assert arguments(freezing=True) == 1
 
 
 def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
-    from whet.doctor.modes.target import MODES
+    from whet.doctor.modes.variants import MODES
 
     assert {*MODES} - {"eager"} <= {*dynamo.mode_names()}
 

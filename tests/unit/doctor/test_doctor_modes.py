@@ -206,7 +206,7 @@ def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
         out, err = running.communicate()
     assert running.returncode == 130, err
     assert "The trial was interrupted" in out
-    [row] = [line for line in out.splitlines() if line.startswith("eager ")]
+    row = next(line for line in out.splitlines() if line.startswith("eager "))
     assert "ms" in row or "µs" in row
 
 
