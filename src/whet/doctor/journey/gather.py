@@ -25,6 +25,7 @@ from whet.doctor.modes.sources import SubjectSource
 # Stages of Triton's way from its IR to machine code, in their order.
 STAGES = ("ttir", "ttgir", "llir", "ptx")
 _KERNELS_SHOWN = 6
+_GENERATED = "inductor/cpp_prefix"  # what probes of the processor do not include
 _TRACK_EVENTS = 400
 
 
@@ -57,7 +58,7 @@ class ModeJourney:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Followed:
     source: SubjectSource
     mode: str
     folder: str
@@ -66,7 +67,7 @@ class _Asked:
 def journey(source: SubjectSource, mode: str) -> ModeJourney:
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
         asked = Path(folder, "asked")
-        asked.write_bytes(pickle.dumps((os.getpid(), _Asked(source, mode, folder))))
+        asked.write_bytes(pickle.dumps((os.getpid(), _Followed(source, mode, folder))))
         environment = {
             **child_environment(),
             "TORCH_TRACE": str(Path(folder, "trace")),
@@ -110,16 +111,16 @@ def _triton_kernels(folder: Path) -> list[StagedKernel]:
 
 
 def _cpp_kernels(folder: Path) -> list[StagedKernel]:
-    found = []
+    found: list[StagedKernel] = []
     for path in sorted(folder.rglob("*.cpp")):
         text = path.read_text(errors="replace")
-        if 'extern "C"' not in text or "kernel(" not in text:
+        if _GENERATED not in text:
             continue
         stages = {"C++": text[:LONGEST]}
         assembly = _assembly(folder, path.stem)
         if assembly:
             stages["assembly"] = assembly
-        found.append(StagedKernel(path.stem[:12], stages))
+        found.append(StagedKernel(f"C++ kernel {len(found)}", stages))
     return found[:_KERNELS_SHOWN]
 
 
@@ -144,7 +145,7 @@ def _assembly(folder: Path, stem: str) -> str:
     return "\n\n".join(one for one in blocks if _KERNEL_SYMBOL.match(one.lstrip()))[:LONGEST]
 
 
-def _tell(asked: _Asked) -> None:
+def _tell(asked: _Followed) -> None:
     import torch
 
     from whet.doctor.modes.loaded import LoadedMode

@@ -75,7 +75,9 @@ def _seconds(one: ModeJourney, *names: str) -> str:
 
 def _capture(done: Diagnosis, one: ModeJourney) -> str:
     looked = done.examination
-    counted = "" if looked.graphs is None else f"{looked.graphs} graphs, {looked.operations} calls"
+    counted = (
+        "" if looked.graphs is None else f"graphs: {looked.graphs}, operations: {looked.operations}"
+    )
     spent = one.metrics.get("dynamo_cumulative_compile", 0.0)
     inner = one.metrics.get("aot_autograd_cumulative_compile", 0.0)
     cost = f"took {max(0.0, spent - inner):.2f} s of {spent:.2f} s; {counted}".rstrip("; ")

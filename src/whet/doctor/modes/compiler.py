@@ -22,6 +22,8 @@ _LOOKS = 5
 _LOOK_S = 12.0
 
 _HINTS = re.compile(r"torch\._inductor.*__perf_hints$")
+_GRAPHS = re.compile(r"torch\._inductor.*__cudagraphs$")
+_SKIPPED = "skipping cudagraph"
 _BYPASS = re.compile(r"Bypassing (FX Graph|autograd) [Cc]ache (?:because|due to:?) (?P<why>.*)")
 _COUNTED = (
     ("inductor", "fxgraph_cache_hit"),
@@ -92,6 +94,7 @@ class CompilerWatch:
         tables = [table for one in self._tables.values() if (table := _table(one, until))]
         if tables:
             said["autotune"] = json.dumps([one.to_json() for one in tables])
+        said.update(_skipped_graphs(self._log.skips))
         if self._log.hints:
             said["perf_hints"] = json.dumps(list(dict.fromkeys(self._log.hints))[:20])
         if self.missing:
@@ -181,12 +184,15 @@ class _Log(logging.Handler):
         super().__init__(logging.INFO)
         self.hints: list[str] = []
         self.bypasses: list[str] = []
+        self.skips: list[str] = []
 
     def attach(self) -> None:
         import torch._inductor.codecache
-        import torch._inductor.compile_fx  # noqa: F401  (makes the loggers)
+        import torch._inductor.compile_fx
+        import torch._inductor.cudagraph_trees  # noqa: F401  (these make the loggers)
 
-        names = [name for name in logging.root.manager.loggerDict if _HINTS.match(name)]
+        known = logging.root.manager.loggerDict
+        names = [name for name in known if _HINTS.match(name) or _GRAPHS.match(name)]
         names += ["torch._inductor.codecache", "torch._functorch._aot_autograd.autograd_cache"]
         for name in names:
             logger = logging.getLogger(name)
@@ -198,6 +204,8 @@ class _Log(logging.Handler):
         text = record.getMessage()
         if _HINTS.match(record.name):
             self.hints.append(" ".join(text.split()))
+        elif _GRAPHS.match(record.name):
+            self.skips += [text.strip().splitlines()[0]] if _SKIPPED in text else []
         elif bypass := _BYPASS.match(text):
             self.bypasses.append(bypass["why"].strip("'\" "))
 
@@ -215,15 +223,16 @@ def recordings(device: int | None) -> int | None:
     return None
 
 
-def skipped_graphs() -> dict[str, Value]:
-    """Why CUDA graphs were not used where the mode asks for them; empty where they were."""
+def _skipped_graphs(logged: Sequence[str]) -> dict[str, Value]:
+    """Why CUDA graphs were not used where the mode asks for them; empty where they were. A reason
+    that shows only when the graph first runs is logged, and in no metrics."""
     with suppress(Exception):
         from torch._dynamo import utils
 
         reasons = [one.cudagraph_skip_reason for one in utils.get_compilation_metrics()]
         told = [str(reason).strip().splitlines()[0] for reason in reasons if reason]
-        if told:
-            return {"cudagraph_skip": told[0]}
+        if told or logged:
+            return {"cudagraph_skip": [*told, *logged][0]}
         if utils.counters["inductor"]["cudagraph_skips"]:
             return {"cudagraph_skip": "torch does not say why"}
     return {}

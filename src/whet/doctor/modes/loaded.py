@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config, Value
-from whet.doctor.modes.compiler import CompilerWatch, skipped_graphs
+from whet.doctor.modes.compiler import CompilerWatch
 from whet.doctor.modes.numerics import errors_of, first_far_layer, read_outputs
 from whet.doctor.modes.second import Again, run_again
 from whet.doctor.modes.sources import SubjectSource
@@ -89,7 +89,6 @@ class LoadedMode:
         self._facts["first_call_s"] = times[0]
         self._facts["second_call_s"] = times[1]
         self._facts["third_call_s"] = times[2]
-        self._facts.update(skipped_graphs())
         if watch is not None:
             self._facts.update(watch.facts())
         _end_compile_workers()

@@ -148,4 +148,6 @@ def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
     slower = (best.median_ns or 0.0) / eager.median_ns - 1
     if slower <= 0:
         return "no mode is measurably faster than eager"
+    if slower >= 1:
+        return f"the fastest mode ({best.mode}) takes {slower + 1:.1f} times as long as eager"
     return f"the fastest mode ({best.mode}) is {100 * slower:.0f} % slower than eager"
