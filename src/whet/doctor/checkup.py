@@ -208,7 +208,14 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
             where = settings.store if store is None else store
             store = stack.enter_context(open_store(where, bundle=settings.bundle))
         try:
-            result = tune(target, store=store, settings=settings, on_event=listen, mode="tune")
+            result = tune(
+                target,
+                search="grid",  # in the order of the table, so that an early end leaves its head
+                store=store,
+                settings=settings,
+                on_event=listen,
+                mode="tune",
+            )
         except Interrupted as stopped:
             return trial_of_modes(trials.values(), target.modes, stopped.result)
         known = {one.config.id: one for one in store.trials(target.workload().id)}

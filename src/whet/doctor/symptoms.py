@@ -9,7 +9,7 @@ from whet.doctor.finding import Finding, Place, Remedy
 from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.mode_trial import ModeTrial, StepProfile
 from whet.doctor.modes.variants import EAGER
-from whet.doctor.modes.verdict import TrialOfModes
+from whet.doctor.modes.verdict import TIMED_BY_HAND, TrialOfModes, misread_ns
 
 # The device is idle for more than half of a step.
 HOST_BOUND_BELOW = 0.5
@@ -49,8 +49,9 @@ def unheard(trial: TrialOfModes) -> list[str]:
 
 
 def notes(trial: TrialOfModes) -> list[str]:
-    """Which choice each tuned operation got, and what the compiler hints at; none is a fault."""
-    said: dict[str, None] = {}
+    """What a benchmark by hand would misread, which choice each tuned operation got, and what the
+    compiler hints at; none is a fault."""
+    said: dict[str, None] = dict.fromkeys(_misread(trial))
     for mode in trial.modes:
         for table in mode.autotune:
             said[_picked(table)] = None
@@ -59,6 +60,17 @@ def notes(trial: TrialOfModes) -> list[str]:
             if "on CPU" not in hint:
                 said[f"the compiler hints in {mode.mode}: {hint}"] = None
     return list(said)
+
+
+def _misread(trial: TrialOfModes) -> list[str]:
+    read = [(one.mode, ns) for one in trial.modes if (ns := misread_ns(one)) is not None]
+    if not read:
+        return []
+    figures = ", ".join(f"{ns / 1e6:.3g} ms for {mode}" for mode, ns in read)
+    return [
+        f"{TIMED_BY_HAND} calls after a single warm-up call would read {figures}, since the second "
+        "and third call are slow; warm up with at least three calls"
+    ]
 
 
 def _picked(table: TunedOp) -> str:

@@ -82,7 +82,7 @@ def _trial(trial: TrialOfModes) -> list[str]:
     for one in trial.modes:
         if one.problem:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
-    notes = _misread(trial)
+    notes = []
     if trial.interrupted:
         notes.append("The trial was interrupted: the verdict may change when all modes are timed.")
     if trial.source == "stored":
@@ -166,19 +166,6 @@ def _spread(one: ModeTrial) -> str:
         return "–"
     low, high = one.interval_ns
     return f"±{math.ceil(50 * (high - low) / one.median_ns)} %"
-
-
-def _misread(trial: TrialOfModes) -> list[str]:
-    from whet.doctor.modes.verdict import TIMED_BY_HAND, misread_ns
-
-    read = [(one.mode, ns) for one in trial.modes if (ns := misread_ns(one)) is not None]
-    if not read:
-        return []
-    figures = ", ".join(f"{ns_text(ns)} for {mode}" for mode, ns in read)
-    return [
-        f"{TIMED_BY_HAND} calls after a single warm-up call would read {figures}: the second and "
-        "third call are slow. Warm up with at least three calls."
-    ]
 
 
 def _finding(number: int, finding: Finding) -> list[str]:
