@@ -79,6 +79,36 @@ def test_a_setting_that_does_not_remove_a_break_is_not_recommended() -> None:
     assert any("reorderable" in text for text in tried(models.HasItsOwnFunction))
 
 
+class Noisy(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        print("before", x.shape)
+        x = x.relu()
+        print("between", x.shape)
+        x = x * 2
+        print("after", x.shape)
+        return x
+
+
+class HasANoisyLayer(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.noisy = Noisy()
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(self.noisy(self.linear(x)))
+
+
+def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried() -> None:
+    findings = found_in(HasANoisyLayer(), torch.ones(2, 4))
+    assert len(findings) == 3
+    for one in findings:
+        assert one.remedies[-1].text.startswith("leave the layer 'noisy' out")
+        assert one.remedies[-1].works is True
+    [finding] = found_in(models.Prints(), models.SICK[models.Prints])
+    assert not any("leave the layer" in one.text for one in finding.remedies)
+
+
 def test_symbolic_sizes_were_tried_against_recompilations() -> None:
     assert tried(models.SeesManySizes) == {
         "torch.compile(model, dynamic=True)": "tried: 1 → 0 recompilations",
