@@ -80,7 +80,7 @@ def test_many_short_kernels_become_one_launch(tmp_path: Path) -> None:
     assert eager.peak_bytes > 0
     assert graphs.recorded_again == 0
     assert done.examination.left_out == ()
-    assert any("models.py:8" in where for where, _ in eager.step.lines)
+    assert any("models.py:6" in where for where, _ in eager.step.layers)
     text = report.read_text()
     assert "ttgir, " in text
     assert "ptx, " in text

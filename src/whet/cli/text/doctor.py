@@ -78,7 +78,7 @@ def _trial(trial: TrialOfModes) -> list[str]:
     if timed:
         lines += table(_LAYOUT, [_row(one) for one in timed], page())
         lines += ["", *_steps(timed)]
-        lines += [*_kernels(trial), *_lines(timed)]
+        lines += [*_kernels(trial), *_layers(timed)]
     for one in trial.modes:
         if one.problem:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
@@ -139,12 +139,12 @@ def _kernels(trial: TrialOfModes) -> list[str]:
     return ["", *table(layout, rows, page()), ""]
 
 
-def _lines(timed: Sequence[ModeTrial]) -> list[str]:
-    """Where eager's time goes, in the model's own words."""
-    found = next((one.step.lines for one in timed if one.step is not None and one.step.lines), ())
+def _layers(timed: Sequence[ModeTrial]) -> list[str]:
+    """Where eager's time goes, by the model's own parts."""
+    found = next((one.step.layers for one in timed if one.step is not None and one.step.layers), ())
     if not found:
         return []
-    layout = (Column("lines, in eager"), Column("a step", align="right"))
+    layout = (Column("layers, in eager"), Column("a step", align="right"))
     rows = [(_cut(where), ns_text(ns)) for where, ns in found[:_KERNELS_SHOWN]]
     return [*table(layout, rows, page()), ""]
 

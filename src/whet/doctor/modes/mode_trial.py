@@ -30,15 +30,15 @@ class WarmStart:
 @dataclass(frozen=True)
 class StepProfile:
     """Of one settled step. `device_ns` is how long the device is busy, `host_ns` how long the host
-    takes to issue it; both None on a CPU. A CUDA graph is one launch of many kernels. `lines` are
-    the model's own with their nanoseconds, for eager alone."""
+    takes to issue it; both None on a CPU. A CUDA graph is one launch of many kernels. `layers` are
+    the model's with their nanoseconds, for eager alone."""
 
     kernels: tuple[KernelTime, ...] = ()
     launches: float | None = None
     device_kernels: float | None = None
     device_ns: float | None = None
     host_ns: float | None = None
-    lines: tuple[tuple[str, float], ...] = ()
+    layers: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _step(facts: Mapping[str, Any]) -> StepProfile | None:
     counted = {
         key: _number(facts, key) for key in ("launches", "device_kernels", "device_ns", "host_ns")
     }
-    lines = tuple((str(where), float(ns)) for where, ns in _listed(facts, "lines"))
-    return StepProfile(kernels, lines=lines, **counted)
+    layers = tuple((str(where), float(ns)) for where, ns in _listed(facts, "layers"))
+    return StepProfile(kernels, layers=layers, **counted)
 
 
 def _not_heard(facts: Mapping[str, Any]) -> str:

@@ -28,12 +28,7 @@ class KernelTime:
 def profiled(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
     """`repeat` runs the steps and waits for the device. The profiler slows the host down, so that
     only counts and the device's times are taken from it."""
-    from torch.profiler import ProfilerActivity, profile
-
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
-    repeat(1)
-    with profile(activities=kinds) as taken:
-        repeat(STEPS)
+    taken = _taken(repeat, STEPS, gpu)
     events = list(taken.events())
     kernels = _device_kernels(events) if gpu else _host_kernels(taken)
     said: dict[str, Value] = {
@@ -45,6 +40,18 @@ def profiled(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
         said["device_kernels"] = sum(one.calls for one in kernels)
         said["device_ns"] = sum(one.ns for one in kernels)
     return said
+
+
+def _taken(repeat: Callable[[int], None], steps: int, gpu: bool, **more: Any) -> Any:
+    """The first profile of a process starts the profiler and may miss the first kernels."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+    with profile(activities=kinds):
+        repeat(1)
+    with profile(activities=kinds, **more) as taken:
+        repeat(steps)
+    return taken
 
 
 def _device_kernels(events: list[Any]) -> list[KernelTime]:
@@ -89,33 +96,36 @@ def issued_ns(issue: Callable[[], Any], wait: Callable[[], object], steps: int =
     return best
 
 
-_OWN_LINE = re.compile(r"^(?P<file>[^(]+\.py)\((?P<line>\d+)\): (?P<name>.*)$")
+_OWN_FUNCTION = re.compile(r"^(?P<file>[^(]+\.py)\((?P<line>\d+)\): (?P<name>.*)$")
+_LAYER = "nn.Module: "
 
 
-def by_line(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
-    """The time of a step by the model's own lines: for eager alone, since a compiled kernel is of
-    many lines. On a GPU the time of the kernels that a line launches."""
+def by_layer(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
+    """The time of a step by the model's layers and functions: for eager alone, since a compiled
+    kernel is of many. On a GPU it is the time of the kernels that they launch."""
     from torch._C._profiler import _ExperimentalConfig
-    from torch.profiler import ProfilerActivity, profile
 
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
     verbose = _ExperimentalConfig(verbose=True)  # without it events have no stacks
-    with profile(activities=kinds, with_stack=True, experimental_config=verbose) as taken:
-        repeat(1)
-    lines: dict[str, float] = {}
+    taken = _taken(repeat, 1, gpu, with_stack=True, experimental_config=verbose)
+    layers: dict[str, float] = {}
     for one in taken.events():
-        where = _own_line(one.stack or ())
+        where = _own_function(one.stack or ())
         us = sum(kernel.duration for kernel in one.kernels) if gpu else one.self_cpu_time_total
         if where and us > 0 and one.name.startswith("aten::"):
-            lines[where] = lines.get(where, 0.0) + us
-    ranked = sorted(lines.items(), key=lambda item: -item[1])[:_KERNELS]
-    return {"lines": json.dumps([[where, us * 1e3] for where, us in ranked])}
+            layers[where] = layers.get(where, 0.0) + us
+    ranked = sorted(layers.items(), key=lambda item: -item[1])[:_KERNELS]
+    return {"layers": json.dumps([[where, us * 1e3] for where, us in ranked])}
 
 
-def _own_line(stack: Iterable[str]) -> str:
-    """The innermost line that is not torch's or ours."""
+def _own_function(stack: Iterable[str]) -> str:
+    """The innermost function that is not torch's or ours, with the layer that it called. Torch's
+    stacks have the line where a function begins, not the one it is at."""
+    layer = ""
     for frame in stack:
-        match = _OWN_LINE.match(frame)
+        if frame.startswith(_LAYER):
+            layer = layer or frame.removeprefix(_LAYER)
+        match = _OWN_FUNCTION.match(frame)
         if match and not match["file"].startswith(("torch/", "whet/")):
-            return f"{match['file']}:{match['line']} {match['name']}"
+            called = f"{layer} in " if layer else ""
+            return f"{called}{match['name']}, {match['file']}:{match['line']}"
     return ""

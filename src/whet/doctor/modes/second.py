@@ -85,7 +85,7 @@ def _steps(mode: object) -> dict[str, Value]:
     """A part that fails costs that part."""
     from whet.doctor.modes.compiler import recordings
     from whet.doctor.modes.loaded import LoadedMode
-    from whet.doctor.modes.profile import by_line, issued_ns, profiled
+    from whet.doctor.modes.profile import by_layer, issued_ns, profiled
 
     assert isinstance(mode, LoadedMode)
     said: dict[str, Value] = {}
@@ -105,7 +105,7 @@ def _steps(mode: object) -> dict[str, Value]:
         said["not_profiled"] = f"{type(error).__name__}: {error}"
     if mode.eager:
         with suppress(Exception):
-            said.update(by_line(mode.repeat, mode.device is not None))
+            said.update(by_layer(mode.repeat, mode.device is not None))
     with suppress(Exception):
         said.update(mode.numerics())
     return said
