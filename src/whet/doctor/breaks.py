@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.doctor import dynamo
 from whet.doctor.dynamo import Break, Captured, NotThereError
 from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.isolate import left_out_layers
 from whet.doctor.subject import Subject
 
 _REWRITES = {
@@ -62,9 +63,16 @@ def break_findings(subject: Subject, captured: Captured) -> list[Finding]:
     grouped: dict[tuple[str, Place], list[Break]] = {}
     for one in captured.breaks:
         grouped.setdefault((one.kind, one.place), []).append(one)
-    return [
+    isolated = left_out_layers(subject, captured)
+    findings = [
         _finding(subject, captured, same[0], place, len(same))
         for (_, place), same in grouped.items()
+    ]
+    return [
+        replace(one, remedies=(*one.remedies, isolated[one.place]))
+        if one.place in isolated
+        else one
+        for one in findings
     ]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +12,30 @@ from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.doctor.checkup import Diagnosis
-    from whet.doctor.modes.verdict import ModeTrial
+    from whet.doctor.modes.mode_trial import ModeTrial
 
 
 @dataclass(frozen=True)
 class DoctorBudget:
-    """Every limit is optional. `latency_ms` and `first_call_s` are of `mode`; `slower_than_eager`
-    is the share by which that may be slower than eager: 0.05 is 5 %."""
+    """Every limit is optional. `last_recompile` is the call after which nothing may be compiled
+    again. `latency_ms` and `first_call_s` are of `mode`; `slower_than_eager` is the share by which
+    that may be slower than eager: 0.05 is 5 %. `baseline` is a file that `whet doctor --json`
+    wrote, and `slower_than_baseline` the share by which the mode may be slower than it was then."""
 
     graph_breaks: int | None = None
     recompilations: int | None = None
+    last_recompile: int | None = None
     findings: int | None = None
     mode: str | None = None
     latency_ms: float | None = None
     first_call_s: float | None = None
     slower_than_eager: float | None = None
+    baseline: str | None = None
+    slower_than_baseline: float = 0.05
 
     @property
     def needs_modes(self) -> bool:
-        limits = (self.latency_ms, self.first_call_s, self.slower_than_eager)
+        limits = (self.latency_ms, self.first_call_s, self.slower_than_eager, self.baseline)
         return any(limit is not None for limit in limits)
 
 
@@ -45,7 +51,10 @@ def read_budget(path: Path) -> DoctorBudget:
         if name not in names:
             raise UsageError(f"{path} has no limit '{name}'{did_you_mean(name, names)}")
         _check(path, name, value)
-    return DoctorBudget(**data)
+    limits = DoctorBudget(**data)
+    if limits.baseline is None:
+        return limits
+    return replace(limits, baseline=str(path.parent / limits.baseline))
 
 
 def _check(path: Path, name: str, value: Any) -> None:
@@ -55,6 +64,10 @@ def _check(path: Path, name: str, value: Any) -> None:
         if not isinstance(value, str):
             raise UsageError(f"'mode' in {path} is not a text, such as 'max-autotune'")
         checked_modes([value])
+        return
+    if name == "baseline":
+        if not isinstance(value, str):
+            raise UsageError(f"'baseline' in {path} is not the name of a file")
         return
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or value < 0:
@@ -69,6 +82,7 @@ def over_budget(done: Diagnosis, limits: DoctorBudget) -> list[str]:
         for name in counted
         if (limit := getattr(limits, name)) is not None and counted[name] > limit
     ]
+    exceeded += _late(done, limits)
     unseen = [line for line in done.examination.left_out if _concerns(line, limits)]
     if limits.needs_modes:
         exceeded += _timings(done, limits)
@@ -88,12 +102,20 @@ def _counts(done: Diagnosis) -> dict[str, int]:
     }
 
 
+def _late(done: Diagnosis, limits: DoctorBudget) -> list[str]:
+    last = max((one.call for one in done.examination.findings), default=0)
+    if limits.last_recompile is None or last <= limits.last_recompile:
+        return []
+    return [f"compiled again at call {last}, at most until call {limits.last_recompile} allowed"]
+
+
 def _concerns(line: str, limits: DoctorBudget) -> bool:
     """A limit that could not be checked does not pass."""
     if limits.findings is not None:
         return True
     breaks = limits.graph_breaks is not None and "graph breaks" in line
-    return breaks or (limits.recompilations is not None and "recompilations" in line)
+    again = limits.recompilations is not None or limits.last_recompile is not None
+    return breaks or (again and "recompilations" in line)
 
 
 def _timings(done: Diagnosis, limits: DoctorBudget) -> list[str]:
@@ -103,7 +125,11 @@ def _timings(done: Diagnosis, limits: DoctorBudget) -> list[str]:
     chosen = modes.get(name)
     if chosen is None or chosen.median_ns is None:
         return [f"mode '{name}' was not timed, so that its limits cannot be checked"]
-    return [*_too_long(chosen, limits), *_too_slow(chosen, modes.get("eager"), limits)]
+    return [
+        *_too_long(chosen, limits),
+        *_too_slow(chosen, modes.get("eager"), limits),
+        *_against_baseline(done, chosen, limits),
+    ]
 
 
 def _too_long(mode: ModeTrial, limits: DoctorBudget) -> list[str]:
@@ -132,3 +158,43 @@ def _too_slow(mode: ModeTrial, eager: ModeTrial | None, limits: DoctorBudget) ->
     share = 100 * ((mode.median_ns or 0.0) / eager.median_ns - 1)
     allowed = 100 * limits.slower_than_eager
     return [f"{mode.mode} is {share:.0f} % slower than eager, at most {allowed:.0f} % allowed"]
+
+
+def _against_baseline(done: Diagnosis, mode: ModeTrial, limits: DoctorBudget) -> list[str]:
+    """At 95 % as well. A baseline of another device or without the mode is no baseline."""
+    if limits.baseline is None:
+        return []
+    before = _read_baseline(Path(limits.baseline))
+    if before.get("device") != done.device:
+        there = before.get("device") or "an unknown device"
+        return [f"{limits.baseline} is from {there}, not from {done.device}; measure it again here"]
+    trial = before.get("trial") or {}
+    known = {one["mode"]: one for one in trial.get("modes", ()) if one["median_ns"]}
+    old = known.get(mode.mode)
+    if old is None:
+        return [f"{limits.baseline} has no timing of {mode.mode}"]
+    high_ns = (old.get("interval_ns") or (0.0, old["median_ns"]))[1]
+    low_ns = (mode.interval_ns or (mode.median_ns or 0.0, 0.0))[0]
+    if low_ns <= high_ns * (1 + limits.slower_than_baseline):
+        return []
+    share = 100 * ((mode.median_ns or 0.0) / old["median_ns"] - 1)
+    allowed = 100 * limits.slower_than_baseline
+    return [
+        f"{mode.mode} is {share:.0f} % slower than in {limits.baseline}, at most {allowed:.0f} % "
+        "allowed"
+    ]
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the baseline {path}: {error.strerror}; write it with "
+            f"'whet doctor FILE.py:FUNCTION --json > {path}'"
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"the baseline {path} is not valid JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("v") != 1:
+        raise UsageError(f"the baseline {path} was not written by 'whet doctor --json'")
+    return data

@@ -13,13 +13,16 @@ from typing import Any
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.trial import Trial
+from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
-from whet.doctor.finding import Examination, Finding, Remedy
-from whet.doctor.modes.loaded import EAGER
+from whet.doctor.finding import Examination
+from whet.doctor.journey.report import write_report
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
-from whet.doctor.modes.target import MODES, ModesTarget
+from whet.doctor.modes.target import ModesTarget
+from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for
 from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
 from whet.doctor.subject import Subject, device_of, subject_in, subject_of
+from whet.doctor.symptoms import notes, symptoms, unheard
 from whet.doctor.written import environment_findings, written_findings
 
 Progress = Callable[[str], None]
@@ -39,6 +42,7 @@ class Diagnosis:
     examination: Examination
     trial: TrialOfModes | None = None
     problem: str = ""
+    device: str = ""
 
     def to_json(self) -> dict[str, Any]:
         looked = self.examination
@@ -47,12 +51,14 @@ class Diagnosis:
             "name": self.name,
             "place": self.place,
             "torch": self.torch,
+            "device": self.device,
             "problem": self.problem,
             "graphs": looked.graphs,
             "operations": looked.operations,
             "findings": [finding.to_json() for finding in looked.findings],
             "left_out": list(looked.left_out),
             "conditions": list(looked.conditions),
+            "notes": list(looked.notes),
             "trial": None if self.trial is None else self.trial.to_json(),
         }
 
@@ -63,15 +69,19 @@ def doctor(
     *,
     training: bool = False,
     modes: Sequence[str] | None = None,
+    full: bool = False,
     store: Any = None,
+    report: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Examines a model and times the modes of `torch.compile` on it.
 
     `inputs` is a tensor, a tuple of arguments or a dict of keywords, for one call; a list of these
-    is several calls whose inputs differ. `modes` are those to time, none where it is empty.
+    is several calls whose inputs differ. `modes` are those to time, none where it is empty;
+    `full` adds the knobs behind them, one at a time.
     `training` makes a call a forward and a backward pass. `store` is where timings are kept, as in
-    `whet.tune`.
+    `whet.tune`. `report` is an HTML file to write, which follows the model from Python to machine
+    code.
     """
     if os.environ.get(CHILD):
         raise UsageError(
@@ -83,7 +93,9 @@ def doctor(
     subject = subject_of(model, inputs, training=training)
     with tempfile.TemporaryDirectory(prefix="whet-doctor-") as folder:
         return _diagnose(
-            subject, lambda: save(subject, Path(folder)), wanted, store, progress or _silent
+            subject,
+            lambda: save(subject, Path(folder)),
+            _Wanted(_with_knobs(wanted, subject, full), store, report, progress or _silent),
         )
 
 
@@ -93,7 +105,9 @@ def doctor_file(
     *,
     training: bool = False,
     modes: Sequence[str] | None = None,
+    full: bool = False,
     store: Any = None,
+    report: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """The same for the model that `FILE.py:NAME` makes. A call of torch.compile that torch refuses
@@ -109,54 +123,65 @@ def doctor_file(
         looked = Examination((*written, *environment_findings()))
         return Diagnosis(name, str(path), _torch_version(), looked, problem=str(error))
     source = MadeInFile(str(path.resolve()), name, training)
-    return _diagnose(subject, lambda: source, wanted, store, progress or _silent)
+    knobs = _with_knobs(wanted, subject, full)
+    return _diagnose(subject, lambda: source, _Wanted(knobs, store, report, progress or _silent))
+
+
+def _with_knobs(modes: tuple[str, ...], subject: Subject, full: bool) -> tuple[str, ...]:
+    if not full or not modes:
+        return modes
+    knobs = knobs_for(device_of(subject) is not None, subject.training)
+    return tuple(dict.fromkeys((*modes, *knobs)))
 
 
 def _silent(text: str) -> None:
     pass
 
 
-def _diagnose(
-    subject: Subject,
-    source: Callable[[], SubjectSource],
-    modes: tuple[str, ...],
-    store: Any,
-    progress: Progress,
-) -> Diagnosis:
-    looked = examine(subject, progress)
+@dataclass(frozen=True)
+class _Wanted:
+    modes: tuple[str, ...]
+    store: Any
+    report: str | Path | None
+    progress: Progress
+
+
+def _diagnose(subject: Subject, source: Callable[[], SubjectSource], wanted: _Wanted) -> Diagnosis:
+    looked = examine(subject, wanted.progress)
     trial: TrialOfModes | None = None
-    if modes:
+    device = ""
+    if wanted.modes:
         try:
-            target = ModesTarget(subject, source(), modes)
-            trial = try_modes(target, store, progress)
-            looked = replace(looked, findings=(*looked.findings, *_skipped(subject, trial)))
+            target = ModesTarget(subject, source(), wanted.modes)
+            device = target.workload().device.name
+            trial = try_modes(target, wanted.store, wanted.progress)
+            looked = _with_symptoms(looked, subject, trial)
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))
     place = subject.place
-    return Diagnosis(subject.name, str(place), _torch_version(), looked, trial)
+    done = Diagnosis(subject.name, str(place), _torch_version(), looked, trial, device=device)
+    if wanted.report is not None and not (trial is not None and trial.interrupted):
+        write_report(done, subject, source(), Path(wanted.report), wanted.progress)
+    return done
 
 
-def _skipped(subject: Subject, trial: TrialOfModes) -> list[Finding]:
-    """CUDA graphs that a mode asked for and torch did not use: a finding only on a GPU."""
-    if device_of(subject) is None:
-        return []
-    skipped: dict[str, list[str]] = {}
-    for one in trial.modes:
-        if one.cudagraph_skip:
-            skipped.setdefault(one.cudagraph_skip, []).append(one.mode)
-    remedy = Remedy("remove the cause, or use a mode without CUDA graphs")
-    return [
-        Finding("cuda-graphs", f"in {' and '.join(modes)}: {why}", subject.place, (remedy,))
-        for why, modes in skipped.items()
-    ]
+def _with_symptoms(looked: Examination, subject: Subject, trial: TrialOfModes) -> Examination:
+    found = symptoms(trial, subject.place, gpu=device_of(subject) is not None)
+    found += numeric_findings(trial, subject.place)
+    return replace(
+        looked,
+        findings=(*looked.findings, *found),
+        left_out=(*looked.left_out, *unheard(trial)),
+        notes=(*notes(trial), *numeric_notes(trial)),
+    )
 
 
 def checked_modes(modes: Sequence[str]) -> tuple[str, ...]:
     """Eager first and always among them: every other one is compared with it."""
     for mode in modes:
-        if mode not in MODES:
-            raise UsageError(f"torch.compile has no mode '{mode}'{did_you_mean(mode, MODES)}")
-    return (EAGER, *(mode for mode in MODES if mode in modes and mode != EAGER)) if modes else ()
+        if mode not in NAMES:
+            raise UsageError(f"torch.compile has no mode '{mode}'{did_you_mean(mode, NAMES)}")
+    return (EAGER, *(mode for mode in NAMES if mode in modes and mode != EAGER)) if modes else ()
 
 
 def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfModes:
@@ -183,7 +208,14 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
             where = settings.store if store is None else store
             store = stack.enter_context(open_store(where, bundle=settings.bundle))
         try:
-            result = tune(target, store=store, settings=settings, on_event=listen, mode="tune")
+            result = tune(
+                target,
+                search="grid",  # in the order of the table, so that an early end leaves its head
+                store=store,
+                settings=settings,
+                on_event=listen,
+                mode="tune",
+            )
         except Interrupted as stopped:
             return trial_of_modes(trials.values(), target.modes, stopped.result)
         known = {one.config.id: one for one in store.trials(target.workload().id)}

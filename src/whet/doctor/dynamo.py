@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
@@ -43,12 +44,13 @@ class Break:
 @dataclass(frozen=True)
 class Recompile:
     """`guard` is the condition that no longer held; `frame` numbers the part of the model, of which
-    there are several where the graph breaks."""
+    there are several where the graph breaks; `call` the call it happened in, from 1 on."""
 
     guard: str
     hint: str
     place: Place
     frame: str
+    call: int
 
 
 @dataclass(frozen=True)
@@ -102,17 +104,23 @@ def recompiles(
     copies = [fresh(subject, call)[1] for call in calls]
     reset()
     clear()
+    ends: list[int] = []
     with quiet(), _configured(settings or {}), subject.gradients():
         compiled = torch.compile(model, backend="eager", dynamic=dynamic)
         for call in copies:
             if prepare is not None:
                 prepare(call)
             compiled(*call.args, **call.kwargs)
+            ends.append(len(metrics()))
     entries = list(metrics())
     reset()
     if entries and not hasattr(entries[0], "recompile_reason"):
         raise NotThereError("the compilation metrics have no recompile_reason")
-    return tuple(_recompile(one) for one in entries if one.recompile_reason)
+    return tuple(
+        _recompile(one, bisect_right(ends, at) + 1)
+        for at, one in enumerate(entries)
+        if one.recompile_reason
+    )
 
 
 def mode_names() -> tuple[str, ...]:
@@ -128,6 +136,16 @@ def mode_options(mode: str) -> dict[str, Any]:
     import torch._inductor
 
     return dict(torch._inductor.list_mode_options(mode))
+
+
+def inductor_settings() -> tuple[str, ...]:
+    """All names that `options=` takes."""
+    import torch._inductor
+
+    list_options = getattr(torch._inductor, "list_options", None)
+    if list_options is None:
+        raise NotThereError("torch._inductor.list_options is not there")
+    return tuple(list_options())
 
 
 @cache
@@ -234,7 +252,7 @@ def place_in(stack: str) -> Place:
     return Place(match["file"], int(match["line"]), code)
 
 
-def _recompile(metrics: Any) -> Recompile:
+def _recompile(metrics: Any, call: int) -> Recompile:
     """`0/1: self.calls == 0    # source line (HINT: …)`, then a stack where there is one."""
     text = str(metrics.recompile_reason)
     first, _, rest = text.partition("\n")
@@ -246,4 +264,4 @@ def _recompile(metrics: Any) -> Recompile:
     if "/torch/" in place.file:
         place = Place()
     frame = str(metrics.compile_id).partition("/")[0]
-    return Recompile(guard, hint.strip().removesuffix(")"), place, frame)
+    return Recompile(guard, hint.strip().removesuffix(")"), place, frame, call)

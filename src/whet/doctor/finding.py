@@ -31,7 +31,8 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """`name` is one of `NAMES`; `code` is the entry in torch's registry of graph breaks."""
+    """`name` is one of `NAMES`; `code` is the entry in torch's registry of graph breaks; `call` is
+    the last call of those tried that was compiled again, from 1 on, for a recompilation."""
 
     name: str
     evidence: str
@@ -39,6 +40,7 @@ class Finding:
     remedies: tuple[Remedy, ...]
     code: str = ""
     count: int = 1
+    call: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,6 +54,13 @@ NAMES = {
     "input-mutation": "the model changes its input in place",
     "compile-call": "torch.compile is called with arguments it does not take",
     "cuda-graphs": "CUDA graphs are not used",
+    "graph-recording": "CUDA graphs are recorded again and again",
+    "host-bound": "the device waits for the host",
+    "launch-overhead": "launching small kernels takes longer than computing",
+    "autotune-pick": "a careful timer contradicts the autotuner",
+    "vendor-library": "generated kernels lose to the vendor's library",
+    "cold-start": "a second process compiles again although the caches are warm",
+    "numerics": "results are further from float64 than rounding explains",
     "disabled": "torch.compile is switched off",
     "not-compiled": "nothing of the model is compiled",
     "compile-error": "the model cannot be compiled",
@@ -61,10 +70,12 @@ NAMES = {
 @dataclass(frozen=True)
 class Examination:
     """`left_out` has a line for each finding that could not be looked for, and why; `conditions`
-    those under which torch silently does less than a mode's name says."""
+    those under which torch silently does less than a mode's name says; `notes` what is worth
+    knowing and no fault."""
 
     findings: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
     graphs: int | None = None
     operations: int | None = None
     conditions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

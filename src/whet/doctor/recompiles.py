@@ -100,7 +100,10 @@ def _findings(
         remedies = [*helpful, *_rewrites(guard, bool(helpful))] or tried
         evidence = f"compiled again {_times(len(same))} over {over}, because '{guard}' failed"
         where = place if place.file else subject.place
-        findings.append(Finding("recompilation", evidence, where, tuple(remedies), count=len(same)))
+        last = max(one.call for one in same)
+        findings.append(
+            Finding("recompilation", evidence, where, tuple(remedies), count=len(same), call=last)
+        )
     return findings
 
 

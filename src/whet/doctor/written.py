@@ -21,6 +21,12 @@ _REPLACED = {
 }
 
 
+_EXPLAIN = "torch._dynamo.explain(model)(x), or TORCH_LOGS=graph_breaks"
+
+# Options that torch.compile takes and Dynamo never sees: it reads the setting itself, earlier.
+_TOO_LATE = ("freezing",)
+
+
 def written_findings(file: str) -> list[Finding]:
     """Calls of `torch.compile` that torch refuses, and settings that it no longer has."""
     try:
@@ -33,16 +39,39 @@ def written_findings(file: str) -> list[Finding]:
     def place(node: ast.expr) -> Place:
         return Place(file, node.lineno, lines[node.lineno - 1].strip())
 
+    compiled = _names_of_compiled(tree)
     findings: list[Finding] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _dotted(node.func) == "torch.compile":
             findings += _call_findings(node, place(node))
-        elif isinstance(node, ast.Attribute) and (name := _dotted(node)) in _REPLACED:
-            evidence = f"{name} no longer exists"
-            if not _there(name):
-                remedy = Remedy(_REPLACED[name])
-                findings.append(Finding("compile-call", evidence, place(node), (remedy,)))
+        elif isinstance(node, ast.Attribute):
+            findings += _gone(node, compiled, place(node))
     return findings
+
+
+def _names_of_compiled(tree: ast.AST) -> set[str]:
+    return {
+        _dotted(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_compile(node.value)
+        for target in node.targets
+    }
+
+
+def _is_compile(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _dotted(node.func) == "torch.compile"
+
+
+def _gone(node: ast.Attribute, compiled: set[str], place: Place) -> list[Finding]:
+    """Advice that is still passed around and no longer holds."""
+    name = _dotted(node)
+    if name in _REPLACED and not _there(name):
+        remedy = Remedy(_REPLACED[name])
+        return [Finding("compile-call", f"{name} no longer exists", place, (remedy,))]
+    if node.attr == "explain" and (_is_compile(node.value) or _dotted(node.value) in compiled):
+        evidence = "a compiled model has no 'explain'"
+        return [Finding("compile-call", evidence, place, (Remedy(_EXPLAIN),))]
+    return []
 
 
 def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
@@ -57,6 +86,30 @@ def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
         findings.append(Finding("compile-call", evidence, place, (remedy,)))
     if mode is not None and options is not None and not _is_none(options):
         findings.append(_both(mode if mode in names else "default", place))
+    if isinstance(options, ast.Dict):
+        findings += _option_findings(options, place)
+    return findings
+
+
+def _option_findings(options: ast.Dict, place: Place) -> list[Finding]:
+    """Options that torch refuses, and those that it takes and that change nothing."""
+    known = dynamo.inductor_settings()
+    findings = []
+    for key, value in zip(options.keys, options.values, strict=True):
+        name = (_text(key) or "").replace("-", "_")
+        if not name:
+            continue
+        if name not in known:
+            evidence = f"torch.compile has no option '{_text(key)}'{did_you_mean(name, known)}"
+            remedy = Remedy("torch._inductor.list_options() has the names")
+            findings.append(Finding("compile-call", evidence, place, (remedy,)))
+        elif name in _TOO_LATE and not _is_none(value):
+            evidence = (
+                f"options={{'{name}': …}} changes nothing: Dynamo reads the setting before the "
+                "options count"
+            )
+            remedy = Remedy(f"set torch._inductor.config.{name} = True before compiling")
+            findings.append(Finding("compile-call", evidence, place, (remedy,)))
     return findings
 
 

@@ -12,8 +12,9 @@ from conftest import Whet
 from whet.core.errors import UsageError
 from whet.doctor.budget import DoctorBudget, over_budget, read_budget
 from whet.doctor.checkup import Diagnosis
-from whet.doctor.finding import Examination
-from whet.doctor.modes.verdict import ModeTrial, ModeVerdict, TrialOfModes
+from whet.doctor.finding import Examination, Finding, Place
+from whet.doctor.modes.mode_trial import ModeTrial
+from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes
 
 MODEL = """\
 import torch
@@ -114,7 +115,7 @@ def timed(eager_ms: float, mode_ms: float) -> Diagnosis:
 
     verdict = ModeVerdict("default", (), None, None, True, "")
     trial = TrialOfModes((one("eager", eager_ms), one("default", mode_ms)), verdict)
-    return Diagnosis("m", "", "2", Examination(()), trial)
+    return Diagnosis("m", "", "2", Examination(()), trial, device="a CPU")
 
 
 def test_limits_on_time_are_of_the_mode_that_is_named_or_recommended() -> None:
@@ -126,6 +127,37 @@ def test_limits_on_time_are_of_the_mode_that_is_named_or_recommended() -> None:
     assert said == "default is 100 % slower than eager, at most 5 % allowed"
     [said] = over_budget(timed(1, 2), DoctorBudget(mode="default", first_call_s=4))
     assert said == "the first call of default takes 5 s, at most 4 allowed"
+
+
+def test_a_mode_may_be_slower_than_its_baseline_by_a_share_only(tmp_path: Path) -> None:
+    (tmp_path / "then.json").write_text(json.dumps(timed(1, 2).to_json()))
+    (tmp_path / "budget.toml").write_text('baseline = "then.json"\nslower_than_baseline = 0.1\n')
+    limits = read_budget(tmp_path / "budget.toml")
+    assert limits.needs_modes
+    assert over_budget(timed(1, 2.2), limits) == []
+    [said] = over_budget(timed(1, 3), limits)
+    assert "default is 50 % slower than in" in said
+    assert "at most 10 % allowed" in said
+
+
+def test_a_baseline_of_another_device_does_not_pass(tmp_path: Path) -> None:
+    then = tmp_path / "then.json"
+    then.write_text(json.dumps({**timed(1, 2).to_json(), "device": "another CPU"}))
+    [said] = over_budget(timed(1, 2), DoctorBudget(baseline=str(then)))
+    assert "is from another CPU, not from a CPU; measure it again here" in said
+    with pytest.raises(UsageError, match="cannot read the baseline"):
+        over_budget(timed(1, 2), DoctorBudget(baseline=str(tmp_path / "none.json")))
+    then.write_text("[]")
+    with pytest.raises(UsageError, match="was not written by"):
+        over_budget(timed(1, 2), DoctorBudget(baseline=str(then)))
+
+
+def test_recompilations_may_be_allowed_until_a_call() -> None:
+    late = Finding("recompilation", "", Place(), (), call=3)
+    done = Diagnosis("m", "", "2", Examination((late,)))
+    assert over_budget(done, DoctorBudget(last_recompile=3)) == []
+    [said] = over_budget(done, DoctorBudget(last_recompile=2))
+    assert said == "compiled again at call 3, at most until call 2 allowed"
 
 
 def test_a_limit_that_cannot_be_checked_does_not_pass() -> None:
@@ -145,6 +177,7 @@ def test_a_limit_that_cannot_be_checked_does_not_pass() -> None:
         ("graph_breaks = true", "is not a number of 0 or more"),
         ("mode = 'fast'", "torch.compile has no mode 'fast'"),
         ("mode =", "is not valid TOML"),
+        ("baseline = 1", "is not the name of a file"),
     ],
 )
 def test_a_budget_with_a_mistake_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -79,6 +79,36 @@ def test_a_setting_that_does_not_remove_a_break_is_not_recommended() -> None:
     assert any("reorderable" in text for text in tried(models.HasItsOwnFunction))
 
 
+class Noisy(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        print("before", x.shape)
+        x = x.relu()
+        print("between", x.shape)
+        x = x * 2
+        print("after", x.shape)
+        return x
+
+
+class HasANoisyLayer(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.noisy = Noisy()
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(self.noisy(self.linear(x)))
+
+
+def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried() -> None:
+    findings = found_in(HasANoisyLayer(), torch.ones(2, 4))
+    assert len(findings) == 3
+    for one in findings:
+        assert one.remedies[-1].text.startswith("leave the layer 'noisy' out")
+        assert one.remedies[-1].works is True
+    [finding] = found_in(models.Prints(), models.SICK[models.Prints])
+    assert not any("leave the layer" in one.text for one in finding.remedies)
+
+
 def test_symbolic_sizes_were_tried_against_recompilations() -> None:
     assert tried(models.SeesManySizes) == {
         "torch.compile(model, dynamic=True)": "tried: 1 → 0 recompilations",
@@ -89,6 +119,13 @@ def test_symbolic_sizes_were_tried_against_recompilations() -> None:
 def test_what_torch_hints_at_was_tried_against_recompilations() -> None:
     [text] = tried(models.Counts)
     assert "allow_unspec_int_on_nn_module" in text
+
+
+def test_the_last_call_that_was_compiled_again_is_known() -> None:
+    [finding] = found_in(models.SeesManySizes(), models.SICK[models.SeesManySizes])
+    assert finding.call == 2  # the second size is compiled with a symbolic one
+    [finding] = found_in(models.Counts(), models.SICK[models.Counts])
+    assert finding.call == 4
 
 
 def test_a_cast_was_tried_against_an_upcast() -> None:
@@ -155,6 +192,10 @@ both = torch.compile(
     model, mode="max-autotune", options={"trace.enabled": True})
 fine = torch.compile(model, mode="reduce-overhead")
 torch._dynamo.config.log_level = 10
+fine.explain(torch.ones(1, 4))
+torch.compile(model, options={"max_autotun": True})
+torch.compile(model, options={"freezing": True, "triton.cudagraphs": True, "max-autotune": True})
+torch._dynamo.explain(model)(torch.ones(1, 4))
 """
 
 
@@ -162,19 +203,46 @@ def test_calls_that_torch_refuses_are_found_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "calls.py"
     file.write_text(CALLS)
     found = written_findings(str(file))
+    found.sort(key=lambda one: one.place.line)
     assert [(one.name, one.place.line) for one in found] == [
         ("compile-call", 4),
         ("compile-call", 5),
         ("compile-call", 8),
+        ("compile-call", 9),
+        ("compile-call", 10),
+        ("compile-call", 11),
     ]
-    misspelt, both, gone = found
+    misspelt, both, gone, explain, option, too_late = found
     assert [one.text for one in misspelt.remedies] == ["mode='max-autotune'"]
     assert '"max_autotune": True' in both.remedies[0].text
     assert "TORCH_LOGS" in gone.remedies[0].text
+    assert "torch._dynamo.explain(model)(x)" in explain.remedies[0].text
+    assert "did you mean 'max_autotune'?" in option.evidence
+    assert "torch._inductor.config.freezing = True" in too_late.remedies[0].text
+
+
+def test_options_that_freeze_come_too_late() -> None:
+    """The weights are still arguments of the compiled graph, and no longer with the setting."""
+    from torch._inductor import config
+
+    def arguments(**given: Any) -> int:
+        seen: list[int] = []
+
+        def count(graph: Any, inputs: Any) -> Any:
+            seen.append(len(inputs))
+            return graph.forward
+
+        torch._dynamo.reset()
+        with torch.no_grad(), config.patch(**given):
+            torch.compile(models.Mlp(), backend=count)(torch.ones(8, 32))
+        return seen[0]
+
+    assert arguments() == 5
+    assert arguments(freezing=True) == 1
 
 
 def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
-    from whet.doctor.modes.target import MODES
+    from whet.doctor.modes.variants import MODES
 
     assert {*MODES} - {"eager"} <= {*dynamo.mode_names()}
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import whet
-from whet.cli.text.doctor import _misread
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
@@ -20,6 +19,7 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
+from whet.doctor.symptoms import notes
 
 MS = 1e6
 WORKLOAD = Workload("model", "f", Device("cpu", "cpu", "x"), FrozenMap({}), FrozenMap({}))
@@ -66,8 +66,8 @@ def test_what_a_benchmark_with_one_warm_up_call_would_read_is_said() -> None:
     slow = trial("max-autotune", 0.1, 30, settling_s=0.15)
     done = decided([trial("eager", 0.2, 0.1), slow], best=1)
     assert [misread_ns(one) for one in done.modes] == [None, pytest.approx(3.1 * MS)]
-    [line] = _misread(done)
-    assert "3.10 ms for max-autotune" in line
+    [line] = notes(done)
+    assert "3.1 ms for max-autotune" in line
 
 
 def test_not_to_compile_is_a_verdict() -> None:
@@ -206,7 +206,7 @@ def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
         out, err = running.communicate()
     assert running.returncode == 130, err
     assert "The trial was interrupted" in out
-    [row] = [line for line in out.splitlines() if line.startswith("eager ")]
+    row = next(line for line in out.splitlines() if line.startswith("eager "))
     assert "ms" in row or "µs" in row
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,15 +14,17 @@ from whet.cli.arguments.options import JsonOption, QuietOption, StoreOption
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis, Progress
+    from whet.doctor.checkup import Diagnosis
 
 EXAMPLES = """\b
 Examples:
   whet doctor model.py:make_model             findings, and every mode timed
   whet doctor model.py:make_model --findings  findings only: seconds
+  whet doctor model.py:make_model --full      the knobs behind the modes as well
   whet doctor model.py:make_model --training  a step is forward and backward
   whet doctor model.py:make_model --modes default,max-autotune
   whet doctor model.py:make_model --check budget.toml
+  whet doctor model.py:make_model --report journey.html
 """
 
 
@@ -45,6 +47,14 @@ def doctor(
             "--modes", metavar="M,M", help="The modes to time beside eager (default: all four)."
         ),
     ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Time the knobs behind the modes as well, one at a time: backends of matrix "
+            "products, coordinate descent, freezing, dynamic shapes.",
+        ),
+    ] = False,
     training: Annotated[
         bool,
         typer.Option("--training", help="Time the forward and the backward pass, not inference."),
@@ -55,6 +65,14 @@ def doctor(
             "--check",
             metavar="BUDGET.toml",
             help="Exit with 1 if the model exceeds a limit in this file.",
+        ),
+    ] = None,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.html",
+            help="Write a page that follows the model from Python to machine code.",
         ),
     ] = None,
     store: StoreOption = None,
@@ -69,7 +87,7 @@ def doctor(
     recommendation. Timings are stored: --store :memory: measures again.
     """
     from whet.cli.terminal.output import print_json, print_lines
-    from whet.cli.text.doctor import over_budget_lines, report
+    from whet.cli.text.doctor import over_budget_lines, report_lines
     from whet.doctor.budget import over_budget, read_budget
 
     limits = None if check is None else read_budget(Path(check))
@@ -77,14 +95,25 @@ def doctor(
     if limits is not None and modes is None and not limits.needs_modes:
         wanted = ()
     with redirect_stdout(sys.stderr):  # what the file prints is no result of ours
-        done = _examined(subject, training, wanted, store, _silent if quiet else _Progress())
+        say = _silent if quiet else _Progress()
+        done = _examined(
+            subject,
+            training=training,
+            modes=wanted,
+            full=full,
+            store=store,
+            report=report,
+            progress=say,
+        )
     exceeded = [] if limits is None else over_budget(done, limits)
     if json:
         print_json({**done.to_json(), "over_budget": exceeded})
     else:
-        print_lines(report(done))
+        print_lines(report_lines(done))
         if limits is not None:
             print_lines(over_budget_lines(exceeded))
+    if report is not None and not quiet:
+        print(f"wrote {report}", file=sys.stderr)
     if done.trial is not None and done.trial.interrupted:
         raise typer.Exit(130)
     if exceeded or done.problem:
@@ -97,20 +126,14 @@ def _modes(text: str | None) -> tuple[str, ...] | None:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _examined(
-    text: str,
-    training: bool,
-    modes: tuple[str, ...] | None,
-    store: str | None,
-    progress: Progress,
-) -> Diagnosis:
+def _examined(text: str, **wanted: Any) -> Diagnosis:
     from whet.cli.arguments.locate import file_of, name_in
     from whet.doctor.checkup import doctor_file
 
     path, name = file_of(text), name_in(text)
     if name is None:
         raise UsageError(f"'{text}' does not say what makes the model; use FILE.py:FUNCTION")
-    return doctor_file(path, name, training=training, modes=modes, store=store, progress=progress)
+    return doctor_file(path, name, **wanted)
 
 
 def _silent(text: str) -> None:

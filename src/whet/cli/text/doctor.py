@@ -21,19 +21,31 @@ from whet.cli.terminal.output import (
 if TYPE_CHECKING:
     from whet.doctor.checkup import Diagnosis
     from whet.doctor.finding import Finding, Place, Remedy
-    from whet.doctor.modes.verdict import ModeTrial, TrialOfModes
+    from whet.doctor.modes.mode_trial import ModeTrial
+    from whet.doctor.modes.verdict import TrialOfModes
 
 _LAYOUT = (
     Column("mode"),
     Column("a call", align="right"),
     Column("95 %", align="right"),
     Column("first call", align="right"),
+    Column("warm", align="right"),
     Column("recording", align="right"),
+)
+
+_STEP_LAYOUT = (
+    Column("mode"),
+    Column("device", align="right"),
+    Column("host", align="right"),
+    Column("launches", align="right"),
+    Column("memory", align="right"),
     Column("error", align="right"),
 )
 
+_KERNELS_SHOWN = 5
 
-def report(done: Diagnosis) -> list[str]:
+
+def report_lines(done: Diagnosis) -> list[str]:
     """The verdict first, then the modes, then the findings."""
     looked = done.examination
     lines = wrap(_heading(done), page(), indent=2)
@@ -41,8 +53,8 @@ def report(done: Diagnosis) -> list[str]:
         lines += ["", *wrap(f"The model cannot be made: {done.problem}", page(), indent=2)]
     if done.trial is not None:
         lines += ["", *_trial(done.trial)]
-        for condition in looked.conditions:
-            lines += wrap(f"Note: {condition}.", page(), indent=2)
+        for note in (*looked.conditions, *looked.notes):
+            lines += wrap(f"Note: {note}.", page(), indent=2)
     lines += ["", count_text(len(looked.findings), "finding") if looked.findings else "no findings"]
     for number, finding in enumerate(looked.findings, 1):
         lines += ["", *_finding(number, finding)]
@@ -65,17 +77,16 @@ def _trial(trial: TrialOfModes) -> list[str]:
     timed = [one for one in trial.modes if one.median_ns is not None]
     if timed:
         lines += table(_LAYOUT, [_row(one) for one in timed], page())
+        lines += ["", *_steps(timed)]
+        lines += [*_kernels(trial), *_layers(timed)]
     for one in trial.modes:
         if one.problem:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
-    notes = [*_numerics(trial), *_misread(trial)]
+    notes = []
     if trial.interrupted:
         notes.append("The trial was interrupted: the verdict may change when all modes are timed.")
     if trial.source == "stored":
         notes.append("Timings are from the store; --store :memory: measures again.")
-    peak = max((one.peak_bytes or 0 for one in trial.modes), default=0)
-    if peak:
-        notes.append(f"At most {bytes_text(peak)} of memory was in use.")
     for note in notes:
         lines += wrap(note, page(), indent=2)
     return lines
@@ -87,9 +98,59 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
         ns_text(one.median_ns),
         _spread(one),
         "–" if one.first_call_s is None else seconds_text(one.first_call_s),
+        "–" if one.warm is None else seconds_text(one.warm.first_call_s),
         _recording(one),
+    )
+
+
+def _steps(timed: Sequence[ModeTrial]) -> list[str]:
+    """Without the columns of which nothing is known: those of the device on a CPU."""
+    rows = [_step_row(one) for one in timed]
+    known = [at for at in range(len(_STEP_LAYOUT)) if any(row[at] != "–" for row in rows)]
+    layout = tuple(_STEP_LAYOUT[at] for at in known)
+    return table(layout, [tuple(row[at] for at in known) for row in rows], page())
+
+
+def _step_row(one: ModeTrial) -> tuple[str, ...]:
+    step = one.step
+    return (
+        one.mode,
+        "–" if step is None or step.device_ns is None else ns_text(step.device_ns),
+        "–" if step is None or step.host_ns is None else ns_text(step.host_ns),
+        "–" if step is None or step.launches is None else f"{step.launches:.0f}",
+        "–" if one.peak_bytes is None else bytes_text(one.peak_bytes),
         "–" if one.error is None else f"{one.error:.0e}",
     )
+
+
+def _kernels(trial: TrialOfModes) -> list[str]:
+    """Where the recommended mode's time goes."""
+    chosen = "" if trial.verdict is None else trial.verdict.mode
+    mode = next((one for one in trial.modes if one.mode == chosen), None)
+    if mode is None or mode.step is None or not mode.step.kernels:
+        return []
+    shown = mode.step.kernels[:_KERNELS_SHOWN]
+    layout = (
+        Column(f"kernels of {chosen}"),
+        Column("calls", align="right"),
+        Column("a step", align="right"),
+    )
+    rows = [(_cut(one.name), f"{one.calls:.3g}", ns_text(one.ns)) for one in shown]
+    return ["", *table(layout, rows, page()), ""]
+
+
+def _layers(timed: Sequence[ModeTrial]) -> list[str]:
+    """Where eager's time goes, by the model's own parts."""
+    found = next((one.step.layers for one in timed if one.step is not None and one.step.layers), ())
+    if not found:
+        return []
+    layout = (Column("layers, in eager"), Column("a step", align="right"))
+    rows = [(_cut(where), ns_text(ns)) for where, ns in found[:_KERNELS_SHOWN]]
+    return [*table(layout, rows, page()), ""]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 52 else f"{name[:51]}…"
 
 
 def _recording(one: ModeTrial) -> str:
@@ -105,31 +166,6 @@ def _spread(one: ModeTrial) -> str:
         return "–"
     low, high = one.interval_ns
     return f"±{math.ceil(50 * (high - low) / one.median_ns)} %"
-
-
-def _numerics(trial: TrialOfModes) -> list[str]:
-    far = [one for one in trial.modes if one.close_to_eager is False]
-    if not far:
-        return []
-    worse = [one for one in far if (one.error or 0.0) > 2 * (one.eager_error or 0.0)]
-    names = ", ".join(one.mode for one in far)
-    said = f"Results of {names} differ from eager's by more than torch.testing.assert_close allows"
-    if not worse:
-        return [f"{said}; both are as far from float64."]
-    return [f"{said}, and {', '.join(one.mode for one in worse)} is further from float64."]
-
-
-def _misread(trial: TrialOfModes) -> list[str]:
-    from whet.doctor.modes.verdict import TIMED_BY_HAND, misread_ns
-
-    read = [(one.mode, ns) for one in trial.modes if (ns := misread_ns(one)) is not None]
-    if not read:
-        return []
-    figures = ", ".join(f"{ns_text(ns)} for {mode}" for mode, ns in read)
-    return [
-        f"{TIMED_BY_HAND} calls after a single warm-up call would read {figures}: the second and "
-        "third call are slow. Warm up with at least three calls."
-    ]
 
 
 def _finding(number: int, finding: Finding) -> list[str]:

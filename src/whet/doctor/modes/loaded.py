@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Config, Value
-from whet.doctor.modes.numerics import errors_of
+from whet.doctor.modes.compiler import CompilerWatch
+from whet.doctor.modes.numerics import errors_of, first_far_layer, read_outputs
+from whet.doctor.modes.second import Again, run_again
 from whet.doctor.modes.sources import SubjectSource
+from whet.doctor.modes.variants import EAGER, compiled, variant
 from whet.doctor.subject import Call, Subject, device_of
 from whet.measure import Verdict
-
-EAGER = "eager"
 
 # Under CUDA graphs the first call compiles, the second records and the third is the first replay.
 SETTLING_CALLS = 4
@@ -30,45 +30,57 @@ class MakeModeLoader:
     caches: str
 
     def __call__(self) -> ModeLoader:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(self.caches, "inductor")
-        os.environ["TRITON_CACHE_DIR"] = os.path.join(self.caches, "triton")
+        set_caches(self.caches)
         import torch
 
         torch.manual_seed(0)  # every mode gets the same weights, however they are drawn
-        return ModeLoader(self.source.load())
+        return ModeLoader(self.source, self.caches)
+
+
+def set_caches(folder: str) -> None:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
 
 
 class ModeLoader:
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
+    def __init__(self, source: SubjectSource, caches: str) -> None:
+        self._subject = source.load()
+        self._source = source
+        self._caches = caches
 
     def load(self, config: Config, artifact: Any) -> LoadedMode:
-        return LoadedMode(self._subject, str(config["mode"]))
+        mode = str(config["mode"])
+        again = Again(self._source, self._caches, mode) if variant(mode).looked_at_again else None
+        return LoadedMode(self._subject, mode, again)
 
 
 class LoadedMode:
-    """One execution is one call, or one pass over the calls where there are several."""
+    """One execution is one call, or one pass over the calls where there are several. With `again`,
+    a second process finds out what must not be found out here."""
 
     compares = False
 
-    def __init__(self, subject: Subject, mode: str) -> None:
+    def __init__(self, subject: Subject, mode: str, again: Again | None = None) -> None:
         self._subject = subject
         self._mode = mode
+        self._again = again
         self._facts: dict[str, Value] = {}
         self._run: Callable[..., Any] = subject.model
-        self._sync = _synchronize(subject)
+        self.eager = mode == EAGER
+        self.device = device_of(subject)
+        self.wait = _synchronize(self.device)
 
     @property
     def facts(self) -> Mapping[str, Value]:
         return self._facts
 
+    def compile(self) -> None:
+        self._run = compiled(self._subject.model, self._mode)
+
     def first_call(self) -> None:
         """The calls until the model has settled, each by itself."""
-        import torch
-
-        model = self._subject.model
-        if self._mode != EAGER:
-            self._run = torch.compile(model, mode=self._mode)
+        watch = None if self.eager else CompilerWatch()
+        self.compile()
         times = []
         for _ in range(SETTLING_CALLS):
             began = time.perf_counter()
@@ -77,24 +89,50 @@ class LoadedMode:
         self._facts["first_call_s"] = times[0]
         self._facts["second_call_s"] = times[1]
         self._facts["third_call_s"] = times[2]
-        self._facts.update(_skipped_graphs())
+        if watch is not None:
+            self._facts.update(watch.facts())
         _end_compile_workers()
+        if self._again is not None:
+            self._facts.update(run_again(self._again))
 
-    def repeat(self, n: int) -> None:
+    def numerics(self) -> dict[str, Value]:
+        """For a mode that is far off, also the layer where that begins."""
+        said = errors_of(self._run, self._subject)
+        if not self.eager and any(one.far for one in read_outputs(said)):
+            with suppress(Exception):
+                layer = first_far_layer(lambda one: compiled(one, self._mode), self._subject)
+                said["far_from"] = layer or "-"
+        return said
+
+    def issue(self, n: int) -> None:
+        """The steps without waiting for the device."""
         subject, run = self._subject, self._run
         with subject.gradients():
             for _ in range(n):
                 for call in subject.calls:
                     step(run, call, subject)
-        self._sync()
+
+    def repeat(self, n: int) -> None:
+        self.issue(n)
+        self.wait()
 
     def check(self) -> Verdict:
-        """Nothing fails here: how far results are off is a fact, and the report's to judge."""
+        """Nothing fails here: how far results are off is the second process's to say."""
         with suppress(Exception):
-            self._facts.update(errors_of(self._run, deepcopy(self._subject)))
-        with suppress(Exception):
-            self._facts["peak_bytes"] = _peak_bytes(self._subject)
+            self._facts["peak_bytes"] = self._peak_bytes()
         return Verdict(True, "")
+
+    def _peak_bytes(self) -> int:
+        """Of a settled step on a GPU; what tuning took is not in it. Of the process on a CPU."""
+        if self.device is None:
+            import resource
+
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+        self.repeat(1)
+        return int(torch.cuda.max_memory_allocated())
 
     def close(self) -> None:
         pass
@@ -115,38 +153,13 @@ def step(run: Callable[..., Any], call: Call, subject: Subject) -> Any:
     return out
 
 
-def _synchronize(subject: Subject) -> Callable[[], object]:
-    device = device_of(subject)
+def _synchronize(device: int | None) -> Callable[[], object]:
     if device is None:
         return lambda: None
     import torch
 
     synchronize: Callable[[], object] = torch.cuda.synchronize
     return synchronize
-
-
-def _peak_bytes(subject: Subject) -> int:
-    import resource
-
-    if device_of(subject) is None:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    import torch
-
-    return int(torch.cuda.max_memory_allocated())
-
-
-def _skipped_graphs() -> dict[str, Value]:
-    """Why CUDA graphs were not used where the mode asks for them; empty where they were."""
-    with suppress(Exception):
-        from torch._dynamo import utils
-
-        reasons = [one.cudagraph_skip_reason for one in utils.get_compilation_metrics()]
-        told = [str(reason).strip().splitlines()[0] for reason in reasons if reason]
-        if told:
-            return {"cudagraph_skip": told[0]}
-        if utils.counters["inductor"]["cudagraph_skips"]:
-            return {"cudagraph_skip": "torch does not say why"}
-    return {}
 
 
 def _end_compile_workers() -> None:

@@ -2,48 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value
 from whet.doctor.subject import Call, Subject
 
+# A mode that is so many times as far from float64 as eager is no longer explained by rounding.
+FAR_ABOVE = 4.0
+
+Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """One output, or the gradient of one parameter. Both errors are the largest differences from
+    float64, relative to the largest value there; `close` is whether it agrees with eager's within
+    the tolerances of `torch.testing.assert_close`."""
+
+    name: str
+    dtype: str
+    error: float
+    eager_error: float
+    close: bool
+
+    @property
+    def far(self) -> bool:
+        return not self.close and self.error > FAR_ABOVE * self.eager_error
+
 
 def errors_of(run: Callable[..., Any], subject: Subject) -> dict[str, Value]:
-    """The largest differences, relative to the largest value of the outputs in float64; and whether
-    the outputs agree with eager's within `torch.testing.assert_close`'s own tolerances.
-
-    Empty for a model that is random: then there is nothing to compare.
-    """
+    """Empty for a model that is random: then there is nothing to compare. `digest` is equal for
+    modes whose results are the same to the last bit."""
     import torch
 
-    if subject.training:
+    model, call = subject.model, subject.calls[0]
+    if not isinstance(model, torch.nn.Module):
         return {}
-    call = subject.calls[0]
-    first, again = _outputs(subject.model, call), _outputs(subject.model, call)
-    if not all(torch.equal(one, two) for one, two in zip(first, again, strict=True)):
+    first, again = (_results(model, model, call, subject.training) for _ in range(2))
+    if not all(torch.equal(first[name], again[name]) for name in first):
         return {}
-    wide = deepcopy(subject.model)
-    if not isinstance(wide, torch.nn.Module):
-        return {}
-    exact = _outputs(wide.double(), _widened(call))
-    ours = _outputs(run, call)
+    wide = deepcopy(model).double()
+    exact = _results(wide, wide, _widened(call), subject.training)
+    del wide
+    ours = _results(run, model, call, subject.training)
+    outputs = [_compared(name, ours[name], first[name], exact[name]) for name in ours]
     return {
-        "error": _relative(ours, exact),
-        "eager_error": _relative(first, exact),
-        "close_to_eager": _close(ours, first),
+        "error": max((one.error for one in outputs), default=0.0),
+        "eager_error": max((one.eager_error for one in outputs), default=0.0),
+        "close_to_eager": all(one.close for one in outputs),
+        "digest": _digest(ours),
+        "outputs": json.dumps([list(vars(one).values()) for one in _worst(outputs)]),
     }
 
 
-def _outputs(run: Callable[..., Any], call: Call) -> list[Any]:
+def _worst(outputs: list[OutputError], count: int = 16) -> list[OutputError]:
+    """All of them, up to a number; a large model has hundreds of gradients."""
+    return sorted(outputs, key=lambda one: (one.close, -one.error))[:count]
+
+
+def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Subject) -> str:
+    """The first layer, in the order of the calls, whose output is far from float64 and whose eager
+    output is not. The layers' outputs are kept, which may change what is fused: empty where the
+    difference is then gone."""
+    call = subject.calls[0]
+    eager = _layers(deepcopy(subject.model), lambda model: model, call)
+    exact = _layers(deepcopy(subject.model).double(), lambda model: model, _widened(call))  # type: ignore[attr-defined]
+    ours = _layers(deepcopy(subject.model), compile, call)
+    for name, value in ours.items():
+        if name in eager and name in exact and _compared(name, value, eager[name], exact[name]).far:
+            return name
+    return ""
+
+
+def _layers(model: Any, compile: Callable[[Any], Callable[..., Any]], call: Call) -> dict[str, Any]:
+    """The outputs of all layers without layers of their own."""
+    import torch
+
+    kept: Tensors = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(layer: Any, given: Any, out: Any) -> None:
+            if isinstance(out, torch.Tensor):
+                kept[name] = out.clone()
+
+        return hook
+
+    for name, layer in model.named_modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(keep(name))
+    call = deepcopy(call)
+    with torch.no_grad():
+        compile(model)(*call.args, **call.kwargs)
+    return kept
+
+
+def _results(run: Callable[..., Any], model: Any, call: Call, training: bool) -> Tensors:
     import torch
     from torch.utils._pytree import tree_leaves
 
     call = deepcopy(call)
-    with torch.no_grad():
+    with torch.set_grad_enabled(training):
         out = run(*call.args, **call.kwargs)
-    return [one.clone() for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        tensors = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        found = {f"output {at}": one.detach().clone() for at, one in enumerate(tensors)}
+        if training:
+            sum(one.float().sum() for one in tensors if one.requires_grad).backward()
+            found.update(_gradients(model))
+    return found
+
+
+def _gradients(model: Any) -> Tensors:
+    found = {
+        f"gradient of {name}": one.grad.detach().clone()
+        for name, one in model.named_parameters()
+        if one.grad is not None
+    }
+    model.zero_grad(set_to_none=True)
+    return found
 
 
 def _widened(call: Call) -> Call:
@@ -57,19 +138,36 @@ def _widened(call: Call) -> Call:
     return Call(tree_map(wide, call.args), tree_map(wide, dict(call.kwargs)))
 
 
-def _relative(ours: list[Any], exact: list[Any]) -> float:
-    worst = 0.0
-    for one, other in zip(ours, exact, strict=True):
-        largest = float(other.double().abs().max()) or 1.0
-        worst = max(worst, float((one.double() - other.double()).abs().max()) / largest)
-    return worst
-
-
-def _close(ours: list[Any], eager: list[Any]) -> bool:
+def _compared(name: str, ours: Any, eager: Any, exact: Any) -> OutputError:
     import torch
 
+    close = True
     try:
-        torch.testing.assert_close(ours, eager)
+        torch.testing.assert_close(ours, eager, equal_nan=True)
     except AssertionError:
-        return False
-    return True
+        close = False
+    dtype = str(ours.dtype).removeprefix("torch.")
+    return OutputError(name, dtype, _relative(ours, exact), _relative(eager, exact), close)
+
+
+def _relative(ours: Any, exact: Any) -> float:
+    if not ours.numel():
+        return 0.0
+    largest = float(exact.double().abs().max()) or 1.0
+    return float((ours.double() - exact.double()).abs().max()) / largest
+
+
+def _digest(results: Tensors) -> str:
+    import torch
+
+    said = hashlib.sha256()
+    for one in results.values():
+        with suppress(Exception):
+            said.update(one.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    return said.hexdigest()[:16]
+
+
+def read_outputs(facts: Mapping[str, Any]) -> tuple[OutputError, ...]:
+    text = facts.get("outputs")
+    listed = json.loads(text) if isinstance(text, str) else []
+    return tuple(OutputError(*one) for one in listed)

@@ -17,9 +17,10 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Origin, Workload
 from whet.doctor.modes.bench import ModeBench
-from whet.doctor.modes.loaded import EAGER, MakeModeLoader
+from whet.doctor.modes.loaded import MakeModeLoader
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.timer import GpuModelTimer
+from whet.doctor.modes.variants import MODES
 from whet.doctor.subject import Subject, device_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
@@ -27,8 +28,6 @@ from whet.measure.timers import MakeTimer
 from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
-
-MODES = (EAGER, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,128 @@
+"""Pieces of the report's page: text, tables, differences, bars on a time axis."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from html import escape
+
+# The explorer's colours.
+STYLE = """
+:root { --ground: #f4f6f8; --panel: #fff; --ink: #17202b; --soft: #5a6675; --line: #cfd6de;
+  --faint: #e9edf1; --accent: #0b6bcb; --bad: #b3261e; --good: #00734f; color-scheme: light; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0e131a; --panel: #161d27; --ink: #e8edf3;
+  --soft: #9aa7b6; --line: #364252; --faint: #222b37; --accent: #5eb1ff; --bad: #ff8a80;
+  --good: #5fd3a8; color-scheme: dark; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1100px; padding: 16px; background: var(--ground);
+  color: var(--ink); font: 14px/1.45 ui-sans-serif, system-ui, "Segoe UI", sans-serif;
+  font-variant-numeric: tabular-nums; }
+h1 { font-size: 20px; } h2 { font-size: 16px; margin: 0 0 4px; } h3 { font-size: 13px; }
+nav { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 8px 0 16px; }
+a { color: var(--accent); }
+section { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: 12px 16px; margin-bottom: 12px; }
+.cost, .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
+pre { background: var(--faint); border-radius: 6px; padding: 8px 10px; overflow: auto;
+  max-height: 480px; font: 12px/1.4 ui-monospace, monospace; margin: 6px 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 6px 0; }
+th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid var(--faint);
+  vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 500; white-space: nowrap; }
+td.number { text-align: right; white-space: nowrap; }
+summary { cursor: pointer; padding: 2px 0; }
+ins { color: var(--good); text-decoration: none; } del { color: var(--bad); text-decoration: none; }
+svg { width: 100%; display: block; }
+svg text { fill: var(--ink); font-size: 11px; } svg rect { fill: var(--accent); }
+svg rect.host { fill: var(--soft); }
+"""
+
+
+def section(id: str, title: str, cost: str, *body: str) -> str:
+    told = f'<p class="cost">{escape(cost)}</p>' if cost else ""
+    return f'<section id="{id}"><h2>{escape(title)}</h2>{told}{"".join(body)}</section>'
+
+
+def paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
+def folded(summary: str, body: str, *, opened: bool = False) -> str:
+    state = " open" if opened else ""
+    return f"<details{state}><summary>{escape(summary)}</summary>{body}</details>"
+
+
+def code(text: str) -> str:
+    return f'<pre tabindex="0">{escape(text)}</pre>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    heads = "".join(f"<th>{escape(one)}</th>" for one in head)
+    lines = []
+    for row in rows:
+        cells = (
+            f'<td class="number">{escape(cell)}</td>'
+            if at in numbers
+            else f"<td>{escape(cell)}</td>"
+            for at, cell in enumerate(row)
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="scroll"><table><tr>{heads}</tr>{"".join(lines)}</table></div>'
+
+
+def difference(before: str, after: str) -> str:
+    """Empty where nothing differs."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[
+        2:
+    ]
+    if not lines:
+        return ""
+    marked = []
+    for line in lines:
+        tag = {"+": "ins", "-": "del"}.get(line[:1], "")
+        text = escape(line)
+        marked.append(f"<{tag}>{text}</{tag}>" if tag else text)
+    return f'<pre tabindex="0">{chr(10).join(marked)}</pre>'
+
+
+Bar = tuple[str, float, float, int, str]
+
+
+def timeline(bars: Sequence[Bar], unit: str = "ms") -> str:
+    """Bars of (name, start, length, row, class) in microseconds."""
+    if not bars:
+        return ""
+    end = max(start + length for _, start, length, _, _ in bars) or 1.0
+    rows = max(row for _, _, _, row, _ in bars) + 1
+    parts = []
+    for name, start, length, row, kind in bars:
+        x, width = 1000 * start / end, max(0.6, 1000 * length / end)
+        told = escape(f"{name}: {_time(length)} from {_time(start)} on")
+        parts.append(
+            f'<rect class="{kind}" x="{x:.2f}" y="{row * 20}" width="{width:.2f}" height="17" '
+            f'rx="2" fill-opacity="{0.9 - 0.06 * (row % 8):.2f}"><title>{told}</title></rect>'
+        )
+        if width > 7 * min(len(name), 12) + 6:
+            shown = name if len(name) * 7 < width else f"{name[: int(width / 7) - 1]}…"
+            parts.append(
+                f'<text x="{x + 4:.2f}" y="{row * 20 + 12}" pointer-events="none" '
+                f'style="fill:var(--panel)">{escape(shown)}</text>'
+            )
+    total = f'<p class="soft">0 to {_time(end)}</p>'
+    return f'<svg viewBox="0 0 1000 {rows * 20}" role="img">{"".join(parts)}</svg>{total}'
+
+
+def _time(us: float) -> str:
+    if us >= 1e6:
+        return f"{us / 1e6:.2f} s"
+    return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} µs"
+
+
+def whole(title: str, body: Sequence[str]) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )

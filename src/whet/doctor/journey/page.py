@@ -1,0 +1,227 @@
+"""The report: a model's way from Python to machine code, with what each step cost and gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from whet.doctor.journey import html
+from whet.doctor.journey.fusion import FusedKernel, fused_kernels
+from whet.doctor.journey.gather import ModeJourney
+from whet.doctor.journey.results import findings_section, modes_section, tuning_section
+from whet.doctor.journey.trace import CODE, GRAPHS, PASSES
+
+if TYPE_CHECKING:
+    from whet.doctor.checkup import Diagnosis
+
+_STEPS = (
+    ("python", "Python"),
+    ("capture", "Captured graphs"),
+    ("passes", "Passes"),
+    ("fusion", "Fusion"),
+    ("tuning", "Autotuning"),
+    ("code", "Generated code"),
+    ("machine", "Machine code"),
+    ("graphs", "CUDA graphs"),
+    ("running", "Running"),
+    ("modes", "Modes"),
+    ("findings", "Findings"),
+)
+
+_GRAPH_NAMES = {
+    "dynamo_output_graph": "as Dynamo captured it",
+    "aot_joint_graph": "forward and backward together",
+    "aot_forward_graph": "the forward pass, in ATen's operations",
+    "aot_backward_graph": "the backward pass, in ATen's operations",
+    "aot_inference_graph": "in ATen's operations",
+}
+
+
+def page(done: Diagnosis, journeys: Sequence[ModeJourney], source: str) -> str:
+    """`journeys` has at least one mode; the first is followed, the second shows what differs."""
+    main = journeys[0]
+    links = "".join(f'<a href="#{id}">{title}</a>' for id, title in _STEPS)
+    verdict = done.trial.verdict.text if done.trial is not None and done.trial.verdict else ""
+    head = (
+        f"<h1>{escape(done.name)}: from Python to machine code</h1>"
+        f'<p>{escape(verdict)}</p><p class="soft">{escape(done.place)}, torch {escape(done.torch)}'
+        f"{', ' + escape(done.device) if done.device else ''}; followed in {escape(main.mode)}</p>"
+        f"<nav>{links}</nav>"
+    )
+    problems = [html.paragraph(f"{one.mode}: {one.problem}") for one in journeys if one.problem]
+    body = [
+        head,
+        *problems,
+        html.section("python", "Python", "the model as it is written", html.code(source)),
+        _capture(done, main),
+        _passes(main),
+        _fusion(done, main, journeys[1:]),
+        tuning_section(done),
+        _code(main),
+        _machine(main),
+        _graphs(done, journeys),
+        _running(main),
+        modes_section(done),
+        findings_section(done),
+    ]
+    return html.whole(f"{done.name}: from Python to machine code", body)
+
+
+def _seconds(one: ModeJourney, *names: str) -> str:
+    took = sum(one.metrics.get(name, 0.0) for name in names)
+    return f"{took:.2f} s" if took else "no time of its own"
+
+
+def _capture(done: Diagnosis, one: ModeJourney) -> str:
+    looked = done.examination
+    counted = (
+        "" if looked.graphs is None else f"graphs: {looked.graphs}, operations: {looked.operations}"
+    )
+    spent = one.metrics.get("dynamo_cumulative_compile", 0.0)
+    inner = one.metrics.get("aot_autograd_cumulative_compile", 0.0)
+    cost = f"took {max(0.0, spent - inner):.2f} s of {spent:.2f} s; {counted}".rstrip("; ")
+    bars = [
+        (phase.name, phase.start_us, phase.took_us, phase.depth, "")
+        for phase in one.trace.phases
+        if phase.took_us > 1000
+    ]
+    body = [html.paragraph("The phases of the whole compilation:"), html.timeline(bars)]
+    body += [
+        html.folded(f"graph {text.part}, {_GRAPH_NAMES[kind]}", html.code(text.text))
+        for kind in GRAPHS
+        for text in one.trace.of(kind)
+    ]
+    return html.section("capture", "Captured graphs", cost, *body)
+
+
+def _passes(one: ModeJourney) -> str:
+    body = []
+    for name in PASSES:
+        before, after = one.trace.of(f"before_{name}_graph"), one.trace.of(f"after_{name}_graph")
+        title = name.replace("_", "-")
+        took = _seconds(one, f"{name}_pass", f"{name}_graph_pass")
+        if not before or not after:
+            body.append(html.paragraph(f"{title} passes: torch wrote no graphs"))
+            continue
+        for first, last in zip(before, after, strict=False):
+            changed = html.difference(first.text, last.text)
+            said = f"{title} passes, graph {first.part} ({took}): "
+            if changed:
+                body.append(html.folded(f"{said}what they changed", changed))
+            else:
+                body.append(html.paragraph(f"{said}changed nothing"))
+    cost = f"took {_seconds(one, 'pre_grad_pass', 'joint_graph_pass', 'post_grad_pass')} in all"
+    return html.section("passes", "Passes", cost, *body)
+
+
+def _kernels(one: ModeJourney) -> list[FusedKernel]:
+    return [kernel for text in one.trace.of(CODE) for kernel in fused_kernels(text.text)]
+
+
+def _fusion(done: Diagnosis, one: ModeJourney, others: Sequence[ModeJourney]) -> str:
+    kernels = _kernels(one)
+    operations = sum(len(kernel.operations) for kernel in kernels)
+    written = [kernel for kernel in kernels if not kernel.library]
+    cost = (
+        f"{operations} of ATen's operations became {len(kernels)} kernels: {len(written)} "
+        f"generated, {len(kernels) - len(written)} of a library"
+    )
+    rows = [
+        (kernel.name, ", ".join(kernel.operations), ", ".join(kernel.nodes)) for kernel in kernels
+    ]
+    body = [html.table(("kernel", "operations fused into it", "nodes of the graph"), rows)]
+    for other in others:
+        here, there = ([kernel.name for kernel in _kernels(side)] for side in (one, other))
+        changed = html.difference("\n".join(there), "\n".join(here))
+        if changed:
+            body.append(html.folded(f"kernels beside those of {other.mode}", changed))
+        elif there:
+            body.append(html.paragraph(f"{other.mode} has the same kernels."))
+    return html.section("fusion", "Fusion", cost, *body)
+
+
+def _code(one: ModeJourney) -> str:
+    texts = one.trace.of(CODE)
+    cost = f"took {_seconds(one, 'inductor_code_gen_cumulative_compile')}"
+    body = [html.folded(f"graph {text.part}", html.code(text.text)) for text in texts]
+    return html.section("code", "Generated code", cost, *body)
+
+
+def _machine(one: ModeJourney) -> str:
+    if not one.kernels:
+        why = "no kernel was generated: all operations are calls of a library"
+        return html.section("machine", "Machine code", why)
+    body = [
+        html.folded(
+            kernel.name,
+            "".join(
+                html.folded(f"{stage}, {len(text.splitlines())} lines", html.code(text))
+                for stage, text in kernel.stages.items()
+            ),
+        )
+        for kernel in one.kernels
+    ]
+    cost = f"compiling the kernels took {_seconds(one, 'triton_compile')}"
+    return html.section("machine", "Machine code", cost, *body)
+
+
+def _graphs(done: Diagnosis, journeys: Sequence[ModeJourney]) -> str:
+    modes = {} if done.trial is None else {one.mode: one for one in done.trial.modes}
+    rows = []
+    for with_graphs, without in (
+        ("reduce-overhead", "default"),
+        ("max-autotune", "max-autotune-no-cudagraphs"),
+    ):
+        on, off = modes.get(with_graphs), modes.get(without)
+        if on is None or off is None or not on.median_ns or not off.median_ns:
+            continue
+        used = on.cudagraph_skip or "used"
+        rows.append(
+            (
+                f"{with_graphs} against {without}",
+                used,
+                f"{on.recording_s or 0:.3f} s",
+                f"{off.median_ns / 1e6:.4g} → {on.median_ns / 1e6:.4g} ms",
+            )
+        )
+    if not rows:
+        return html.section("graphs", "CUDA graphs", "not timed: no two modes differ in them here")
+    head = ("modes", "CUDA graphs", "recording", "a call")
+    body = [html.table(head, rows)]
+    if len(journeys) > 1:
+        body.append(_graph_difference(journeys[0], journeys[1]))
+    return html.section("graphs", "CUDA graphs", "", *body)
+
+
+def _graph_difference(one: ModeJourney, other: ModeJourney) -> str:
+    kind = "after_post_grad_graph"
+    here, there = ("\n".join(t.text for t in side.trace.of(kind)) for side in (one, other))
+    changed = html.difference(there, here)
+    if not changed:
+        return html.paragraph(f"The graphs of {one.mode} and {other.mode} are the same.")
+    return html.folded(f"what {one.mode} has in its graph beside {other.mode}", changed)
+
+
+def _running(one: ModeJourney) -> str:
+    if not one.events:
+        return html.section("running", "Running", "the profiler gave no events")
+    tracks = sorted({event.track for event in one.events})
+    bars = []
+    ends: dict[tuple[str, int], float] = {}
+    offset = 0
+    for track in tracks:
+        deepest = 0
+        for event in (event for event in one.events if event.track == track):
+            row = 0
+            while ends.get((track, row), 0.0) > event.start_us:
+                row += 1
+            ends[(track, row)] = event.start_us + event.took_us
+            deepest = max(deepest, row)
+            kind = "host" if track == "host" else ""
+            bars.append((event.name, event.start_us, event.took_us, offset + row, kind))
+        offset += deepest + 2
+    said = "one settled step under the profiler, which slows the host down: " + ", then ".join(
+        tracks
+    )
+    return html.section("running", "Running", said, html.timeline(bars))

@@ -1,0 +1,238 @@
+"""What torch's compiler tells while it works: autotune tables, hints, caches, CUDA graphs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from whet.core.config import Value
+
+# A second look at autotune tables: how many of the best choices, how often, how long in all.
+_LOOKED_AT = 3
+_LOOKS = 5
+_LOOK_S = 12.0
+
+_HINTS = re.compile(r"torch\._inductor.*__perf_hints$")
+_GRAPHS = re.compile(r"torch\._inductor.*__cudagraphs$")
+_SKIPPED = "skipping cudagraph"
+_BYPASS = re.compile(r"Bypassing (FX Graph|autograd) [Cc]ache (?:because|due to:?) (?P<why>.*)")
+_COUNTED = (
+    ("inductor", "fxgraph_cache_hit"),
+    ("inductor", "fxgraph_cache_miss"),
+    ("inductor", "fxgraph_cache_bypass"),
+    ("inductor", "select_algorithm_autotune"),
+)
+
+
+@dataclass(frozen=True)
+class TunedOp:
+    """One autotune table: the time of each choice in milliseconds, the pick first. `careful_ms` are
+    the best choices again, timed several times after the compilation had ended."""
+
+    name: str
+    shapes: str
+    choices: tuple[tuple[str, float], ...]
+    careful_ms: Mapping[str, float]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TunedOp:
+        choices = tuple((str(name), float(ms)) for name, ms in data["choices"])
+        return cls(data["name"], data["shapes"], choices, dict(data["careful_ms"]))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shapes": self.shapes,
+            "choices": [list(one) for one in self.choices],
+            "careful_ms": dict(self.careful_ms),
+        }
+
+
+class CompilerWatch:
+    """Listens from its creation on. What this torch lacks is not heard."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Heard] = {}
+        self._log = _Log()
+        self.missing: list[str] = []
+        self._listen("autotune tables", self._hear_tuning)
+        self._listen("hints of the compiler", self._log.attach)
+
+    def _listen(self, what: str, attach: Callable[[], None]) -> None:
+        try:
+            attach()
+        except Exception as error:
+            self.missing.append(f"{what} ({type(error).__name__}: {error})")
+
+    def _hear_tuning(self) -> None:
+        from torch._inductor.select_algorithm import add_feedback_saver
+
+        add_feedback_saver(self._tuned)
+
+    def _tuned(self, timings: Mapping[Any, float], name: str, *rest: Any) -> None:
+        from torch._inductor.virtualized import V
+
+        with suppress(Exception):
+            inputs = rest[0] if rest else ()
+            again = next((one for one in rest if callable(one)), None)
+            heard = _Heard(name, _shapes(inputs), dict(timings), again, V.graph)
+            self._tables.setdefault(f"{name} {heard.shapes}", heard)
+
+    def facts(self) -> dict[str, Value]:
+        """After the first calls: nothing here is part of their time."""
+        said: dict[str, Value] = {}
+        until = time.monotonic() + _LOOK_S
+        tables = [table for one in self._tables.values() if (table := _table(one, until))]
+        if tables:
+            said["autotune"] = json.dumps([one.to_json() for one in tables])
+        said.update(_skipped_graphs(self._log.skips))
+        if self._log.hints:
+            said["perf_hints"] = json.dumps(list(dict.fromkeys(self._log.hints))[:20])
+        if self.missing:
+            said["not_heard"] = "; ".join(self.missing)
+        return said
+
+    def cache_facts(self) -> dict[str, Value]:
+        """Of a process that found the caches filled."""
+        from torch._dynamo.utils import counters
+
+        said: dict[str, Value] = {
+            f"warm_{name.removeprefix('fxgraph_cache_').removeprefix('select_algorithm_')}": int(
+                counters[group][name]
+            )
+            for group, name in _COUNTED
+        }
+        if self._log.bypasses:
+            said["warm_why"] = self._log.bypasses[0]
+        return said
+
+
+@dataclass(frozen=True)
+class _Heard:
+    name: str
+    shapes: str
+    timings: Mapping[Any, float]
+    again: Callable[..., Mapping[Any, float]] | None
+    graph: Any
+
+
+def _shapes(inputs: Sequence[Any]) -> str:
+    return " × ".join("x".join(str(size) for size in one.get_size()) for one in inputs)
+
+
+def _table(heard: _Heard, until: float) -> TunedOp | None:
+    timed = sorted(
+        ((choice, ms) for choice, ms in heard.timings.items() if math.isfinite(ms)),
+        key=lambda one: one[1],
+    )
+    if not timed:
+        return None
+    careful = _careful(heard, [choice for choice, _ in timed[:_LOOKED_AT]], until)
+    choices = tuple((_name(choice), float(ms)) for choice, ms in timed)
+    return TunedOp(heard.name, heard.shapes, choices, careful)
+
+
+def _name(choice: Any) -> str:
+    """With what tells one Triton configuration from another."""
+    described = str(getattr(choice, "description", "") or "")
+    return f"{choice.name} {described}".strip()
+
+
+def _careful(heard: _Heard, choices: Sequence[Any], until: float) -> dict[str, float]:
+    """The medians of several rounds over the best choices, in turns."""
+    if heard.again is None or len(choices) < 2:
+        return {}
+    import torch
+    from torch._inductor.virtualized import V
+
+    taken: dict[str, list[float]] = {_name(choice): [] for choice in choices}
+    with suppress(Exception), V.set_graph_handler(heard.graph), torch.no_grad():
+        for _ in range(_LOOKS):
+            if time.monotonic() > until:
+                break
+            for choice, ms in _timed_again(heard.again, list(choices)).items():
+                taken[_name(choice)] += [float(ms)] if math.isfinite(ms) else []
+    rounds = min(map(len, taken.values()))
+    return {name: median(times) for name, times in taken.items()} if rounds >= 3 else {}
+
+
+def _timed_again(again: Callable[..., Any], choices: list[Any]) -> Mapping[Any, float]:
+    """Torch's own second look uses CUDA's profiler whatever the device is. On a CPU, what it was to
+    call is called without."""
+    import torch
+
+    if torch.cuda.is_available():
+        return dict(again(choices))
+    held = inspect.getclosurevars(again).nonlocals
+    rest = [held[name] for name in ("input_nodes", "layout", "input_gen_fns")]
+    return dict(held["self"].benchmark(choices, *rest))
+
+
+class _Log(logging.Handler):
+    """What the compiler logs for those who ask: hints, and why a cache was passed by."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.hints: list[str] = []
+        self.bypasses: list[str] = []
+        self.skips: list[str] = []
+
+    def attach(self) -> None:
+        import torch._inductor.codecache
+        import torch._inductor.compile_fx
+        import torch._inductor.cudagraph_trees  # noqa: F401  (these make the loggers)
+
+        known = logging.root.manager.loggerDict
+        names = [name for name in known if _HINTS.match(name) or _GRAPHS.match(name)]
+        names += ["torch._inductor.codecache", "torch._functorch._aot_autograd.autograd_cache"]
+        for name in names:
+            logger = logging.getLogger(name)
+            logger.setLevel(logging.INFO)
+            logger.addHandler(self)
+            logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if _HINTS.match(record.name):
+            self.hints.append(" ".join(text.split()))
+        elif _GRAPHS.match(record.name):
+            self.skips += [text.strip().splitlines()[0]] if _SKIPPED in text else []
+        elif bypass := _BYPASS.match(text):
+            self.bypasses.append(bypass["why"].strip("'\" "))
+
+
+def recordings(device: int | None) -> int | None:
+    """How many CUDA graphs torch has recorded in this process; None where that is not known."""
+    if device is None:
+        return None
+    with suppress(Exception):
+        from torch._inductor.cudagraph_trees import get_manager
+
+        manager = get_manager(device, create_if_none_exists=False)
+        counted = re.search(r"\d+", repr(manager.graph_counter)) if manager is not None else None
+        return int(counted[0]) if counted else None
+    return None
+
+
+def _skipped_graphs(logged: Sequence[str]) -> dict[str, Value]:
+    """Why CUDA graphs were not used where the mode asks for them; empty where they were. A reason
+    that shows only when the graph first runs is logged, and in no metrics."""
+    with suppress(Exception):
+        from torch._dynamo import utils
+
+        reasons = [one.cudagraph_skip_reason for one in utils.get_compilation_metrics()]
+        told = [str(reason).strip().splitlines()[0] for reason in reasons if reason]
+        if told or logged:
+            return {"cudagraph_skip": [*told, *logged][0]}
+        if utils.counters["inductor"]["cudagraph_skips"]:
+            return {"cudagraph_skip": "torch does not say why"}
+    return {}

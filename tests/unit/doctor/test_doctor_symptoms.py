@@ -1,0 +1,183 @@
+"""What the timed modes show beyond their times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.errors import UsageError
+from whet.doctor.checkup import checked_modes
+from whet.doctor.finding import NAMES, Place
+from whet.doctor.modes.compiler import TunedOp
+from whet.doctor.modes.mode_trial import ModeTrial, StepProfile, WarmStart
+from whet.doctor.modes.variants import MODES, knobs_for, variant
+from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes, warm_break_even
+from whet.doctor.symptoms import notes, symptoms, unheard
+
+HERE = Place("model.py", 7)
+
+
+def timed(name: str, ms: float, **more: Any) -> ModeTrial:
+    return ModeTrial(name, "ok", ms * 1e6, (0.99 * ms * 1e6, 1.01 * ms * 1e6), 5.0, 0.0, **more)
+
+
+def trial(*modes: ModeTrial, chosen: str = "eager") -> TrialOfModes:
+    return TrialOfModes(modes, ModeVerdict(chosen, (), None, None, True, ""))
+
+
+def found(*modes: ModeTrial, chosen: str = "eager", gpu: bool = True) -> list[tuple[str, str]]:
+    findings = symptoms(trial(*modes, chosen=chosen), HERE, gpu)
+    assert all(one.place == HERE and one.remedies and one.name in NAMES for one in findings)
+    return [(one.name, one.evidence) for one in findings]
+
+
+def test_modes_without_a_symptom_have_no_finding() -> None:
+    busy = StepProfile((), 3, 3, 0.9e6, 0.1e6)
+    warm = WarmStart(2.0, hits=1)
+    assert found(timed("eager", 1, step=busy), timed("default", 1, step=busy, warm=warm)) == []
+
+
+def test_graphs_that_are_recorded_again_are_found_with_a_mode_without_them() -> None:
+    modes = [timed("reduce-overhead", 3, recorded_again=8), timed("max-autotune-no-cudagraphs", 1)]
+    [finding] = symptoms(trial(*modes), HERE, gpu=True)
+    assert finding.name == "graph-recording"
+    assert "reduce-overhead (8 in 8 steps)" in finding.evidence
+    assert finding.remedies[1].tried == "tried: 3 → 1 ms a call"
+    assert finding.remedies[1].works is True
+    assert found(*modes, gpu=False) == []
+    assert found(timed("reduce-overhead", 3, recorded_again=0)) == []
+
+
+def test_a_device_that_waits_for_many_short_kernels_is_launch_overhead() -> None:
+    waits = StepProfile((), launches=20, device_kernels=20, device_ns=0.06e6, host_ns=0.4e6)
+    [(name, said)] = found(timed("eager", 0.4, step=waits), timed("reduce-overhead", 0.1))
+    assert name == "launch-overhead"
+    assert "0.06 of the 0.4 ms" in said
+    assert "20 kernels in 20 launches, of 3.0 µs each" in said
+    few = StepProfile((), launches=1, device_kernels=2, device_ns=0.06e6)
+    [(name, _)] = found(timed("eager", 0.4, step=few))
+    assert name == "host-bound"
+
+
+def test_only_a_mode_that_was_faster_is_a_remedy_for_a_waiting_device() -> None:
+    waits = StepProfile((), launches=20, device_kernels=20, device_ns=0.06e6)
+    modes = [timed("eager", 0.4, step=waits), timed("reduce-overhead", 0.5)]
+    [finding] = symptoms(trial(*modes), HERE, gpu=True)
+    assert [one.tried for one in finding.remedies] == [""]
+
+
+def table(**careful: float) -> TunedOp:
+    choices = (("triton_mm_1 BLOCK=64", 0.5), ("addmm", 0.6), ("triton_mm_2 BLOCK=32", 2.0))
+    return TunedOp("addmm", "8x8 × 8x8", choices, careful)
+
+
+def test_a_pick_that_a_careful_timer_contradicts_is_found_once() -> None:
+    tuned = table(**{"triton_mm_1 BLOCK=64": 2.47, "addmm": 0.54})
+    modes = [
+        timed("max-autotune", 1, autotune=(tuned,)),
+        timed("gemm-triton", 1, autotune=(tuned,)),
+    ]
+    [finding] = symptoms(trial(*modes), HERE, gpu=False)
+    assert finding.name == "autotune-pick"
+    assert "timed again it takes 2.47 ms, and addmm takes 0.54" in finding.evidence
+    assert '"ATEN"' in finding.remedies[0].text
+    close = table(**{"triton_mm_1 BLOCK=64": 0.55, "addmm": 0.54})
+    assert found(timed("max-autotune", 1, autotune=(close,))) == []
+
+
+def test_the_runner_up_of_each_table_is_a_note() -> None:
+    [line] = notes(trial(timed("max-autotune", 1, autotune=(table(),))))
+    assert line == (
+        "autotuning chose triton_mm_1 for addmm of 8x8 × 8x8; of 3 choices the next, addmm, is "
+        "20 % slower"
+    )
+
+
+def test_generated_products_that_lose_beyond_the_noise_are_found() -> None:
+    tuned = timed("max-autotune-no-cudagraphs", 1.2)
+    [(name, _)] = found(tuned, timed("gemm-aten", 1.0))
+    assert name == "vendor-library"
+    assert found(tuned, timed("gemm-aten", 1.19)) == []
+
+
+def test_a_second_process_that_compiles_or_tunes_again_is_found_with_the_reason() -> None:
+    frozen = WarmStart(50.0, bypasses=1, tuned=2, why="Cannot cache a graph with freezing enabled")
+    [finding] = symptoms(trial(timed("freezing", 1, warm=frozen)), HERE, gpu=False)
+    assert finding.name == "cold-start"
+    assert "1 not looked up in the cache, 2 tuned again (Cannot cache" in finding.evidence
+    assert "freezing 50.0 s" in finding.evidence
+    assert "without freezing" in finding.remedies[0].text
+
+
+def test_what_torch_would_not_tell_is_said_once() -> None:
+    modes = [timed(name, 1, not_heard="autotune tables (ImportError)") for name in ("a", "b")]
+    assert unheard(trial(*modes)) == ["not known of a, b: autotune tables (ImportError)"]
+
+
+def test_breaking_even_with_warm_caches_counts_the_second_process() -> None:
+    eager = timed("eager", 3)
+    assert warm_break_even(eager, timed("default", 1, warm=WarmStart(7.0))) == 1000
+    assert warm_break_even(eager, timed("default", 1)) is None
+
+
+def test_knobs_are_those_that_may_change_anything_here() -> None:
+    assert "gemm-triton" in knobs_for(gpu=True, training=False)
+    assert "gemm-triton" not in knobs_for(gpu=False, training=False)
+    assert "gemm-cpp" in knobs_for(gpu=False, training=False)
+    assert "freezing" not in knobs_for(gpu=True, training=True)
+    assert checked_modes(["freezing", "default"]) == ("eager", "default", "freezing")
+    with pytest.raises(UsageError, match="did you mean 'gemm-aten'"):
+        checked_modes(["gemm-atn"])
+
+
+def test_a_knob_says_what_to_write() -> None:
+    assert variant("dynamic").call == "dynamic=True"
+    assert variant("freezing").call == "torch._inductor.config.freezing = True"
+    assert variant(MODES[1]).call == "mode='default'"
+    assert "'max_autotune_gemm_backends': 'TRITON'" in variant("gemm-triton").call
+
+
+MODEL = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+def make_model():
+    return Model(), torch.ones(16, 64)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_freezing_is_compiled_again_by_a_second_process(tmp_path: Path, monkeypatch: Any) -> None:
+    """All for real: the tuned table, its second look, the second process and its reason."""
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    from whet.doctor.checkup import doctor_file
+
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    done = doctor_file(file, "make_model", modes=["gemm-cpp"], store=":memory:")
+    assert done.examination.left_out == ()
+    assert done.trial is not None
+    eager, frozen = done.trial.modes
+    assert eager.warm is not None
+    assert frozen.warm is not None
+    assert (frozen.warm.hits, frozen.warm.bypasses) == (0, 1)
+    assert "cold-start" in [one.name for one in done.examination.findings]
+    [tuned] = frozen.autotune
+    assert tuned.name == "packed_linear"
+    assert {name for name, _ in tuned.choices} == {*tuned.careful_ms}
+    assert any("packed_linear" in line for line in done.examination.notes)
+    assert eager.step is not None
+    assert "aten::addmm" in [one.name for one in eager.step.kernels]
+    layers = [where for where, _ in eager.step.layers]
+    assert {*layers} == {"Linear_0 in forward, model.py:8", "forward, model.py:8"}
