@@ -1,11 +1,18 @@
-"""A store on PostgreSQL: how long a look-up takes beside pgbench, and how many trials it takes in.
+"""A store on PostgreSQL: look-ups beside pgbench, trials taken in, a fleet of clients, outages.
 
-    python benchmarks/postgres.py                    # 200,000 trials, some two minutes
-    python benchmarks/postgres.py --trials 5000000 --json
+    python benchmarks/postgres.py                             # all but the long parts, two minutes
+    python benchmarks/postgres.py --part lookups --trials 5000000 --json
+    python benchmarks/postgres.py --part clients --part outages --part takeovers --json
 
-A server is started in a temporary folder. `best` is asked by 8 connections, 500 times a second in
-all, as often as `--runs` says; the best run counts. pgbench then does the same with the same query.
-Most trials are made by the server itself; those that are timed go in through `append`, in batches.
+    appends     trials a second in batches of 500, by one connection, with and without signatures
+    lookups     `best` by 8 connections, 500 times a second in all, as often as `--runs` says; the
+                best run counts. pgbench then does the same with the same query. All but 10,000 of
+                the `--trials` are made by the server itself
+    clients     `--processes` times `--threads` clients meet `--keys` cold keys at once
+    outages     `--outages` of each kind: the server killed, paused, its network cut or silenced
+    takeovers   `--kills` holders of a lease are killed, and others wait for it
+
+A server is started in a temporary folder for each part.
 """
 
 from __future__ import annotations
@@ -18,9 +25,13 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from postgres_clients import meet_cold_keys
+from postgres_outages import outages, takeovers
 from whet.store.postgres.address import parse_address
+from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.postgres.store import PostgresStore
 from whet.testing.postgres_server import DATABASE, USER, PostgresServer
@@ -32,6 +43,7 @@ RATE = 500
 SECONDS = 10.0
 BATCH, BATCHES = 500, 40
 CONFIGS = 100
+SHORT = ("appends", "lookups")
 
 _FILL = """
 INSERT INTO bench.trials (id, workload, config_id, status, median_ns, created, run_id, config, cost,
@@ -43,13 +55,20 @@ FROM bench.workloads w JOIN bench.trials t ON t.workload = w.n, generate_series(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=200_000)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    with PostgresServer(fsync="on", shared_buffers="256MB") as server:
-        report = measure(server, options.trials, options.runs)
+    options = _options()
+    parts: dict[str, Callable[[PostgresServer], dict[str, float]]] = {
+        "appends": taken_in,
+        "lookups": lambda server: lookups(server, options.trials, options.runs),
+        "clients": lambda server: meet_cold_keys(
+            server, options.processes, options.threads, options.keys
+        ),
+        "outages": lambda server: outages(server, options.outages),
+        "takeovers": lambda server: takeovers(server, options.kills),
+    }
+    report: dict[str, float] = {}
+    for name in options.part or SHORT:
+        with PostgresServer(fsync="on", shared_buffers="256MB") as server:
+            report |= parts[name](server)
     if options.json:
         print(json.dumps(report))
     else:
@@ -57,9 +76,25 @@ def main() -> None:
             print(f"{name:32} {value:>14,.3f}" if value % 1 else f"{name:32} {value:>14,.0f}")
 
 
-def measure(server: PostgresServer, trials: int, runs: int) -> dict[str, float]:
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = (*SHORT, "clients", "outages", "takeovers")
+    parser.add_argument("--part", action="append", choices=names)
+    parser.add_argument("--trials", type=int, default=200_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=32)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--outages", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def lookups(server: PostgresServer, trials: int, runs: int) -> dict[str, float]:
     with PostgresStore(parse_address(server.url(NAMESPACE))) as store:
-        taken = taken_in(store)
         workloads = [a_workload(key={"M": n}) for n in range(100)]
         for workload in workloads:
             store.save_run(a_run(workload, {"BM": 7}))
@@ -67,15 +102,15 @@ def measure(server: PostgresServer, trials: int, runs: int) -> dict[str, float]:
         [(here,)] = server.sql("SELECT count(*) FROM bench.trials")
         times = max(0, round((trials - here) / here))
         if times:
-            server.sql(_FILL.format(times=times))
-        server.sql("ANALYZE")
+            # Without triggers, which would look at each row once more.
+            server.sql("SET session_replication_role = replica", _FILL.format(times=times))
+        server.sql("VACUUM ANALYZE")
         ids = [workload.id for workload in workloads]
         latencies = min((looked_up(store, ids) for _ in range(runs)), key=lambda one: at(one, 0.99))
         [(filled,)] = server.sql("SELECT count(*) FROM bench.trials")
     bench = pgbench(server, ids[0])
     return {
         "trials": float(filled),
-        "appended_per_s": taken,
         "best_p50_ms": 1e3 * at(latencies, 0.5),
         "best_p99_ms": 1e3 * at(latencies, 0.99),
         "pgbench_p50_ms": at(bench, 0.5),
@@ -83,8 +118,20 @@ def measure(server: PostgresServer, trials: int, runs: int) -> dict[str, float]:
     }
 
 
-def taken_in(store: PostgresStore) -> float:
-    """Trials per second, in batches of one connection; making them up is not counted."""
+def taken_in(server: PostgresServer) -> dict[str, float]:
+    """Making the trials up is not counted, signing them is."""
+    with tempfile.TemporaryDirectory() as folder:
+        key = str(Path(folder, "key.pem"))
+        SigningKey.create(key)
+        report = {}
+        for name, more in (("appended_per_s", ""), ("signed_per_s", f"&signing_key={key}")):
+            url = server.url(NAMESPACE, more=more)
+            with PostgresStore(parse_address(url)) as store:
+                report[name] = _appended(store)
+    return report
+
+
+def _appended(store: PostgresStore) -> float:
     workload = a_workload(key={"M": -1})
     store.put_workload(workload)
     rng = random.Random(7)

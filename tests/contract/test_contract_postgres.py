@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,27 @@ from whet.testing.store_kit import StoreContract
 pytestmark = pytest.mark.slow
 
 
-class TestPostgresStore(StoreContract):
+class OnServer(StoreContract):
     @pytest.fixture(autouse=True)
-    def _server(self, postgres_server: PostgresServer) -> None:
-        self.server = postgres_server
+    def _server(self, postgres_server: PostgresServer) -> Iterator[None]:
+        self.server, self.made = postgres_server, list[Store]()
+        yield
+        for store in self.made:  # a server has only so many connections
+            store.close()
 
+    def kept(self, store: Store) -> Store:
+        self.made.append(store)
+        return store
+
+
+class TestPostgresStore(OnServer):
     def make_store(self, folder: Path) -> Store:
-        return open_store(self.server.url(new_namespace()), direct=True)
+        return self.kept(open_store(self.server.url(new_namespace()), direct=True))
 
 
-class TestLocalFirstStore(StoreContract):
+class TestLocalFirstStore(OnServer):
     """A store of this host over one on a server, as processes that tune have it."""
 
-    @pytest.fixture(autouse=True)
-    def _server(self, postgres_server: PostgresServer) -> None:
-        self.server = postgres_server
-
     def make_store(self, folder: Path) -> Store:
-        environ = {"XDG_DATA_HOME": str(folder)}
-        return open_store(self.server.url(new_namespace()), wait_s=5.0, environ=environ)
+        url, environ = self.server.url(new_namespace()), {"XDG_DATA_HOME": str(folder)}
+        return self.kept(open_store(url, wait_s=5.0, environ=environ))

@@ -40,6 +40,7 @@ _SETTINGS = {
 
 # Of this process; its servers are copies of it.
 _template = Path(tempfile.gettempdir(), f"whet-postgres-template-{new_id()[:12]}", "data")
+_removals: list[subprocess.Popen[bytes]] = []
 
 
 class PostgresMissingError(WhetError):
@@ -154,7 +155,8 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 self.kill()
             self._server = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # A schema for each test makes for many files, and nobody needs to wait until they are gone.
+        _removals.append(subprocess.Popen(["rm", "-rf", str(self._folder)]))
 
     @property
     def _data(self) -> Path:

@@ -174,6 +174,40 @@ def test_what_is_not_signed_is_refused_and_named(
     )
 
 
+def test_a_password_is_never_printed(
+    whet: Whet, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL)
+    monkeypatch.setenv("WHET_DEBUG", "1")
+    there = postgres_server.url(new_namespace(), user="whet:hunter2", more="&sslpassword=hunter3")
+    wrong = postgres_server.url("team", user="nobody:hunter2")
+    away = there.replace(f":{postgres_server.port}/", ":1/")
+    broken = there.replace(f":{postgres_server.port}/", ":port/").replace("hunter2", "hunt/er2")
+    fill(there)
+    some = [["best"], ["store", "init"], ["store", "promote", "--all"], ["store", "merge", there]]
+    every = [
+        *some,
+        ["tune", f"{file}:counting"],
+        ["settings"],
+        ["store", "ls", "--json"],
+        ["store", "stats"],
+        ["store", "check"],
+        ["store", "gc", "--older-than", "1d"],
+        ["store", "migrate"],
+        ["store", "grant", "reader", "nobody"],
+        ["store", "revoke", "x"],
+        ["pack", str(tmp_path / "packed.whet")],
+    ]
+    for url, commands in ((there, every), (wrong, some), (away, some), (broken, some)):
+        for words in commands:
+            ran = whet(*words, "--store", url)
+            said = ran.out + ran.err
+            assert not any(secret in said for secret in ("hunter", "hunt/er2")), words
+    ran = whet("diff", there, away)
+    assert "hunter" not in ran.out + ran.err
+
+
 def test_the_explorer_shows_what_the_server_has(url: str) -> None:
     from whet.explorer.opening import StorePlace
 

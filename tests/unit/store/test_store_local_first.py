@@ -106,7 +106,7 @@ def test_a_late_trial_does_not_replace_a_younger_one(postgres_url: str, tmp_path
 
 
 class TestOutages:
-    """Three of each kind, with work going on before, during and after."""
+    """With work going on before, during and after. All kinds: `test_store_postgres_outages.py`."""
 
     def work(self, store: LocalFirstStore, number: int) -> set[str]:
         trials = [a_trial(WORKLOAD, {"BM": number, "n": n}) for n in range(5)]
@@ -141,22 +141,6 @@ class TestOutages:
                 assert eventually(lambda: not store._link.away)
         said = [record.message for record in caplog.records if " is away (" in record.message]
         assert len(said) == 3
-
-    def test_a_server_that_is_paused(self, own_postgres: PostgresServer, tmp_path: Path) -> None:
-        url, ids = own_postgres.url("team"), set[str]()
-        with host(url, tmp_path, wait_s=0.5) as store:
-            store.put_workload(WORKLOAD)
-            for outage in range(3):
-                ids |= self.work(store, 10 * outage)
-                own_postgres.pause()
-                ids |= self.work(store, 10 * outage + 1)
-                assert store.best(f"not-known-{outage}") is None
-                assert store._link.away
-                assert store.best(f"not-known-{outage}-either") is None
-                own_postgres.resume()
-                ids |= self.work(store, 10 * outage + 2)
-                self.check_all_arrived_once(url, store, ids)
-                assert eventually(lambda: not store._link.away)
 
     def test_it_can_be_opened_while_the_server_is_away(
         self, own_postgres: PostgresServer, tmp_path: Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from whet._version import __version__
 from whet.core.errors import StoreError
-from whet.store import SqliteStore, open_store
+from whet.store import SqliteStore, Store, open_store
 from whet.store.postgres import schema
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.faults import ServerAwayError
@@ -25,7 +25,20 @@ from whet.testing.store_kit_base import die_if_stuck, refusal
 
 pytestmark = pytest.mark.slow
 
-open_direct = partial(open_store, direct=True)
+made: list[Store] = []
+
+
+def open_direct(where: str, **how: Any) -> Store:
+    made.append(open_store(where, direct=True, **how))
+    return made[-1]
+
+
+@pytest.fixture(autouse=True)
+def _close_all() -> Iterator[None]:
+    """A server has only so many connections."""
+    yield
+    while made:
+        made.pop().close()
 
 
 def opened(url: str, **how: Any) -> PostgresStore:
@@ -233,7 +246,7 @@ def test_nothing_is_prepared_on_the_server_unless_allowed(
         store = opened(url)
         for _ in range(10):
             store.best("nowhere")
-        found = store._read(
+        found = store.read(
             lambda db: db.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
         )
         assert (found[0] > 0) is prepared

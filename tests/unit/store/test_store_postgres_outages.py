@@ -166,7 +166,7 @@ def test_after_an_outage_one_host_has_the_lease_and_its_choice_counts(
             assert lease is not None
             assert not isinstance(lease, LeaseHeld)
             with outage(own_postgres, network):
-                time.sleep(1.5)
+                time.sleep(1.1)
             finish(one, workload, best=1, started=100.0)
             taken = two.lease(workload.id, "{}")
             if taken is not None and not isinstance(taken, LeaseHeld):

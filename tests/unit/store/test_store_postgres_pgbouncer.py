@@ -33,7 +33,7 @@ def direct(url: str) -> PostgresStore:
 def test_many_clients_share_few_sessions_and_lose_and_double_nothing(
     pgbouncer: PgBouncer, postgres_server: PostgresServer
 ) -> None:
-    url, clients = pgbouncer.url(new_namespace()), 16
+    url, clients = f"{pgbouncer.url(new_namespace())}&application_name=pooled", 16
     ready, most = threading.Barrier(clients), []
     failed: list[BaseException] = []
 
@@ -53,7 +53,7 @@ def test_many_clients_share_few_sessions_and_lose_and_double_nothing(
         thread.start()
     while any(thread.is_alive() for thread in threads):
         [(sessions,)] = postgres_server.sql(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'whet'"
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pooled'"
         )
         most.append(sessions)
         time.sleep(0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,19 @@ UNTRUE = [
 def opened(url: str, **trust: str | None) -> PostgresStore:
     store = open_store(with_trust(url, trust), direct=True)
     assert isinstance(store, PostgresStore)
+    made.append(store)
     return store
+
+
+made: list[PostgresStore] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_all() -> Iterator[None]:
+    """A server has only so many connections."""
+    yield
+    while made:
+        made.pop().close()
 
 
 def tuned(store: Any, best: int = 1, started: float = 100.0, workload: Workload = WORKLOAD) -> Run:

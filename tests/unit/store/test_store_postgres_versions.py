@@ -89,7 +89,19 @@ def whet_of_version_1() -> Iterator[pytest.MonkeyPatch]:
 def opened(url: str, **how: Any) -> PostgresStore:
     store = open_store(url, direct=True, **how)
     assert isinstance(store, PostgresStore)
+    made.append(store)
     return store
+
+
+made: list[PostgresStore] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_all() -> Iterator[None]:
+    """A server has only so many connections."""
+    yield
+    while made:
+        made.pop().close()
 
 
 def learned(store: PostgresStore) -> PostgresStore:

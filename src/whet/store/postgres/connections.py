@@ -32,6 +32,9 @@ _CONNECT: dict[str, Any] = {
     "application_name": "whet",
 }
 
+_COLLISIONS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_MOST_TRIES = 5
+
 
 class ConnectionPool:
     """At most `address.pool` connections, lent to one thread at a time.
@@ -55,16 +58,20 @@ class ConnectionPool:
 
     def run(self, work: Callable[[Connection], T], *, one_state: bool, write: bool) -> T:
         """What `work` makes of a connection: in a transaction where it writes or has to see
-        `one_state`. Work that met a connection which had died while idle is done once more; all
-        work can be repeated, because ids are made by the client."""
+        `one_state`. Work that met a connection which had died while idle is done once more, and
+        so is what the server ended to let another go on; all work can be repeated, because ids are
+        made by the client."""
         try:
-            with self._lent() as (db, reused):
-                try:
-                    return _done(db, work, one_state, write)
-                except psycopg.OperationalError:
-                    if not (reused and db.broken):
-                        raise
-            self._drop_idle()
+            for _ in range(_MOST_TRIES):
+                with self._lent() as (db, reused):
+                    try:
+                        return _done(db, work, one_state, write)
+                    except _COLLISIONS:
+                        continue
+                    except psycopg.OperationalError:
+                        if not (reused and db.broken):
+                            raise
+                self._drop_idle()
             with self._lent() as (db, _):
                 return _done(db, work, one_state, write)
         except (psycopg.Error, UnicodeEncodeError) as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from whet.core.run import Outcome, Run
 from whet.core.trial import Trial
+from whet.core.workload import Workload
 from whet.store.postgres.outbox import OutboxEntry
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.transaction import WriteTransaction
@@ -27,10 +29,9 @@ def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
     }
 
     def work(to: WriteTransaction) -> None:
+        _lock_all(to, things)
         for kind, thing in things:
-            if kind == "workload":
-                to.put_workload(thing)
-            elif kind == "run" and not _is_over(to, thing):
+            if kind == "run" and not _is_over(to, thing):
                 chooses = _may_choose(to, thing, tokens[thing.id])
                 to.save_run(thing if chooses else _late(thing), signed.get(thing.id))
         to.take_trials(trials, _standing(trials), signed)
@@ -45,11 +46,23 @@ def receive(store: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
     store.write(work)
 
 
+def _lock_all(to: WriteTransaction, things: Sequence[tuple[str, Any]]) -> None:
+    """Everybody in one order, so that two batches never wait for each other."""
+    brought: list[Workload] = []
+    named = set()
+    for kind, thing in things:
+        if kind in ("workload", "run"):
+            brought.append(thing if kind == "workload" else thing.workload)
+        elif kind == "trial":
+            named.add(thing.workload_id)
+    for workload in sorted(brought, key=lambda one: one.id):
+        to.put_workload(workload)
+    to.lock(named | {workload.id for workload in brought})
+
+
 def _may_choose(to: WriteTransaction, run: Run, token: int | None) -> bool:
     if not run.chose:
         return True
-    to.put_workload(run.workload)
-    to.lock([run.workload.id])
     if token is None:
         here = {"workload": run.workload.id, "run": run.id}
         return to.db.execute(to.sql.HAS_CHOICE, here).fetchone() is None

@@ -19,23 +19,27 @@ LEASE_S = 10.0
 def take_lease(
     store: PostgresStore, workload_id: str, process: str, seconds: float
 ) -> int | LeaseHeld:
-    """The token of the lease, or who has it."""
+    """The token of the lease, or who has it. Those who wait ask often, and so only read first."""
     sql = store.statements
     asked = {"id": workload_id, "process": process, "seconds": seconds}
 
-    def work(db: Connection) -> int | LeaseHeld:
-        row = db.execute(sql.TAKE_LEASE, asked).fetchone()
-        if row is not None:
-            return int(row[0])
+    def holder(db: Connection) -> LeaseHeld | None:
         held = db.execute(sql.LEASE_HOLDER, (workload_id,)).fetchone()
-        return LeaseHeld("", 0.0) if held is None else LeaseHeld(str(held[0]), float(held[1]))
+        return None if held is None else LeaseHeld(str(held[0]), float(held[1]))
 
-    return store.write(lambda to: work(to.db))
+    def take(db: Connection) -> int | LeaseHeld:
+        held = holder(db)
+        if held is not None:
+            return held
+        row = db.execute(sql.TAKE_LEASE, asked).fetchone()
+        return int(row[0]) if row is not None else holder(db) or LeaseHeld("", 0.0)
+
+    return store.at_once(take)
 
 
 def renew_lease(store: PostgresStore, workload_id: str, token: int, seconds: float) -> bool:
     asked = {"id": workload_id, "token": token, "seconds": seconds}
-    return store.write(lambda to: to.db.execute(store.statements.RENEW_LEASE, asked).rowcount) > 0
+    return store.change("RENEW_LEASE", asked) > 0
 
 
 class HeldLease:

@@ -333,7 +333,7 @@ class LocalFirstStore(Store):
         try:
             self._link.ask(lambda server: self._pull(server, workload_id))
         except ServerAwayError:
-            del self._asked[workload_id]
+            self._asked.pop(workload_id, None)
 
     def _list_others(self, kernel: str) -> None:
         """Fetches the kernel's other workloads, once and without waiting."""

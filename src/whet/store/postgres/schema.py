@@ -211,8 +211,8 @@ def check_trust(state: SchemaState, location: str) -> None:
 
 
 def _all(db: Connection, statements: Iterable[str], namespace: str) -> None:
-    for statement in statements:
-        db.execute(statement.replace("{s}", namespace))
+    """In one message: each of its own would take as long again to go there and back."""
+    db.execute(";".join(statements).replace("{s}", namespace))
 
 
 def _shut_others_out(db: Connection, namespace: str) -> None:

@@ -104,7 +104,7 @@ class PostgresStore(Store):
     @property
     def models(self) -> TableModels:
         def fetch(name: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-            return self._read(lambda db: db.execute(getattr(self._sql, name), values).fetchall())
+            return self.read(lambda db: db.execute(getattr(self._sql, name), values).fetchall())
 
         def change(name: str, values: tuple[Any, ...]) -> int:
             return self.write(lambda to: to.db.execute(getattr(self._sql, name), values).rowcount)
@@ -113,7 +113,7 @@ class PostgresStore(Store):
 
     @property
     def size_bytes(self) -> int | None:
-        rows = self._read(
+        rows = self.read(
             lambda db: db.execute(self._sql.SIZE, (self._address.namespace,)).fetchall()
         )
         return int(rows[0][0])
@@ -136,12 +136,12 @@ class PostgresStore(Store):
 
     def writers(self, workload_id: str) -> dict[str, Writer]:
         """By trial id, who wrote it."""
-        rows = self._read(lambda db: db.execute(self._sql.WRITTEN_BY, (workload_id,)).fetchall())
+        rows = self.read(lambda db: db.execute(self._sql.WRITTEN_BY, (workload_id,)).fetchall())
         return {id: Writer(*said) for id, *said in rows}
 
     def contributions(self) -> list[Contribution]:
         """How much each writer has brought, most first."""
-        rows = self._read(lambda db: db.execute(self._sql.BY_WRITER).fetchall())
+        rows = self.read(lambda db: db.execute(self._sql.BY_WRITER).fetchall())
         return [Contribution(Writer(*row[:4]), int(row[4]), float(row[5])) for row in rows]
 
     @property
@@ -152,17 +152,19 @@ class PostgresStore(Store):
     def promotion(self, workload_id: str) -> Promotion | None:
         """What production reads of this workload."""
         here = {"workload": workload_id}
-        row = self._read(lambda db: db.execute(self._sql.PROMOTION, here).fetchone())
+        row = self.read(lambda db: db.execute(self._sql.PROMOTION, here).fetchone())
         return None if row is None else Promotion(workload_id, row[2], row[3])
 
     def change(self, name: str, values: Mapping[str, Any] | Sequence[Any]) -> int:
-        """Runs one statement for a role that is not among the writers: how many rows it changed."""
+        """Runs one statement that names no writer: how many rows it changed."""
+        text = getattr(self._sql, name)
+        return self.at_once(lambda db: db.execute(text, values).rowcount)
+
+    def at_once(self, work: Callable[[Connection], T]) -> T:
+        """What `work` makes of a connection where every statement stands for itself."""
         if self._read_only:
             raise read_only_error(self.location)
-        text = getattr(self._sql, name)
-        return self._pool.run(
-            lambda db: db.execute(text, values).rowcount, one_state=False, write=True
-        )
+        return self._pool.run(work, one_state=False, write=False)
 
     def put_workload(self, workload: Workload) -> None:
         self.write(lambda to: to.put_workload(workload))
@@ -173,12 +175,12 @@ class PostgresStore(Store):
 
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         statement = self._view.ALL_TRIALS if all else self._view.LATEST_TRIALS
-        rows = self._read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
+        rows = self.read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
         return [trial_from(row, workload_id, self.location) for row in rows]
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         asked = {"workload": workload_id, "config": config_id}
-        row = self._read(lambda db: db.execute(self._view.LATEST_TRIAL, asked).fetchone())
+        row = self.read(lambda db: db.execute(self._view.LATEST_TRIAL, asked).fetchone())
         return None if row is None else trial_from(row, workload_id, self.location)
 
     def best(self, workload_id: str) -> Trial | None:
@@ -186,17 +188,17 @@ class PostgresStore(Store):
         return None if found is None else found.trial
 
     def pick(self, workload_id: str) -> Pick | None:
-        return self._read(lambda db: pick_from(db, self._view, workload_id, self.location))
+        return self.read(lambda db: pick_from(db, self._view, workload_id, self.location))
 
     def save_run(self, run: Run) -> None:
         self.write(lambda to: to.save_run(run, to.sign(run)))
 
     def runs(self, workload_id: str) -> list[Run]:
-        rows = self._read(lambda db: db.execute(self._view.RUNS, (workload_id,)).fetchall())
+        rows = self.read(lambda db: db.execute(self._view.RUNS, (workload_id,)).fetchall())
         return runs_of(rows, self.location)
 
     def run(self, run_id: str) -> Run | None:
-        rows = self._read(lambda db: db.execute(self._view.RUN, (run_id,)).fetchall())
+        rows = self.read(lambda db: db.execute(self._view.RUN, (run_id,)).fetchall())
         found = runs_of(rows, self.location)
         return found[0] if found else None
 
@@ -204,7 +206,7 @@ class PostgresStore(Store):
         self.write(lambda to: to.save_timeline(run_id, timeline))
 
     def timeline(self, run_id: str) -> Timeline | None:
-        row = self._read(lambda db: db.execute(self._view.TIMELINE, (run_id,)).fetchone())
+        row = self.read(lambda db: db.execute(self._view.TIMELINE, (run_id,)).fetchone())
         return None if row is None else timeline_of((row[0], bytes(row[1])), self.location)
 
     def miss(self, miss: Miss) -> bool:
@@ -212,7 +214,7 @@ class PostgresStore(Store):
 
     def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         asked = {"kernel": kernel, "tuned": tuned}
-        rows = self._read(lambda db: db.execute(self._sql.MISSED, asked).fetchall())
+        rows = self.read(lambda db: db.execute(self._sql.MISSED, asked).fetchall())
         return [miss_of(row, self.location) for row in rows]
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
@@ -235,7 +237,7 @@ class PostgresStore(Store):
 
     def marks(self, workload_id: str) -> list[Mark]:
         asked = {"workload": workload_id}
-        rows = self._read(lambda db: db.execute(self._sql.MARKS, asked).fetchall())
+        rows = self.read(lambda db: db.execute(self._sql.MARKS, asked).fetchall())
         return [mark_of(row, self.location) for row in rows]
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
@@ -243,10 +245,10 @@ class PostgresStore(Store):
             rows = db.execute(self._view.SUMMARIES, {"kernel": kernel}).fetchall()
             return [self._summary(db, row) for row in rows]
 
-        return self._read(work, one_state=True)
+        return self.read(work, one_state=True)
 
     def workload(self, workload_id: str) -> Workload | None:
-        row = self._read(lambda db: db.execute(self._view.WORKLOAD, (workload_id,)).fetchone())
+        row = self.read(lambda db: db.execute(self._view.WORKLOAD, (workload_id,)).fetchone())
         return None if row is None else workload_of(row, self.location)
 
     def match(self, workload: Workload) -> Match | None:
@@ -257,7 +259,7 @@ class PostgresStore(Store):
             rows = db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
             return nearest(workload, [workload_of(row, self.location) for row in rows])
 
-        return self._read(work, one_state=True)
+        return self.read(work, one_state=True)
 
     def gc(
         self,
@@ -272,7 +274,7 @@ class PostgresStore(Store):
         schema.check_usable(self._schema, self.location, write=True)
         sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
         if dry_run:
-            return self._read(lambda db: swept(db, self._sql, sweep, dry_run=True), one_state=True)
+            return self.read(lambda db: swept(db, self._sql, sweep, dry_run=True), one_state=True)
         return self.write(lambda to: swept(to.db, self._sql, sweep, dry_run=False))
 
     def merge(self, other: StoreReader) -> MergeReport:
@@ -297,7 +299,8 @@ class PostgresStore(Store):
     def _state(self, db: Connection) -> schema.SchemaState:
         return schema.state_of(db, self._address.namespace)
 
-    def _read(self, work: Callable[[Connection], T], *, one_state: bool = False) -> T:
+    def read(self, work: Callable[[Connection], T], *, one_state: bool = False) -> T:
+        """What `work` makes of a connection."""
         return self._pool.run(work, one_state=one_state, write=False)
 
     def write(self, work: Callable[[WriteTransaction], T]) -> T:

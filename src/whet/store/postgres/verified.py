@@ -84,7 +84,7 @@ class VerifiedStore(PostgresStore):
         same = self.workload(workload.id)
         if same is not None:
             return Match("strict", same)
-        rows = self._read(
+        rows = self.read(
             lambda db: db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
         )
         known = [workload_of(row, self.location) for row in rows]
@@ -101,7 +101,7 @@ class VerifiedStore(PostgresStore):
         return WorkloadSummary(workload, *counts, pick.trial, pick.rivals)
 
     def _checked(self, workload_id: str) -> _Checked:
-        return self._read(lambda db: self._check(db, workload_id), one_state=True)
+        return self.read(lambda db: self._check(db, workload_id), one_state=True)
 
     def _check(self, db: Connection, workload_id: str) -> _Checked:
         revoked = {str(id): str(why) for id, why in db.execute(self._sql.REVOKED_KEYS)}
