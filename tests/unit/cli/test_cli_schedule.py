@@ -59,6 +59,14 @@ def test_another_config_is_shown_with_set(whet: Whet) -> None:
     )
 
 
+def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
+    said = whet("schedule", "suggest", "kernel.py:product").out
+    assert "linalg.matmul: loops 0, 1, 2 of 64 × 64 × 64\n" in said
+    assert "not 2: its iterations add to the same elements" in said
+    listed = json.loads(whet("schedule", "suggest", "kernel.py:product", "--json").out)
+    assert [one["label"] for one in listed["operations"]] == ["linalg.fill", "linalg.matmul"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 ABOUT = "Look at the schedule of an MLIR program."
 EXAMPLES = """\b
 Examples:
+  whet schedule suggest kernel.py:matmul
   whet schedule show kernel.py:matmul
+"""
+SUGGEST_EXAMPLES = """\b
+Examples:
+  whet schedule suggest kernel.py:matmul          what is legal for each operation
+  whet schedule suggest kernel.py:matmul --json
 """
 SHOW_EXAMPLES = """\b
 Examples:
@@ -70,6 +76,25 @@ def show(
         print("\n".join(diff_of(before, after)) or "the same IR")
     else:
         _list(config, steps)
+
+
+def suggest(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="NAME is a whet.schedule(…).")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Say which loops of a program may be tiled, reordered, parallelized and fused."""
+    from dataclasses import asdict
+
+    from whet.cli.terminal.output import print_json
+    from whet.targets.schedule.dependences import dependences_of
+
+    found = dependences_of(_located(what).payload.text)
+    if json:
+        print_json({"v": 1, "operations": [asdict(one) for one in found]})
+    else:
+        print("\n".join(line for one in found for line in one.lines))
 
 
 def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:

@@ -19,7 +19,16 @@ from whet.targets.schedule.bindings import Bindings, bindings, located
 from whet.targets.schedule.exponential import expand_exponentials
 from whet.targets.schedule.legality import guard, reason
 from whet.targets.schedule.limits import excess
-from whet.targets.schedule.script import bind, entry, operations, parsed, place_in, prefix
+from whet.targets.schedule.parameter_file import SetRule
+from whet.targets.schedule.script import (
+    apply_rules,
+    bind,
+    entry,
+    operations,
+    parsed,
+    place_in,
+    prefix,
+)
 from whet.workers.stages import stage
 
 _VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
@@ -73,6 +82,7 @@ class ScheduleSource:
     shim: str
     compiler: str
     threads: int = 1
+    rules: tuple[SetRule, ...] = ()
 
 
 def compile_schedule(source: ScheduleSource, config: Config) -> Built:
@@ -105,6 +115,7 @@ def scheduled(
     sequence before it is applied; `folder` is where files may be left."""
     try:
         script = parsed(mlir, source.script, source.label)
+        apply_rules(mlir, script, source.rules, source.label)
         sequence = entry(script, source.label)
         payload = _payload(mlir, source.payload, folder)
         bind(mlir, script, config)
