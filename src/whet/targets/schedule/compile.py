@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from whet.targets.schedule.exponential import expand_exponentials
 from whet.targets.schedule.legality import guard, reason
 from whet.targets.schedule.limits import excess
 from whet.targets.schedule.parameter_file import SetRule
+from whet.targets.schedule.passes import lowering
 from whet.targets.schedule.script import (
     apply_rules,
     bind,
@@ -31,45 +31,7 @@ from whet.targets.schedule.script import (
 )
 from whet.workers.stages import stage
 
-_VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
-    " enable-arm-neon=true" if platform.machine() in ("aarch64", "arm64") else ""
-)
 _RUNTIME = Path(__file__).parent / "runtime.c"
-
-
-def lowering(threads: int) -> str:
-    """The passes from what a script leaves to LLVM."""
-    # Each parallel loop becomes a scope of stack buffers, which goes if there is none in it.
-    parallel = ["scf-forall-to-parallel", "convert-scf-to-openmp", "canonicalize"]
-    stack = [] if threads > 1 else ["func.func(promote-buffers-to-stack)"]
-    passes = [
-        "canonicalize",
-        "cse",
-        "func.func(convert-linalg-to-loops)",
-        "func.func(lower-vector-multi-reduction{lowering-strategy=inner-reduction})",
-        "func.func(lower-vector-mask)",
-        "buffer-deallocation-pipeline",
-        *stack,
-        "func.func(convert-vector-to-scf{full-unroll=true})",
-        "expand-strided-metadata",
-        "lower-affine",
-        *(parallel if threads > 1 else ["scf-forall-to-for"]),
-        "convert-scf-to-cf",
-        f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
-        "finalize-memref-to-llvm",
-        "convert-openmp-to-llvm",
-        "convert-math-to-llvm",
-        "convert-math-to-libm",
-        "convert-arith-to-llvm",
-        "convert-index-to-llvm",
-        "convert-cf-to-llvm",
-        "convert-func-to-llvm",
-        "convert-ub-to-llvm",
-        "reconcile-unrealized-casts",
-        "canonicalize",
-        "cse",
-    ]
-    return f"builtin.module({','.join(passes)})"
 
 
 @dataclass(frozen=True)
@@ -156,7 +118,8 @@ def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
 def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
     try:
         expand_exponentials(mlir, payload)
-        mlir.pass_manager.parse(lowering(threads)).run(payload.operation)
+        pipeline = f"builtin.module({','.join(lowering(threads))})"
+        mlir.pass_manager.parse(pipeline).run(payload.operation)
     except mlir.ir.MLIRError as error:
         raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {error}") from None
 

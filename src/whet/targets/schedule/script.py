@@ -100,7 +100,7 @@ def read_script(text: str, label: str, beside: ParameterFile | None = None) -> S
 
 def parsed(mlir: Bindings, text: str, label: str) -> Any:
     try:
-        return mlir.ir.Module.parse(text)
+        return mlir.ir.Module.parse(mlir.adapted(text))
     except mlir.ir.MLIRError as error:
         raise UsageError(old_names(text, label) or located(error, label)) from None
 

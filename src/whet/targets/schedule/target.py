@@ -24,7 +24,7 @@ from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.shared_object import SharedObjectTarget
-from whet.targets.schedule.bindings import DISTRIBUTION, bindings
+from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
 from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.parameter_file import ParameterFile, read_parameters
@@ -64,14 +64,14 @@ class ScheduleTarget(SharedObjectTarget):
         return {self.payload.output: self.payload.reference(**copies)}
 
     def workload(self) -> Workload:
-        version = self.compiler_version()
+        version, mlir = self.compiler_version(), bindings()
         code = digest(self.payload.pattern or self.payload.text, self.script.canonical)
         return Workload(
             kernel=self.name,
             fingerprint=code,
             device=host_device(),
             key=self._key(),
-            toolchain=FrozenMap({DISTRIBUTION: bindings().version, self.compiler: version}),
+            toolchain=FrozenMap({mlir.provider.distribution: mlir.version, self.compiler: version}),
             origin=Origin(code),
         )
 
