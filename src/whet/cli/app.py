@@ -34,6 +34,7 @@ from whet.cli.commands import (
     report,
     run,
     schedule,
+    schedule_compare,
     settings,
     show,
     space,
@@ -174,6 +175,7 @@ _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
 _add(schedules, None, schedule.suggest, schedule.SUGGEST_EXAMPLES, "suggest")
+_add(schedules, None, schedule_compare.compare, schedule_compare.EXAMPLES, "compare")
 _add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
 _add(app, "Study", doctor.doctor, doctor.EXAMPLES, "doctor")
 _add(app, "Study", replay.replay, replay.EXAMPLES, "replay", kind=TransferCommand)

@@ -21,6 +21,7 @@ EXAMPLES = """\b
 Examples:
   whet schedule suggest kernel.py:matmul
   whet schedule show kernel.py:matmul
+  whet schedule compare kernel.py:tiled :fused
 """
 SUGGEST_EXAMPLES = """\b
 Examples:
@@ -64,7 +65,7 @@ def show(
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
-    target = _located(what)
+    target = located_schedule(what)
     config = _config(target, values or ())
     steps = target.steps(config)
     if json:
@@ -90,7 +91,7 @@ def suggest(
     from whet.cli.terminal.output import print_json
     from whet.targets.schedule.dependences import dependences_of
 
-    found = dependences_of(_located(what).payload.text)
+    found = dependences_of(located_schedule(what).payload.text)
     if json:
         print_json({"v": 1, "operations": [asdict(one) for one in found]})
     else:
@@ -109,7 +110,7 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
         raise UsageError(f"step {steps[-1].number} cannot be applied: {steps[-1].problem}")
 
 
-def _located(what: str) -> ScheduleTarget:
+def located_schedule(what: str) -> ScheduleTarget:
     from whet.cli.arguments.locate import locate
     from whet.targets.schedule.target import ScheduleTarget
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 from whet.builds import Built
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
+from whet.core.frozen import FrozenMap
+from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.native.compile import link_shared, run_compiler, shim
 from whet.targets.schedule.bindings import Bindings, bindings, located
 from whet.targets.schedule.exponential import expand_exponentials
+from whet.targets.schedule.insight import insight
 from whet.targets.schedule.legality import guard, reason
 from whet.targets.schedule.limits import excess
 from whet.targets.schedule.parameter_file import SetRule
@@ -47,23 +51,48 @@ class ScheduleSource:
     rules: tuple[SetRule, ...] = ()
 
 
-def compile_schedule(source: ScheduleSource, config: Config) -> Built:
+def compile_schedule(source: ScheduleSource, config: Config, keep: Path | None = None) -> Built:
     """A shared object of the scheduled payload. The machine code is made here rather than where it
-    runs, so that a schedule that compiles for minutes is stopped like any other build."""
-    mlir = bindings()
+    runs, so that a schedule that compiles for minutes is stopped like any other build. The program
+    before and after the script goes to `keep`."""
+    mlir, stages = bindings(), {}
     with mlir.context(), mlir.ir.Location.unknown():
         with stage("schedule"):
             payload = scheduled(mlir, source, config, Path())
             if why := excess(mlir, payload):
                 place = _where_exceeded(mlir, source, config)
                 raise ConfigFailure(Status.BUILD_ERROR, f"{place}: {why}")
+        if keep is not None:
+            stages = {
+                "insight": insight(mlir, payload),
+                "script": source.script,
+                "payload": source.payload,
+                "scheduled": str(payload),
+            }
         with stage("lower"):
             _lower(mlir, payload, source.threads)
         with stage("compile"):
             _write_runtime(source)
             _compile(mlir, payload)
     undefined = ["-Wl,-z,defs"] if sys.platform == "linux" else []  # an error elsewhere anyway
-    return link_shared(source.compiler, source.shim, ["runtime.o", *undefined, "-pthread", "-lm"])
+    built = link_shared(source.compiler, source.shim, ["runtime.o", *undefined, "-pthread", "-lm"])
+    if keep is None or not _kept(keep, config.id, stages):
+        return built
+    name = code_name(config.id, stages)
+    return replace(built, facts=FrozenMap({**built.facts, FACT: name}))
+
+
+def _kept(folder: Path, config_id: str, stages: Mapping[str, str]) -> bool:
+    """A config is worth measuring whether or not its program can be kept."""
+    try:
+        keep_stages(folder, code_name(config_id, stages), stages)
+    except OSError:
+        return False
+    return True
+
+
+def code_name(config_id: str, stages: Mapping[str, str]) -> str:
+    return hashlib.sha256("\0".join((config_id, *stages.values())).encode()).hexdigest()[:32]
 
 
 def scheduled(
@@ -116,12 +145,18 @@ def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
 
 
 def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
+    if any(one.name.startswith("gpu.") for one in operations(mlir, payload)):
+        raise ConfigFailure(
+            Status.BUILD_ERROR,
+            "the schedule maps loops to a GPU, which can be shown (whet schedule show) but not run",
+        )
     try:
         expand_exponentials(mlir, payload)
         pipeline = f"builtin.module({','.join(lowering(threads))})"
         mlir.pass_manager.parse(pipeline).run(payload.operation)
     except mlir.ir.MLIRError as error:
-        raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {error}") from None
+        said = str(error).partition("error: ")[2] or str(error)
+        raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {said}") from None
 
 
 def _compile(mlir: Bindings, payload: Any) -> None:

@@ -164,6 +164,9 @@ class ScheduleBuilder:
     def bufferize(self) -> None:
         """Tensors become buffers. Operations are matched anew after it."""
         func = self.match("func.func")
+        self._line(f"transform.apply_patterns to %{func.name} {{")
+        self._line("  transform.apply_patterns.canonicalization")
+        self._line(f"}} {{apply_cse}} : {_OP}")
         self._line(f"transform.bufferization.eliminate_empty_tensors %{func.name} : {_OP}")
         root = self._root
         self._root = self._one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class ScheduleTarget(SharedObjectTarget):
     atol: float
     mode: Mode | None = None
     threads: int = 1
+    keep: Path | None = None
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
@@ -80,7 +81,10 @@ class ScheduleTarget(SharedObjectTarget):
         return key if self.threads == 1 else FrozenMap({**key, "threads": self.threads})
 
     def job(self, config: Config) -> Job | None:
-        return Job(compile_schedule, (self.source, config))
+        return Job(compile_schedule, (self.source, config, self.keep))
+
+    def keeping(self, folder: Path) -> ScheduleTarget:
+        return replace(self, keep=folder)
 
     def steps(self, config: Config | None = None) -> tuple[ScheduleStep, ...]:
         """The IR before the first and after each step of the script, for a config of the space;
