@@ -3,13 +3,45 @@
 pip install 'whet[mlir]'
 whet tune examples/schedule.py:product --budget 30s
 whet schedule show examples/schedule.py:product --diff 1 12
+whet schedule compare examples/schedule.py:tiled :fused :vectorized
+whet schedule show examples/schedule.py:gpu
 """
 
 import whet
+from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payloads import layernorm, matmul_bias_relu
 
 product = whet.schedule(matmul_bias_relu(512, 512, 512))
 norm = whet.schedule(layernorm(4096, 1024), threads=None)
 
-if __name__ == "__main__":
-    print(whet.tune(norm, budget="20s").config)
+
+def steps(fuse: bool, vectorize: bool) -> ScheduleBuilder:
+    """Tiles of ti by 32, with the product computed inside those of the last operation or before."""
+    s = ScheduleBuilder()
+    ti = s.knob("ti", [8, 4])
+    last, product, fill = (
+        s.match("linalg.generic"),
+        s.match("linalg.matmul"),
+        s.match("linalg.fill"),
+    )
+    tile = s.tile(last, [ti, 32])
+    if fuse:
+        inner = s.fuse(product, into=tile.loops[1])
+        s.fuse(fill, into=inner.loops[0])
+    else:
+        inner = s.tile(product, [ti, 32])
+    s.tile(inner.op, [0, 0, 4])
+    if vectorize:
+        s.vectorize()
+    s.bufferize()
+    s.lower()
+    return s
+
+
+small = matmul_bias_relu(256, 256, 256)
+tiled = whet.schedule(small, steps(fuse=False, vectorize=False), name="tiled")
+fused = whet.schedule(small, steps(fuse=True, vectorize=False), name="fused")
+vectorized = whet.schedule(small, steps(fuse=True, vectorize=True), name="vectorized")
+
+# The five stages of a GPU pipeline, from workgroups to blocks and threads: to look at, not to run.
+gpu = whet.schedule(matmul_bias_relu(256, 256, 64), "schedule_gpu.mlir", name="gpu")

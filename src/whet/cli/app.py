@@ -38,6 +38,7 @@ from whet.cli.commands import (
     report,
     run,
     schedule,
+    schedule_compare,
     settings,
     show,
     space,
@@ -191,6 +192,8 @@ _add(app, "Inspect results", explore.explore, explore.EXAMPLES, "explore")
 _add(app, "Inspect results", diff.diff, diff.EXAMPLES, "diff")
 _add(app, "Inspect results", verify.verify, verify.EXAMPLES, "verify")
 app.add_typer(schedules, name="schedule", rich_help_panel="Inspect results")
+_add(schedules, None, schedule.suggest, schedule.SUGGEST_EXAMPLES, "suggest")
+_add(schedules, None, schedule_compare.compare, schedule_compare.EXAMPLES, "compare")
 _add(schedules, None, schedule.show, schedule.SHOW_EXAMPLES, "show")
 app.add_typer(jits, name="jit", rich_help_panel="Inspect results")
 _add(jits, None, jit.ls, jit.LS_EXAMPLES, "ls")

@@ -63,8 +63,8 @@ class Settings:
     may end that earlier. `binaries` is a folder of packed kernels, which are used where they fit.
     `mode` says whether a call may tune. `idle_share` is how much of calls' time their refinement
     may take, where that was asked for. `isolate` measures in a process of its own what would else
-    be measured in this one. `keep_ir` keeps beside the store what Triton makes of every config that
-    it compiles. `stall_timeout_s` is how long nothing may happen, beyond what is under way may
+    be measured in this one. `keep_ir` keeps beside the store what a compiler makes of every config
+    on the way. `stall_timeout_s` is how long nothing may happen, beyond what is under way may
     take, before a run says where it is stuck; None never minds. `run_limit_s` is for what comes
     after a config's first call, and `first_call_limit_s` for that; None is as `first_call_s` says.
     `record_values` is how many elements an integer tensor may have for its contents to be recorded

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from whet.builds import Job, SharedPool
     from whet.core.config import Config, Value
     from whet.core.mode import Mode
@@ -129,6 +131,13 @@ class Placeable(Protocol):
     """A target that can be told where it was found, as `FILE.py:NAME`."""
 
     def placed(self, place: str) -> Target: ...
+
+
+@runtime_checkable
+class KeepsCode(Protocol):
+    """A target that can leave in a folder what becomes of a config on its way to the binary."""
+
+    def keeping(self, folder: Path) -> Target: ...
 
 
 @runtime_checkable

@@ -37,13 +37,14 @@ from whet.engine.recall.learning import learned
 from whet.engine.recovery.interrupt import Shield
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.steps.run import OneRun
-from whet.engine.target import Target
+from whet.engine.target import KeepsCode, Target
 from whet.engine.turns.lock import Turn
 from whet.engine.turns.waiting import after_waiting
 from whet.learn.prior import Prior
 from whet.search import Strategy, check_search, make_strategy
 from whet.search.strategy import RACED_WHOLE
 from whet.store import Store, open_store
+from whet.store.scanning import code_folder
 
 # Without a budget, what a space gets that is too large to be raced whole.
 DEFAULT_TRIALS = 200
@@ -129,6 +130,9 @@ def tune(
             )
         else:
             opened = store
+        folder = code_folder(opened) if settings.keep_ir else None
+        if folder is not None and isinstance(target, KeepsCode):
+            target = target.keeping(folder.absolute())
         shield = stack.enter_context(Shield())
         one = OneRun(
             target,

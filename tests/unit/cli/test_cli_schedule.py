@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from whet.core.intermediate import kept_stages
+
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
 pytestmark = pytest.mark.slow
 
@@ -20,6 +22,28 @@ from whet.targets.schedule.payloads import matmul
 
 product = whet.schedule(matmul(64, 64, 64))
 plain = whet.function(lambda a: a, {"a": [1, 2]}, isolate=False)
+"""
+
+
+THREE = """
+import whet
+from whet.targets.schedule.frontend import ScheduleBuilder
+from whet.targets.schedule.payloads import matmul
+
+
+def script(vectorize):
+    s = ScheduleBuilder()
+    t = s.knob("t", [8])
+    s.tile(s.match("linalg.matmul"), [t, 16, 4])
+    if vectorize:
+        s.vectorize()
+    s.bufferize()
+    s.lower()
+    return s
+
+
+tiled = whet.schedule(matmul(32, 32, 32), script(False), name="tiled")
+vectorized = whet.schedule(matmul(32, 32, 32), script(True), name="vectorized")
 """
 
 
@@ -57,6 +81,54 @@ def test_another_config_is_shown_with_set(whet: Whet) -> None:
     assert "vector." not in show(whet, "--json", "--set", "vectorize=no").out.replace(
         "transform.apply_patterns.vector.", ""
     )
+
+
+def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
+    said = whet("schedule", "suggest", "kernel.py:product").out
+    assert "linalg.matmul: loops 0, 1, 2 of 64 × 64 × 64\n" in said
+    assert "not 2: its iterations add to the same elements" in said
+    listed = json.loads(whet("schedule", "suggest", "kernel.py:product", "--json").out)
+    assert [one["label"] for one in listed["operations"]] == ["linalg.fill", "linalg.matmul"]
+
+
+def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
+    Path("kernel.py").write_text(THREE)
+    ran = whet("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
+    assert ran.code == 0, ran.err
+    assert [line.split()[0] for line in ran.out.splitlines() if "×" in line] == [
+        "tiled",
+        "vectorized",
+    ]
+    assert "one number at a time" in ran.out
+    assert "vectors of up to" in ran.out
+    again = whet(
+        "schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db", "--json"
+    )
+    first, second = json.loads(again.out)["schedules"]
+    assert first["input_ir"] == second["input_ir"]
+    assert "vector." not in first["output_ir"]
+    assert "vector." in second["output_ir"]
+
+
+def test_one_schedule_is_nothing_to_compare(whet: Whet) -> None:
+    ran = whet("schedule", "compare", "kernel.py:product")
+    assert ran.code == 2
+    assert "give two schedules or more to compare" in ran.err
+
+
+def test_what_mlir_made_of_a_config_is_kept_for_the_explorer(whet: Whet) -> None:
+    Path("kernel.py").write_text(THREE)
+    ran = whet("tune", "kernel.py:vectorized", "--keep-ir", "--store", "kept.db")
+    assert ran.code == 0, ran.err
+    [kept] = [kept_stages(Path("kept.db.ir"), one.name.split(".")[0]) for one in kept_files()]
+    assert [*kept] == ["insight", "script", "payload", "scheduled"]
+    assert "vectors of up to" in kept["insight"]
+    assert "linalg.matmul" in kept["payload"]
+    assert "vector." in kept["scheduled"]
+
+
+def kept_files() -> list[Path]:
+    return list(Path("kept.db.ir").iterdir())
 
 
 @pytest.mark.parametrize(

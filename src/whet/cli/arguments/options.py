@@ -75,7 +75,7 @@ IsolateOption = Annotated[
 KeepIrOption = Annotated[
     bool,
     typer.Option(
-        "--keep-ir", help="Keep Triton's intermediate code of every config, for 'whet explore'."
+        "--keep-ir", help="Keep the intermediate code of every config, for 'whet explore'."
     ),
 ]
 SamplesOption = Annotated[

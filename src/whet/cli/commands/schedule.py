@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 ABOUT = "Look at the schedule of an MLIR program."
 EXAMPLES = """\b
 Examples:
+  whet schedule suggest kernel.py:matmul
   whet schedule show kernel.py:matmul
+  whet schedule compare kernel.py:tiled :fused
+"""
+SUGGEST_EXAMPLES = """\b
+Examples:
+  whet schedule suggest kernel.py:matmul          what is legal for each operation
+  whet schedule suggest kernel.py:matmul --json
 """
 SHOW_EXAMPLES = """\b
 Examples:
@@ -58,7 +65,7 @@ def show(
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
-    target = _located(what)
+    target = located_schedule(what)
     config = _config(target, values or ())
     steps = target.steps(config)
     if json:
@@ -70,6 +77,25 @@ def show(
         print("\n".join(diff_of(before, after)) or "the same IR")
     else:
         _list(config, steps)
+
+
+def suggest(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="NAME is a whet.schedule(…).")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Say which loops of a program may be tiled, reordered, parallelized and fused."""
+    from dataclasses import asdict
+
+    from whet.cli.terminal.output import print_json
+    from whet.targets.schedule.dependences import dependences_of
+
+    found = dependences_of(located_schedule(what).payload.text)
+    if json:
+        print_json({"v": 1, "operations": [asdict(one) for one in found]})
+    else:
+        print("\n".join(line for one in found for line in one.lines))
 
 
 def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
@@ -84,7 +110,7 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
         raise UsageError(f"step {steps[-1].number} cannot be applied: {steps[-1].problem}")
 
 
-def _located(what: str) -> ScheduleTarget:
+def located_schedule(what: str) -> ScheduleTarget:
     from whet.cli.arguments.locate import locate
     from whet.targets.schedule.target import ScheduleTarget
 

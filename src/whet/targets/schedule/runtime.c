@@ -147,16 +147,19 @@ void memrefCopy(int64_t element, unranked_t *from, unranked_t *to)
     int64_t rank = from->rank, at[16] = {0}, *sizes = source->numbers;
     char *read = source->data + source->offset * element;
     char *write = target->data + target->offset * element;
+    int64_t run = 1; /* so many elements lie side by side in both */
     if (rank > 16) __builtin_trap();
+    if (rank > 0 && source->numbers[2 * rank - 1] == 1 && target->numbers[2 * rank - 1] == 1)
+        run = sizes[rank - 1];
     for (int64_t i = 0; i < rank; i++)
         if (sizes[i] == 0) return;
     for (;;) {
-        int64_t in = 0, out = 0, axis = rank - 1;
+        int64_t in = 0, out = 0, axis = run > 1 ? rank - 2 : rank - 1;
         for (int64_t i = 0; i < rank; i++) {
             in += at[i] * source->numbers[rank + i];
             out += at[i] * target->numbers[rank + i];
         }
-        memcpy(write + out * element, read + in * element, (size_t)element);
+        memcpy(write + out * element, read + in * element, (size_t)(run * element));
         while (axis >= 0 && ++at[axis] == sizes[axis]) at[axis--] = 0;
         if (axis < 0) return;
     }

@@ -23,6 +23,7 @@ from whet.core.space import Categorical, Parameter, Space
 from whet.core.space.parameter import infer
 from whet.targets.schedule.bindings import Bindings, bindings, located
 from whet.targets.schedule.old_names import old_names
+from whet.targets.schedule.parameter_file import ParameterFile, SetRule
 
 ENTRY = "__transform_main"
 _KNOB, _ALTERNATIVES = "transform.tune.knob", "transform.tune.alternatives"
@@ -38,6 +39,7 @@ class ScheduleScript:
     canonical: str
     parameters: tuple[Parameter, ...]
     constraints: tuple[str, ...] = ()
+    rules: tuple[SetRule, ...] = ()
 
     def space(
         self, constraints: Sequence[Any] = (), sizes: Mapping[str, int] | None = None
@@ -59,16 +61,19 @@ class ScheduleScript:
             ) from None
 
 
-def read_script(text: str, label: str) -> ScheduleScript:
-    """Raises `UsageError` with the location of what is wrong."""
+def read_script(text: str, label: str, beside: ParameterFile | None = None) -> ScheduleScript:
+    """Raises `UsageError` with the location of what is wrong. `beside` is the parameter file of a
+    script that is fixed."""
     mlir = bindings()
-    found: dict[str, tuple[Parameter, str]] = {}
+    beside = beside or ParameterFile()
+    found = {one.name: (one, "the parameter file") for one in beside.parameters}
     with mlir.context(), mlir.ir.Location.unknown():
         module = parsed(mlir, text, label)
         try:
             entry(module, label)
         except UsageError as error:
             raise UsageError(old_names(text, label) or str(error)) from None
+        apply_rules(mlir, module, beside.rules, label)
         for operation in operations(mlir, module):
             parameter = _parameter(mlir, operation, label)
             if parameter is None:
@@ -89,12 +94,13 @@ def read_script(text: str, label: str) -> ScheduleScript:
             'add a transform.tune.knob<"name"> or transform.tune.alternatives<"name">'
         )
     parameters = tuple(one for one, _ in found.values())
-    return ScheduleScript(text, label, canonical, parameters, constraints)
+    limits = (*constraints, *beside.constraints)
+    return ScheduleScript(text, label, canonical, parameters, limits, beside.rules)
 
 
 def parsed(mlir: Bindings, text: str, label: str) -> Any:
     try:
-        return mlir.ir.Module.parse(text)
+        return mlir.ir.Module.parse(mlir.adapted(text))
     except mlir.ir.MLIRError as error:
         raise UsageError(old_names(text, label) or located(error, label)) from None
 
@@ -119,6 +125,17 @@ def prefix(number: int) -> Callable[[Any], None]:
             operation.operation.erase()
 
     return cut
+
+
+def apply_rules(mlir: Bindings, module: Any, rules: Sequence[SetRule], label: str) -> None:
+    """Gives operations the `whet.set` that a parameter file has for them."""
+    for rule in rules:
+        same = [one for one in operations(mlir, module) if one.name == rule.operation]
+        if not 1 <= rule.number <= len(same):
+            raise UsageError(
+                f"{label} has {len(same)} of {rule.operation}, so there is no number {rule.number}"
+            )
+        same[rule.number - 1].attributes[_SET] = mlir.ir.Attribute.parse(rule.setting)
 
 
 def bind(mlir: Bindings, module: Any, config: Mapping[str, Value]) -> None:

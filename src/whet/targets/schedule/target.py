@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.shared_object import SharedObjectTarget
-from whet.targets.schedule.bindings import DISTRIBUTION, bindings
+from whet.targets.schedule.bindings import bindings
 from whet.targets.schedule.compile import ScheduleSource, compile_schedule, schedule_shim
+from whet.targets.schedule.frontend import ScheduleBuilder
+from whet.targets.schedule.parameter_file import ParameterFile, read_parameters
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.script import ScheduleScript, read_script
 from whet.targets.schedule.steps import ScheduleStep, steps_of
@@ -50,6 +52,7 @@ class ScheduleTarget(SharedObjectTarget):
     atol: float
     mode: Mode | None = None
     threads: int = 1
+    keep: Path | None = None
     file: str = ""
     place: str = ""
     make_timer: MakeTimer = CpuTimer
@@ -62,14 +65,14 @@ class ScheduleTarget(SharedObjectTarget):
         return {self.payload.output: self.payload.reference(**copies)}
 
     def workload(self) -> Workload:
-        version = self.compiler_version()
+        version, mlir = self.compiler_version(), bindings()
         code = digest(self.payload.pattern or self.payload.text, self.script.canonical)
         return Workload(
             kernel=self.name,
             fingerprint=code,
             device=host_device(),
             key=self._key(),
-            toolchain=FrozenMap({DISTRIBUTION: bindings().version, self.compiler: version}),
+            toolchain=FrozenMap({mlir.provider.distribution: mlir.version, self.compiler: version}),
             origin=Origin(code),
         )
 
@@ -78,7 +81,10 @@ class ScheduleTarget(SharedObjectTarget):
         return key if self.threads == 1 else FrozenMap({**key, "threads": self.threads})
 
     def job(self, config: Config) -> Job | None:
-        return Job(compile_schedule, (self.source, config))
+        return Job(compile_schedule, (self.source, config, self.keep))
+
+    def keeping(self, folder: Path) -> ScheduleTarget:
+        return replace(self, keep=folder)
 
     def steps(self, config: Config | None = None) -> tuple[ScheduleStep, ...]:
         """The IR before the first and after each step of the script, for a config of the space;
@@ -99,12 +105,13 @@ class ScheduleTarget(SharedObjectTarget):
             shim=schedule_shim(self.payload.name, self.payload.shapes),
             compiler=self.compiler,
             threads=self.threads,
+            rules=self.script.rules,
         )
 
 
 def schedule(
     payload: Payload,
-    script: str | Path | None = None,
+    script: str | Path | ScheduleBuilder | None = None,
     *,
     args: Mapping[str, Any] | None = None,
     constraints: Sequence[Any] = (),
@@ -120,15 +127,17 @@ def schedule(
     """Makes the schedule of an MLIR program tunable.
 
     `payload` is from `whet.targets.schedule.payloads`: `matmul(512, 512, 512)`. `script` is a
-    transform-dialect file, relative to the calling file, or its text; every open
-    `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. Without one,
-    the payload's own starting script is used. `args` are the arrays by name, random ones if there
+    transform-dialect file, relative to the calling file, its text, or a `ScheduleBuilder`; every
+    open `transform.tune.knob` and `transform.tune.alternatives` in it becomes a parameter. A script
+    that is fixed has its parameters in a `.toml` of the same name. Without a script, the payload's
+    own starting script is used. `args` are the arrays by name, random ones if there
     are none. The result is compared with the payload's reference. Parallel loops of the script run
     on `threads` threads; None means all cores. `constraints`, `key`, `mode` and `timer` are those
     of `whet.native`; `compiler` is the C compiler that links.
     """
     file = sys._getframe(1).f_code.co_filename
-    read = read_script(*_text(payload, script, Path(file).parent))
+    caller = Path(file).parent
+    read = read_script(*_text(payload, script, caller), _beside(script, caller))
     return ScheduleTarget(
         name=name or payload.name,
         payload=payload,
@@ -154,8 +163,12 @@ def _threads(given: int | None) -> int:
     return given
 
 
-def _text(payload: Payload, script: str | Path | None, caller: Path) -> tuple[str, str]:
+def _text(
+    payload: Payload, script: str | Path | ScheduleBuilder | None, caller: Path
+) -> tuple[str, str]:
     """The script, and what messages call it."""
+    if isinstance(script, ScheduleBuilder):
+        return script.text, "script"
     if isinstance(script, str) and "\n" in script:
         return script, "script"
     path = _LIBRARY / f"{payload.name}.mlir" if script is None else caller / script
@@ -165,6 +178,14 @@ def _text(payload: Payload, script: str | Path | None, caller: Path) -> tuple[st
         near = [p.name for p in path.parent.glob("*.mlir")] if path.parent.is_dir() else []
         raise UsageError(f"no such script: {path}{did_you_mean(path.name, near)}")
     return path.read_text(), path.name
+
+
+def _beside(script: str | Path | ScheduleBuilder | None, caller: Path) -> ParameterFile | None:
+    """`schedule.toml` beside `schedule.mlir`, where there is one."""
+    if isinstance(script, ScheduleBuilder) or script is None or "\n" in str(script):
+        return None
+    path = (caller / script).with_suffix(".toml")
+    return read_parameters(path.read_text(), path.name) if path.is_file() else None
 
 
 def _checked(payload: Payload, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,20 @@
 """The IR between any two steps of a script."""
 
+from pathlib import Path
+
 import pytest
 
 import whet
 from whet.core.config import Config
-from whet.core.errors import UsageError
+from whet.core.errors import TuningFailedError, UsageError
+from whet.store.memory import MemoryStore
 from whet.targets.schedule.payloads import matmul, matmul_bias_relu
 from whet.targets.schedule.steps import diff_of, step_at
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
 pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def of_name(steps, name):
@@ -33,6 +38,26 @@ def test_a_config_decides_which_alternative_is_seen():
     for vectorize, seen in (("yes", True), ("no", False)):
         steps = target.steps(target.space.first.replace(vectorize=vectorize))
         assert ("vector." in steps[-1].ir) is seen
+
+
+def test_the_stages_of_a_gpu_pipeline_can_be_seen_where_they_cannot_run():
+    target = whet.schedule(matmul_bias_relu(256, 256, 64), EXAMPLES / "schedule_gpu.mlir")
+    steps = target.steps()
+    assert not steps[-1].problem
+    seen = [
+        ("transform.structured.tile_using_forall", "scf.forall"),
+        ("transform.structured.tile_using_for", "scf.for "),
+        ("transform.structured.vectorize_children_and_apply_patterns", "vector.contract"),
+        ("transform.bufferization.one_shot_bufferize", "memref.subview"),
+        ("transform.gpu.map_forall_to_blocks", "gpu.launch"),
+        ("transform.gpu.map_nested_forall_to_threads", "gpu.thread_id"),
+    ]
+    for name, text in seen:
+        at = of_name(steps, name).number
+        assert text in steps[at].ir
+        assert text not in steps[at - 1].ir, name
+    with pytest.raises(TuningFailedError, match=r"maps loops to a GPU, which can be shown"):
+        whet.tune(target, store=MemoryStore(), jobs=1)
 
 
 def test_a_step_that_fails_is_the_last_and_says_why():

@@ -1,0 +1,446 @@
+"""What tuned schedules reach, and what the search finds, on this machine's CPU.
+
+    python benchmarks/schedules.py [matmul] [fuse] [softmax] [search] [mutations]
+                                   [--budget 120s] [--table FILE] [--mutants 200] [--json]
+
+matmul     max(a @ b + bias, 0) of 512³ and 1024³ on one and two threads, beside NumPy with as many
+           and, for 512³, beside the loops without a schedule
+fuse       a chain of operations on 64 MB and more: fused and apart, and which one the search takes
+softmax    softmax and layernorm in three sizes each, beside NumPy and, where it is installed, IREE
+search     500 random schedules recorded in a table; how close 60 evaluations come to its best, by
+           five seeds; and whether the winner is among the first three of a second tuning
+mutations  scripts with random mistakes: refused with a place, or right
+
+Every pair is timed in turns in a process of its own, which has so many BLAS threads from the start.
+The exit code is 1 where a figure is short of what is asked of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import whet
+from whet.core.config import Config
+from whet.core.frozen import FrozenMap
+from whet.engine import Plan
+from whet.engine.settings import resolve_settings
+from whet.replay import read_table, table_from_stores, write_table
+from whet.replay.lab import cases_of
+from whet.replay.simulation import simulate
+from whet.store import open_store
+from whet.targets.native.loader import NativeLoader
+from whet.targets.schedule import payloads
+from whet.targets.schedule.compile import compile_schedule
+from whet.targets.schedule.payloads import Payload
+from whet.targets.schedule.target import ScheduleTarget
+from whet.testing.script_mutants import fate, mutate_script
+
+Row = dict[str, Any]
+ROUNDS = 41
+PLAIN = """\
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
+    %none = transform.tune.knob<"none"> options = [0] -> !transform.param<i64>
+    %module = transform.bufferization.one_shot_bufferize %root
+      {bufferize_function_boundaries = true} : (!transform.any_op) -> !transform.any_op
+    transform.yield
+  }
+}
+"""
+
+
+def payload_of(name: str, sizes: Sequence[int]) -> Payload:
+    made: Payload = getattr(payloads, name)(*sizes)
+    return made
+
+
+def has_avx512() -> bool:
+    try:
+        return "avx512f" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+# Of NumPy's speed, by (size, threads): with AVX-512, and with NEON or AVX2.
+ASKED = {(512, 1): (0.70, 0.85), (1024, 1): (0.65, 0.80)}
+ASKED_OF_TWO = (0.60, 0.75)
+
+
+def matmul(budget: str, **_: Any) -> list[Row]:
+    rows = []
+    for n in (512, 1024):
+        for threads in (1, 2):
+            target = whet.schedule(
+                payload_of("matmul_bias_relu", (n, n, n)), threads=threads, name=f"mbr{n}"
+            )
+            best = whet.tune(target, store=":memory:", budget=budget, mode="tune").config
+            configs = {"best": dict(best)}
+            timed = in_turns("matmul_bias_relu", (n, n, n), configs, threads)
+            of_numpy = timed["numpy"] / timed["best"]
+            asked = ASKED[n, 1] if threads == 1 else ASKED_OF_TWO
+            asked_here = asked[0] if has_avx512() else asked[1]
+            row = {
+                "case": f"matmul+bias+relu {n}³, {threads} thread{'s' * (threads > 1)}",
+                "ms": timed["best"],
+                "numpy ms": timed["numpy"],
+                "of numpy": of_numpy,
+                "asked": f"≥ {asked_here}",
+                "ok": of_numpy >= asked_here,
+                "config": str(best),
+            }
+            rows.append(row)
+            if (n, threads) == (512, 1):
+                rows.append(beside_plain(timed["best"]))
+    return rows
+
+
+def beside_plain(best_ms: float) -> Row:
+    timed = in_turns(
+        "matmul_bias_relu", (512,) * 3, {"plain": {"none": 0}}, 1, rounds=3, plain=True
+    )
+    times = timed["plain"] / best_ms
+    return {
+        "case": "the same, times the loops without a schedule",
+        "ms": timed["plain"],
+        "of numpy": times,
+        "asked": "≥ 25",
+        "ok": times >= 25,
+    }
+
+
+def fuse(budget: str, **_: Any) -> list[Row]:
+    sizes = (4096, 4096)  # 64 MB an array
+    rows = []
+    for name in ("elementwise_chain", "layernorm"):
+        target = whet.schedule(payload_of(name, sizes))
+        best = whet.tune(target, store=":memory:", budget=budget, mode="tune").config
+        apart = whet.schedule(payload_of(name, sizes), constraints=["fuse == 'apart'"])
+        other = whet.tune(apart, store=":memory:", budget=budget, mode="tune").config
+        timed = in_turns(name, sizes, {"best": dict(best), "apart": dict(other)}, 1, rounds=15)
+        pays = timed["apart"] / timed["best"]
+        asked = name == "elementwise_chain"
+        rows.append(
+            {
+                "case": f"{name} {sizes[0]}×{sizes[1]}: chosen {best['fuse']}; best apart / best",
+                "ms": timed["best"],
+                "numpy ms": timed["numpy"],
+                "of numpy": pays,
+                "asked": "≥ 1.8, fused" if asked else "",
+                "ok": not asked or (pays >= 1.8 and best["fuse"] == "rows"),
+                "config": str(best),
+            }
+        )
+    return rows
+
+
+def softmax(budget: str, **_: Any) -> list[Row]:
+    rows = []
+    for name in ("softmax", "layernorm"):
+        for sizes in ((256, 256), (1024, 1024), (4096, 2048)):
+            target = whet.schedule(payload_of(name, sizes))
+            best = whet.tune(target, store=":memory:", budget=budget, mode="tune").config
+            timed = in_turns(name, sizes, {"best": dict(best)}, 1)
+            of_numpy = timed["numpy"] / timed["best"]
+            row = {
+                "case": f"{name} {sizes[0]}×{sizes[1]}",
+                "ms": timed["best"],
+                "numpy ms": timed["numpy"],
+                "of numpy": of_numpy,
+                "asked": "> 1",
+                "ok": of_numpy > 1,
+                "config": str(best),
+            }
+            if (iree := iree_ms(name, sizes)) is not None:
+                row["iree ms"] = iree
+            rows.append(row)
+    return rows
+
+
+def search(budget: str, table: str | None, **_: Any) -> list[Row]:
+    path = Path(table) if table else Path(tempfile.mkdtemp()) / "schedules.whet.json.gz"
+    if not path.exists():
+        record(path)
+    recorded = read_table(path)
+    case = cases_of(path.name, recorded)[0]
+    optimum = case.workload.optimum
+    if optimum is None:
+        raise SystemExit(f"{path} has no config that was measured")
+    fractions = []
+    for seed in range(5):
+        course = simulate(recorded, case.workload, case.strategy("auto", seed), 60, seed=seed)
+        fractions.append(course.fraction(60, optimum.ns))
+    reached = median(fractions)
+    counted = Counter(str(case.workload.status(at)) for at in range(len(recorded.configs)))
+    rows = [
+        {
+            "case": f"60 evaluations of {len(recorded.configs)} recorded, median of 5 seeds",
+            "of numpy": reached,
+            "asked": "≥ 0.95",
+            "ok": reached >= 0.95,
+            "config": f"{dict(counted)}; {path}",
+        }
+    ]
+    return [*rows, second_tuning(budget)]
+
+
+def record(path: Path) -> None:
+    """500 random schedules of 512³, built in parallel within 6 s each."""
+    target = whet.schedule(payload_of("matmul_bias_relu", (512,) * 3), name="mbr512")
+    settings = replace(resolve_settings().settings, build_limit_s=6.0)
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/recorded.db"
+        whet.tune(
+            target,
+            search="random",
+            budget="500trials",
+            store=place,
+            plan=Plan.fixed(6),
+            settings=settings,
+            mode="tune",
+        )
+        with open_store(place) as store:
+            write_table(table_from_stores([store]), str(path))
+
+
+def second_tuning(budget: str) -> Row:
+    """The winner of one tuning beside the first three of another."""
+    sizes = (512,) * 3
+    found = []
+    for seed in (1, 2):
+        target = whet.schedule(payload_of("matmul_bias_relu", sizes))
+        result = whet.tune(target, store=":memory:", budget=budget, seed=seed, mode="tune")
+        ranked = sorted(
+            (one for one in result.trials if one.median_ns), key=lambda one: one.median_ns or 0
+        )
+        first_three = [result.best, *(one for one in ranked if one.config != result.config)][:3]
+        found.append((result.config, [one.config for one in first_three]))
+    winner, others = found[0][0], found[1][1]
+    configs = {"winner": dict(winner)} | {f"other{i}": dict(one) for i, one in enumerate(others)}
+    timed = in_turns("matmul_bias_relu", sizes, configs, 1)
+    slowest = max(timed[f"other{i}"] for i in range(len(others)))
+    among = winner in others or timed["winner"] <= 1.03 * slowest
+    return {
+        "case": "the winner among the first three of a second tuning, or tied",
+        "ms": timed["winner"],
+        "of numpy": slowest / timed["winner"],
+        "asked": "≥ 0.97",
+        "ok": among,
+        "config": str(winner),
+    }
+
+
+def mutations(mutants: int, **_: Any) -> list[Row]:
+    made = [
+        payloads.matmul(32, 32, 16),
+        payloads.matmul_bias_relu(32, 32, 16),
+        payloads.batch_matmul(2, 16, 32, 16),
+        payloads.softmax(16, 64),
+        payloads.layernorm(16, 64),
+        payloads.elementwise_chain(16, 64),
+    ]
+    texts = {one.name: whet.schedule(one).script.text for one in made}
+    rng = random.Random(0)
+    fates: Counter[str] = Counter()
+    longest = 0.0
+    for number in range(mutants):
+        payload = made[number % len(made)]
+        mutant = mutate_script(texts[payload.name], rng)
+        began = time.perf_counter()
+        said = fate(payload, mutant)
+        longest = max(longest, time.perf_counter() - began)
+        fates[said if said in ("right", "refused", "stopped") else "other"] += 1
+        if said not in ("right", "refused", "stopped"):
+            print(f"mutant {number} of {payload.name}: {said}", file=sys.stderr)
+    return [
+        {
+            "case": f"{mutants} mutated scripts: {dict(fates)}, longest {longest:.1f} s",
+            "asked": "right or refused",
+            "ok": fates["right"] + fates["refused"] == mutants,
+        }
+    ]
+
+
+def in_turns(
+    name: str,
+    sizes: Sequence[int],
+    configs: Mapping[str, Mapping[str, Any]],
+    threads: int,
+    rounds: int = ROUNDS,
+    plain: bool = False,
+) -> dict[str, float]:
+    """Medians in ms of each config and of NumPy, one call of each in turns, in a fresh process."""
+    asked = {
+        "name": name,
+        "sizes": [*sizes],
+        "configs": {one: dict(config) for one, config in configs.items()},
+        "threads": threads,
+        "rounds": rounds,
+        "plain": plain,
+    }
+    counts = ("OPENBLAS", "OMP", "MKL", "VECLIB")
+    environ = os.environ | {f"{one}_NUM_THREADS": str(threads) for one in counts}
+    done = subprocess.run(
+        [sys.executable, __file__, "--in-turns", json.dumps(asked)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    timed: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return timed
+
+
+def time_in_turns(asked: Mapping[str, Any]) -> dict[str, float]:
+    payload = payload_of(asked["name"], asked["sizes"])
+    script = PLAIN if asked["plain"] else None
+    target = whet.schedule(payload, script, threads=asked["threads"])
+    loader = NativeLoader(target.args, target.expected, target.rtol, target.atol)
+    calls = {one: loaded(target, loader, c) for one, c in asked["configs"].items()}
+    calls["numpy"] = numpy_call(payload, loader.arrays)
+    times: dict[str, list[float]] = {one: [] for one in calls}
+    for _ in range(asked["rounds"] + 1):
+        for one, call in calls.items():
+            began = time.perf_counter()
+            call()
+            times[one].append(1e3 * (time.perf_counter() - began))
+    return {one: median(taken[1:]) for one, taken in times.items()}
+
+
+def loaded(
+    target: ScheduleTarget, loader: NativeLoader, values: Mapping[str, Any]
+) -> Callable[[], None]:
+    config, home = Config(values), Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        built = compile_schedule(target.source, config)
+        os.chdir(home)
+        kernel = loader.load(config, built.artifact)
+    verdict = kernel.check()
+    if not verdict.ok:
+        raise SystemExit(f"[{config}] is wrong: {verdict}")
+    return lambda: kernel.repeat(1)
+
+
+def numpy_call(payload: Payload, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """NumPy without arrays of its own where that is how one would write it."""
+    given = FrozenMap({one: array.copy() for one, array in arrays.items()})
+    if payload.name != "matmul_bias_relu":
+        return lambda: payload.reference and payload.reference(**given)
+    out = np.empty_like(given["c"])
+
+    def call() -> None:
+        np.matmul(given["a"], given["b"], out=out)
+        np.add(out, given["bias"], out=out)
+        np.maximum(out, 0, out=out)
+
+    return call
+
+
+def iree_ms(name: str, sizes: Sequence[int]) -> float | None:
+    """IREE's default on one thread, from the same linalg on tensors; None where it cannot."""
+    if find_spec("iree") is None:
+        return None
+    import iree.compiler as compiler  # type: ignore[import-not-found]
+    import iree.runtime as runtime  # type: ignore[import-not-found]
+
+    payload = payload_of(name, sizes)
+    try:
+        binary = compiler.compile_str(
+            tensor_function(payload),
+            target_backends=["llvm-cpu"],
+            extra_args=["--iree-llvmcpu-target-cpu=host"],
+        )
+        config = runtime.Config("local-sync")
+        module = runtime.load_vm_flatbuffer(binary, driver="local-sync")
+        inputs = [array for one, array in payload.arguments().items() if one != payload.output]
+        arrays = [runtime.asdevicearray(config.device, array) for array in inputs]
+        times = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            module[payload.name](*arrays).to_host()
+            times.append(1e3 * (time.perf_counter() - began))
+        return median(times[1:])
+    except Exception as error:
+        print(f"IREE: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return None
+
+
+def tensor_function(payload: Payload) -> str:
+    """The payload with tensors in place of memrefs, and its result returned."""
+    lines = []
+    shape = "x".join(map(str, payload.shapes[payload.output]))
+    for line in payload.text.splitlines():
+        if "bufferization.to_tensor" in line:
+            continue
+        if "materialize_in_destination" in line:
+            lines.append(f"    return %result : tensor<{shape}xf32>")
+        elif line.strip() != "return":
+            lines.append(line)
+    text = "\n".join(lines).replace(f", %{payload.output}_m: memref<{shape}xf32>)", ")", 1)
+    text = text.replace("_m: memref", ": tensor").replace(") {", f") -> tensor<{shape}xf32> {{", 1)
+    return text.replace("arith.constant 0xFF800000", "arith.constant 0xFF800000")
+
+
+PARTS: dict[str, Callable[..., list[Row]]] = {
+    "matmul": matmul,
+    "fuse": fuse,
+    "softmax": softmax,
+    "search": search,
+    "mutations": mutations,
+}
+
+
+def show(rows: Sequence[Row]) -> None:
+    for row in rows:
+        numbers = [
+            f"{row[one]:9.3f} {one}" if one in row else "" for one in ("ms", "numpy ms", "iree ms")
+        ]
+        share = f"{row['of numpy']:6.2f}×" if "of numpy" in row else ""
+        mark = "ok   " if row["ok"] else "SHORT"
+        print(f"{mark}  {row['case']:<64}{share}  {row['asked']:<14}", *filter(None, numbers))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all by default")
+    parser.add_argument("--budget", default="120s", help="of each tuning (default: 120s)")
+    parser.add_argument("--table", help="recorded schedules; written where it is missing")
+    parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--in-turns", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.in_turns:
+        print(json.dumps(time_in_turns(json.loads(given.in_turns))))
+        return 0
+    rows: list[Row] = []
+    for part in given.parts or PARTS:
+        began = time.perf_counter()
+        found = PARTS[part](budget=given.budget, table=given.table, mutants=given.mutants)
+        rows += [{"part": part, **row} for row in found]
+        if not given.json:
+            print(f"{part} ({time.perf_counter() - began:.0f} s)")
+            show(found)
+    if given.json:
+        print(json.dumps({"v": 1, "machine": platform.processor(), "rows": rows}, indent=1))
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
