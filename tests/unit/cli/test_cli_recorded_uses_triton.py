@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -149,6 +150,22 @@ def test_recorded_calls_are_compiled_for_other_gpus_and_as_they_were_specialized
     assert ran.code == 0
     assert "4 of 4 compiled" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_keys_that_are_left_for_the_same_reason_are_told_together(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_RECORD_VALUES", "0")
+    record(333, 444)
+    for command in ("tune", "precompile"):
+        out = whet(command, "--missed", "-q").out
+        assert len(re.findall("neither its", " ".join(out.split()))) == 2  # of other sizes
+    Path("met_kernels.py").unlink()
+    sys.modules.pop("met_kernels", None)
+    for command in ("tune", "precompile"):
+        out = " ".join(whet(command, "--missed", "-q").out.split())
+        assert out.count("no such file") == 1
+        assert "2 keys of gather: no such file" in out
 
 
 @pytest.mark.slow

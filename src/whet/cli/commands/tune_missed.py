@@ -170,7 +170,8 @@ def _as_json(done: Sequence[Settled]) -> dict[str, Any]:
 
 def _lines(done: Sequence[Settled], place: str) -> list[str]:
     from whet.cli.arguments.reading import problem_text
-    from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table, wrap
+    from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table
+    from whet.cli.text.left import left_lines
 
     if not done:
         return [f"no missed keys in {place}"]
@@ -192,6 +193,5 @@ def _lines(done: Sequence[Settled], place: str) -> list[str]:
     left = [one for one in done if one.result is None]
     if left:
         lines += [""] * bool(rows) + [f"{count_text(len(left), 'key')} left"]
-        for one in left:
-            lines += wrap(f"  {problem_text(one.miss.workload)}: {one.why}", page(), indent=4)
+        lines += left_lines([(one.miss.workload, one.why) for one in left], page(), "  ")
     return lines
