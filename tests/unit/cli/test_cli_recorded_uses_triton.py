@@ -298,3 +298,26 @@ def test_a_strangers_bundle_does_not_have_any_module_imported(
     assert ran.code == 1
     assert "imported" not in ran.out + ran.err
     assert "met_other" not in sys.modules
+
+
+@pytest.mark.slow
+def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    policy = tmp_path / "whet.toml"
+    policy.write_text('[[kernel]]\nmatch = "gather"\nbuckets = { n = "pow2" }\n')
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    record(5000)
+    [miss] = missed()
+    assert miss.workload.key["n"] == 8192
+    monkeypatch.setenv("WHET_POLICY", "none")
+    sys.modules.pop("met_kernels", None)
+    ran = whet("tune", "--missed", "-q")
+    said = " ".join(ran.out.split())
+    assert ran.code == 1
+    assert "the recorded call is gather(n=5000" in said
+    assert "use the policy file it was recorded with" in said
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    sys.modules.pop("met_kernels", None)
+    assert whet("tune", "--missed", "-q").code == 0
+    assert missed() == []

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _GROWN = {"fingerprint", "toolchain"}
 
 
+_BUCKETS = "; use the policy file it was recorded with, since that decides on buckets"
+
+
 @dataclass(frozen=True)
 class Settled:
     """A missed key and what came of it; without a result, `why` says why and what to do."""
@@ -58,10 +61,10 @@ class _Offline:
             return Settled(miss, None, str(error))
         differs = set(differences(miss.workload, result.run.workload)) - _GROWN
         if differs:
-            why = (
-                f"its inputs= produce {result.run.workload} instead; differs: {', '.join(differs)}"
-            )
-            return Settled(miss, None, why)
+            what = f"{result.run.workload} instead; differs: {', '.join(sorted(differs))}"
+            if isinstance(found, Target) or found.tuner.whet_inputs is not None:
+                return Settled(miss, None, f"its inputs= produce {what}")
+            return Settled(miss, None, f"the recorded call is {what}{_BUCKETS}")
         if result.source == "waited":
             return Settled(miss, None, result.notes[-1])
         return Settled(miss, result)
