@@ -33,6 +33,8 @@ SHARED: tuple[str, ...] = (
     "l2_bytes",
     "build_limit",
     "run_limit",
+    "memory",
+    "device_memory",
 )
 
 
