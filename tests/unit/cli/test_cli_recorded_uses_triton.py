@@ -321,3 +321,28 @@ def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
     sys.modules.pop("met_kernels", None)
     assert whet("tune", "--missed", "-q").code == 0
     assert missed() == []
+
+
+@pytest.mark.slow
+def test_a_pick_is_verified_under_the_policy_of_its_kernel_unless_an_option_says_otherwise(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from whet.engine.review import verify as review
+
+    record()
+    whet("tune", "--missed", "-q")
+    policy = tmp_path / "whet.toml"
+    policy.write_text('[[kernel]]\nmatch = "gather"\nrun_limit = 7\nl2 = "warm"\n')
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    seen: list[tuple[float, str]] = []
+    engine = review.verify
+
+    def measured(*given: Any, settings: Any, **options: Any) -> Any:
+        seen.append((settings.run_limit_s, settings.l2))
+        return engine(*given, settings=settings, **options)
+
+    monkeypatch.setattr(review, "verify", measured)
+    for options in ((), ("--l2", "cold")):
+        sys.modules.pop("met_kernels", None)
+        assert whet("verify", "--missed", "-q", *options).code == 0
+    assert seen == [(7.0, "warm"), (7.0, "cold")]
