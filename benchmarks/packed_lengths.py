@@ -1,6 +1,7 @@
 """Packed sequences of changing lengths through flash-linear-attention, with and without a policy.
 
-    python benchmarks/packed_lengths.py FOLDER [--packings 50] [--limit 500] [--json OUT]
+    python benchmarks/packed_lengths.py FOLDER [--packings 50] [--ways every,buckets]
+        [--limit 500] [--json OUT]
 
 FOLDER has `fla/` of the public repository in it, and einops where that is not installed. The step
 is a short convolution, `chunk_gla` and a gated norm, forward and backward, on random packings; the
@@ -14,7 +15,8 @@ The table has how many keys each way has tuned, those of the kernel with the mos
 pass took, and the time of the steps once everything is tuned: all kernels of a step by torch's
 profiler, and the step itself by events. Below are the geometric means over the packings, buckets
 over every key. `--limit` is in seconds: where it is not enough for all packings, both ways get as
-many as the first could do in a third of it.
+many as the first could do in time. What OUT has already is not measured again, so that each way
+may be a command of its own.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--packings", type=int, default=50)
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--limit", type=float, default=500.0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--way", help=argparse.SUPPRESS)
@@ -53,14 +56,19 @@ def main() -> int:
         return 0
     start = time.monotonic()
     found: dict[str, Any] = {}
-    count = asked.packings
-    for way in WAYS:
+    if asked.json and asked.json.exists():
+        found = json.loads(asked.json.read_text())
+    count = min((told["packings"] for told in found.values()), default=asked.packings)
+    todo = [way for way in asked.ways.split(",") if way not in found]
+    for way in todo:
         left = asked.limit - (time.monotonic() - start)
-        found[way] = in_a_process(asked, way, count, 0.5 * left if way == "every" else left)
+        share = 1.0 if way == todo[-1] else 0.65
+        found[way] = in_a_process(asked, way, count, share * left)
         count = found[way]["packings"]
         if asked.json:
             asked.json.write_text(json.dumps(found, indent=1))
-    print_table(found, asked.packings)
+    if all(way in found for way in WAYS):
+        print_table({way: found[way] for way in WAYS}, asked.packings)
     return 0
 
 
@@ -77,14 +85,14 @@ def in_a_process(asked: argparse.Namespace, way: str, count: int, limit: float) 
         command = [sys.executable, __file__, str(asked.folder), "--way", way]
         command += ["--packings", str(count), "--ends", f"{0.7 * limit:.0f}"]
         done = subprocess.run(
-            command, env=environment, stdout=subprocess.PIPE, check=True, timeout=1.5 * limit + 60
+            command, env=environment, stdout=subprocess.PIPE, check=True, timeout=limit + 120
         )
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 
 def print_table(found: dict[str, Any], wanted: int) -> None:
-    packings = found["buckets"]["packings"]
+    packings = min(told["packings"] for told in found.values())
     print(f"{packings} packings" + (f" of {wanted}, by --limit" if packings < wanted else ""))
     print("way       tuned  of kernels  most of one  first pass  kernels of a step     step")
     for way, told in found.items():

@@ -5,7 +5,7 @@
 One file of rules for each kind of pattern, with 240 kernels that look at it. `read` is the first
 look of a process, most of it the TOML parser of the standard library; `first` is what a kernel's
 first call pays after that. The last lines are a tuned call of a Triton kernel under a fake driver,
-without a policy file and with one of infixes; they need Triton. `--limit` is in seconds; kinds that
+without a policy file and with one of names; they need Triton. `--limit` is in seconds; kinds that
 are not reached are left out.
 """
 
@@ -125,7 +125,7 @@ def main() -> int:
                 f"{found['first_p95_ms']:11.3f} ms"
             )
         if time.monotonic() < ends:
-            path.write_text(rules(KINDS["infixes"], asked.rules))
+            path.write_text(rules(KINDS["names"], asked.rules))
             told["tuned_call_us"] = calls_us(path)
             for way, call_us in told["tuned_call_us"].items():
                 print(f"tuned call {way:16} {call_us:6.2f} µs")

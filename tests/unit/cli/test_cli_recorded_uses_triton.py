@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -151,6 +152,22 @@ def test_recorded_calls_are_compiled_for_other_gpus_and_as_they_were_specialized
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
+def test_keys_that_are_left_for_the_same_reason_are_told_together(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHET_RECORD_VALUES", "0")
+    record(333, 444)
+    for command in ("tune", "precompile"):
+        out = whet(command, "--missed", "-q").out
+        assert len(re.findall("neither its", " ".join(out.split()))) == 2  # of other sizes
+    Path("met_kernels.py").unlink()
+    sys.modules.pop("met_kernels", None)
+    for command in ("tune", "precompile"):
+        out = " ".join(whet(command, "--missed", "-q").out.split())
+        assert out.count("no such file") == 1
+        assert "2 keys of gather: no such file" in out
+
+
 @pytest.mark.slow
 def test_a_recorded_pick_is_compiled_alone(whet: Whet) -> None:
     record()
@@ -281,3 +298,51 @@ def test_a_strangers_bundle_does_not_have_any_module_imported(
     assert ran.code == 1
     assert "imported" not in ran.out + ran.err
     assert "met_other" not in sys.modules
+
+
+@pytest.mark.slow
+def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    policy = tmp_path / "whet.toml"
+    policy.write_text('[[kernel]]\nmatch = "gather"\nbuckets = { n = "pow2" }\n')
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    record(5000)
+    [miss] = missed()
+    assert miss.workload.key["n"] == 8192
+    monkeypatch.setenv("WHET_POLICY", "none")
+    sys.modules.pop("met_kernels", None)
+    ran = whet("tune", "--missed", "-q")
+    said = " ".join(ran.out.split())
+    assert ran.code == 1
+    assert "the recorded call is gather(n=5000" in said
+    assert "use the policy file it was recorded with" in said
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    sys.modules.pop("met_kernels", None)
+    assert whet("tune", "--missed", "-q").code == 0
+    assert missed() == []
+
+
+@pytest.mark.slow
+def test_a_pick_is_verified_under_the_policy_of_its_kernel_unless_an_option_says_otherwise(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from whet.engine.review import verify as review
+
+    record()
+    whet("tune", "--missed", "-q")
+    policy = tmp_path / "whet.toml"
+    policy.write_text('[[kernel]]\nmatch = "gather"\nrun_limit = 7\nl2 = "warm"\n')
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    seen: list[tuple[float, str]] = []
+    engine = review.verify
+
+    def measured(*given: Any, settings: Any, **options: Any) -> Any:
+        seen.append((settings.run_limit_s, settings.l2))
+        return engine(*given, settings=settings, **options)
+
+    monkeypatch.setattr(review, "verify", measured)
+    for options in ((), ("--l2", "cold")):
+        sys.modules.pop("met_kernels", None)
+        assert whet("verify", "--missed", "-q", *options).code == 0
+    assert seen == [(7.0, "warm"), (7.0, "cold")]

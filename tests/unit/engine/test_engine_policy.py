@@ -53,6 +53,8 @@ l2 = "warm"
 l2_bytes = "64M"
 build_limit = "2m"
 run_limit = 5
+memory = "2G"
+device_memory = "1G"
 buckets = { T = "pow2", N = [16, 256], K = "none" }
 add = [{ BLOCK = 64, num_warps = 4 }]
 leave_out = [{ num_warps = 8 }]
@@ -70,6 +72,8 @@ leave_out = [{ num_warps = 8 }]
         "l2_bytes": 64 * 2**20,
         "build_limit": 120.0,
         "run_limit": 5.0,
+        "memory": 2 * 2**30,
+        "device_memory": 2**30,
         "buckets.T": "pow2",
         "buckets.N": (16, 256),
         "buckets.K": None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from whet.cli.text.verified import Checked
 
@@ -24,6 +24,14 @@ class Asked:
     record: bool
     quiet: bool
     inputs: str | None = None
+    flags: tuple[str, ...] = ()
+
+    def of_kernel(self, tuner: Any) -> Asked:
+        """With what the policy says of the kernel; options of the command outrank it."""
+        from whet.targets.triton.policy import apply_policy, settings_for
+
+        apply_policy(tuner, self.flags)
+        return replace(self, settings=settings_for(tuner))
 
 
 def checked(target: Target, what: str, asked: Asked, command: str | None = None) -> Checked:

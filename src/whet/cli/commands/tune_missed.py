@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _GROWN = {"fingerprint", "toolchain"}
 
 
+_BUCKETS = "; use the policy file it was recorded with, since that decides on buckets"
+
+
 @dataclass(frozen=True)
 class Settled:
     """A missed key and what came of it; without a result, `why` says why and what to do."""
@@ -58,10 +61,10 @@ class _Offline:
             return Settled(miss, None, str(error))
         differs = set(differences(miss.workload, result.run.workload)) - _GROWN
         if differs:
-            why = (
-                f"its inputs= produce {result.run.workload} instead; differs: {', '.join(differs)}"
-            )
-            return Settled(miss, None, why)
+            what = f"{result.run.workload} instead; differs: {', '.join(sorted(differs))}"
+            if isinstance(found, Target) or found.tuner.whet_inputs is not None:
+                return Settled(miss, None, f"its inputs= produce {what}")
+            return Settled(miss, None, f"the recorded call is {what}{_BUCKETS}")
         if result.source == "waited":
             return Settled(miss, None, result.notes[-1])
         return Settled(miss, result)
@@ -170,7 +173,8 @@ def _as_json(done: Sequence[Settled]) -> dict[str, Any]:
 
 def _lines(done: Sequence[Settled], place: str) -> list[str]:
     from whet.cli.arguments.reading import problem_text
-    from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table, wrap
+    from whet.cli.terminal.output import Column, columns, count_text, ns_text, page, table
+    from whet.cli.text.left import left_lines
 
     if not done:
         return [f"no missed keys in {place}"]
@@ -192,6 +196,5 @@ def _lines(done: Sequence[Settled], place: str) -> list[str]:
     left = [one for one in done if one.result is None]
     if left:
         lines += [""] * bool(rows) + [f"{count_text(len(left), 'key')} left"]
-        for one in left:
-            lines += wrap(f"  {problem_text(one.miss.workload)}: {one.why}", page(), indent=4)
+        lines += left_lines([(one.miss.workload, one.why) for one in left], page(), "  ")
     return lines

@@ -115,7 +115,8 @@ def verify(
         raise UsageError("--missed has its own keys; omit --key and --keys")
     settings = resolved(**flags).settings
     with open_known(store, read_only=not record) as opened, flags_in_environment(flags):
-        asked = Asked(opened, settings, limit, record, quiet, inputs)
+        given_flags = tuple(name for name, value in flags.items() if value)
+        asked = Asked(opened, settings, limit, record, quiet, inputs, given_flags)
         with redirect_stdout(sys.stderr):  # the files' own prints are not our result
             if missed:
                 found = [one for text in (tunables or (None,)) for one in recorded(text, asked)]
@@ -149,7 +150,7 @@ def _verified(text: str, keys: Sequence[Mapping[str, Any]], asked: Asked) -> lis
 
     target = with_inputs(locate(text), asked.inputs)
     if not isinstance(target, Target):
-        found = _of_kernel(target, text, keys, asked)
+        found = _of_kernel(target, text, keys, asked.of_kernel(target.tuner))
     elif keys:
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     else:

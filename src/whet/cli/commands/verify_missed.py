@@ -42,6 +42,7 @@ def checked_call(one: LocatedMiss, asked: Asked) -> Checked:
     try:
         if isinstance(found, Target):
             return checked(found, named, asked, _TUNING)
+        asked = asked.of_kernel(found.tuner)
         with making_again(found, one.miss) as key:
             check_ready(found)
             check_device(one.miss.workload.device)

@@ -18,6 +18,7 @@ from whet.cli.terminal.output import (
     told_by_values,
     wrap,
 )
+from whet.cli.text.left import left_lines
 from whet.core.status import Status
 from whet.core.workload import Workload
 from whet.targets.triton.call import out_of_resources
@@ -131,8 +132,9 @@ def closing_lines(
 ) -> list[str]:
     """Why some were chosen or could not be made, how many came of it, and how to use them."""
     remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
-    remarks.update((f"not compiled: {problem_text(one.workload)}: {one.why}", None) for one in left)
     lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
+    refused = left_lines([(one.workload, one.why) for one in left], page())
+    lines += [*(["not compiled:"] if refused else []), *refused]
     built = [one for one in made if one.resources is not None]
     lines.append(f"{len(built)} of {len(made)} compiled")
     packed = {one.portable: one.binary_bytes for one in built if one.portable}

@@ -34,6 +34,8 @@ SHARED: tuple[str, ...] = (
     "l2_bytes",
     "build_limit",
     "run_limit",
+    "memory",
+    "device_memory",
 )
 
 

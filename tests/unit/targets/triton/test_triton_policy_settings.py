@@ -221,10 +221,11 @@ def test_the_l2_and_its_bytes(
 
 @pytest.mark.slow
 def test_limits(kernel: Taken, policy: Policy, asked: list[dict[str, Any]]) -> None:
-    policy('build_limit = "7s"\nrun_limit = 3')
+    policy('build_limit = "7s"\nrun_limit = 3\nmemory = "2G"\ndevice_memory = "1G"')
     call(kernel())
     settings = asked[0]["settings"]
     assert (settings.build_limit_s, settings.run_limit_s) == (7.0, 3.0)
+    assert (settings.memory_bytes, settings.device_memory_bytes) == (2 * 2**30, 2**30)
 
 
 @pytest.mark.slow
@@ -238,4 +239,5 @@ def test_configs_to_add_and_to_leave_out(kernel: Taken, policy: Policy, cold: An
 
 def test_no_setting_is_without_a_test() -> None:
     tested = {"mode", "effort", "budget", "buckets", "isolate", "check", "l2", "l2_bytes"}
-    assert set(RULE_SETTINGS) == tested | {"build_limit", "run_limit", "add", "leave_out"}
+    limits = {"build_limit", "run_limit", "memory", "device_memory"}
+    assert set(RULE_SETTINGS) == tested | limits | {"add", "leave_out"}
