@@ -41,7 +41,7 @@ from library_programs import PROGRAMS, made_step
 ROUNDS = 15
 LAUNCHES = 50
 # What the kernels with atomics may take of the limit.
-ATOMICS_S = 40.0
+ATOMICS_S = 60.0
 
 
 @dataclass

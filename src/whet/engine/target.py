@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whet.core.timing import Method
     from whet.core.workload import Workload
     from whet.measure import Bench
+    from whet.measure.bench.bits import BitCheck
     from whet.workers.session import OpenSession
 
 
@@ -60,7 +61,7 @@ class Target(Protocol):
     - `features` describes a config to models, so that no other room knows what a tile is.
 
     What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`, `BuiltAhead`, `OnDevices`.
+    `Placeable`, `BuiltAhead`, `OnDevices`, `BitChecked`.
     """
 
     @property
@@ -97,6 +98,18 @@ class OwnMode(Protocol):
 
     @property
     def mode(self) -> Mode | None: ...
+
+
+@runtime_checkable
+class BitChecked(Protocol):
+    """A target whose configs must give the same bits; None where nobody asked for that."""
+
+    @property
+    def bit_check(self) -> BitCheck | None: ...
+
+
+def bit_check_of(target: object) -> BitCheck | None:
+    return target.bit_check if isinstance(target, BitChecked) else None
 
 
 @runtime_checkable

@@ -10,7 +10,11 @@ import pytest
 
 import whet
 from whet.core.errors import TuningFailedError, UsageError
+from whet.engine.lockfile.entries import LockEntry
+from whet.engine.lockfile.text import write_lock
 from whet.measure.bench.bits import BITS
+from whet.store import MemoryStore
+from whet.testing.samples import a_timing, a_trial
 
 SUM = """
 void total(const float *x, float *out, int n) {
@@ -113,6 +117,33 @@ def test_a_checked_result_is_not_the_answer_to_an_unchecked_tuning(tmp_path: Pat
         for check in (None, "bitwise")
     )
     assert free.workload().id != checked.workload().id
+
+
+def sized(n: int, **options: Any) -> Any:
+    return whet.function(
+        written, {"block": [4, 5, 8]}, args=(np.zeros(2),), key={"n": n}, check="bitwise", **options
+    )
+
+
+def test_a_key_where_bits_were_not_compared_uses_the_first_config(tmp_path: Path) -> None:
+    """What was right at another key is inherited only where nobody asked for bits."""
+    store, lock = MemoryStore(), tmp_path / "whet.lock"
+    workload = sized(4).workload()
+    store.put_workload(workload)
+    store.append([a_trial(workload, {"block": 5}, timing=a_timing(1.0, timer="cpu"))])
+    assert whet.choose(sized(4), store=store, mode="cached").config["block"] == 5
+    found = whet.choose(sized(8), store=store, mode="cached")
+    assert (found.config["block"], found.source) == (4, "first")
+    write_lock(lock, [LockEntry.of(workload, whet.Config(block=5))])
+    assert whet.choose(sized(4, lock=lock), mode="cached").config["block"] == 5
+    found = whet.choose(sized(8, lock=lock), mode="cached")
+    assert (found.config["block"], found.source) == (4, "first")
+    assert "bits were not compared at this key" in found.reason
+
+
+def test_what_compares_no_bits_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tune 'written' with whet\.tune"):
+        whet.refine(sized(4), store=MemoryStore())
 
 
 def test_a_check_that_is_none_is_refused() -> None:

@@ -21,7 +21,7 @@ from whet._version import __version__
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import StoreError
+from whet.core.errors import StoreError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.run import Choice, Outcome, Run
 from whet.core.status import Status
@@ -35,7 +35,7 @@ from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import log_event, logger
 from whet.engine.recovery.crash_report import noticed
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import Target
+from whet.engine.target import Target, bit_check_of
 from whet.measure.racing.stats import percent_text
 from whet.store import MemoryStore, Store, open_store
 
@@ -283,6 +283,8 @@ def refine(
         refinement = Refinement(target, MemoryStore(), choice, allowance=allowance)
         refinement.close()
         return refinement
+    if bit_check_of(target) is not None:
+        raise UsageError(f"whet.refine does not compare bits; tune '{target.name}' with whet.tune")
     with ExitStack() as stack:
         if store is None or isinstance(store, str | Path):
             where = settings.store if store is None else store

@@ -24,8 +24,11 @@ from whet.engine.lockfile.in_force import in_force, not_locked
 from whet.engine.log import log_event, logger
 from whet.engine.recall.known import timed_like
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import OwnMode, QuickSpace, Target
+from whet.engine.target import OwnMode, QuickSpace, Target, bit_check_of
 from whet.store import Pick, Store, open_if_there, open_store
+
+# The bits of a config that was right at another key are not known at this one.
+UNCHECKED = "bits were not compared at this key; using the author's first config"
 
 
 def open_for(mode: Mode, where: str | Path | None, settings: Settings) -> Store:
@@ -93,6 +96,8 @@ def chosen_from(lock: LockFile, target: Target, mode: Mode) -> Choice:
         offers=lambda config: _offers(target, config),
         first=lambda reason: first_choice(target, reason),
     )
+    if choice.source == "nearest" and bit_check_of(target) == "bitwise":
+        choice = first_choice(target, f"not in {lock.path}; {UNCHECKED}")
     in_force(workload, choice.config)
     if choice.source != "exact":
         not_locked(workload, choice)
@@ -121,6 +126,8 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
         raise not_tuned(target, workload, mode, store)
     if mode == "record":
         record_miss(target, workload, store)
+    if bit_check_of(target) == "bitwise":
+        return first_choice(target, UNCHECKED)
     # Here, since it brings models with it, and what is stored needs none.
     from whet.engine.fallback.inheritance import inherited
 

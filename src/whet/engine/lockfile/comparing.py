@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from threading import Lock
+from weakref import WeakKeyDictionary
 
 from whet.core.errors import RanksDifferError
 from whet.engine.lockfile.entries import LockFile
@@ -44,12 +45,12 @@ def _table(choices: Mapping[str, InForce]) -> Table:
     return {id: (one.name, one.config.json) for id, one in choices.items()}
 
 
-_calls: dict[int, int] = {}
+_calls: WeakKeyDictionary[Board, int] = WeakKeyDictionary()
 
 
 def _compared(board: Board, what: str, table: Table) -> None:
     """Waits for all ranks; whoever comes later finds what the earlier ones wrote."""
-    turn = _calls[id(board)] = _calls.get(id(board), 0) + 1
+    turn = _calls[board] = _calls.get(board, 0) + 1
     place = f"whet/{what}/{turn}"
     try:
         _publish(board, f"{place}/{board.rank}", table)
@@ -83,7 +84,7 @@ class LockComparison:
     down its own, and looks at those of the others that it has not seen yet."""
 
     def __init__(self) -> None:
-        self._agreeing: dict[tuple[int, str], set[int]] = {}
+        self._agreeing: WeakKeyDictionary[Board, dict[str, set[int]]] = WeakKeyDictionary()
         self._guard = Lock()
 
     def check(self, lock: LockFile) -> None:
@@ -92,22 +93,22 @@ class LockComparison:
         if board is None:
             return
         with self._guard:
-            seen = self._agreeing.get((id(board), str(lock.path)))
-            if seen is not None and len(seen) == board.size:
+            by_path = self._agreeing.setdefault(board, {})
+            if len(by_path.get(str(lock.path), ())) == board.size:
                 return
             try:
-                self._look(board, lock)
+                self._look(board, lock, by_path)
             except BoardLostError as lost:
-                self._agreeing[id(board), str(lock.path)] = set(range(board.size))
+                by_path[str(lock.path)] = set(range(board.size))
                 warn(f"ranks could not compare their lock files: {lost}")
 
-    def _look(self, board: Board, lock: LockFile) -> None:
+    def _look(self, board: Board, lock: LockFile, by_path: dict[str, set[int]]) -> None:
         place = f"whet/lock/{lock.path.name}"
         own = {id: (str(one), one.config.json) for id, one in lock.by_id.items()}
-        seen = self._agreeing.get((id(board), str(lock.path)))
+        seen = by_path.get(str(lock.path))
         if seen is None:
             _publish(board, f"{place}/{board.rank}", own, lock.digest)
-            seen = self._agreeing[id(board), str(lock.path)] = {board.rank}
+            seen = by_path[str(lock.path)] = {board.rank}
         tables = {board.rank: own}
         for rank in range(board.size):
             if rank in seen:

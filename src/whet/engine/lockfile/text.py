@@ -83,11 +83,11 @@ def read_lock(path: str | Path, *, accept: bool = False, like: LockFile | None =
         text = content.decode()
     except UnicodeDecodeError:
         raise LockError(f"{where} is not UTF-8, so it is not a lock file") from None
-    reader = _Reader(where, accept, {} if like is None else like.lines)
+    reader = _LockReader(where, accept, {} if like is None else like.lines)
     return LockFile(where, reader.read(text), reader.read_lines)
 
 
-class _Reader:
+class _LockReader:
     """The lines so far: what stands above the next entry."""
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, runtime_checkable
 
 from whet.core.status import Status
 from whet.core.trial import Trial
@@ -12,7 +11,7 @@ from whet.engine.recall.known import Knowledge
 from whet.engine.steps.duel import Winner
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import Sampler
-from whet.engine.target import Target
+from whet.engine.target import Target, bit_check_of
 from whet.measure import Bench
 from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
 
@@ -20,18 +19,10 @@ from whet.measure.bench.bits import FREE_NS, BitCheck, Reference, ReferenceBench
 ROUNDS = 9
 
 
-@runtime_checkable
-class BitChecked(Protocol):
-    """A target whose configs must give the same bits; None where nobody asked for that."""
-
-    @property
-    def bit_check(self) -> BitCheck | None: ...
-
-
 def compared(bench: Bench, target: Target, known: Knowledge) -> Bench:
     """The bench, and what it runs compared where the target asks for it. What an earlier run
     measured has the reference's bits, or it would have failed."""
-    check = target.bit_check if isinstance(target, BitChecked) else None
+    check = bit_check_of(target)
     if check is None:
         return bench
     first = target.space.first

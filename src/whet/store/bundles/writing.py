@@ -109,11 +109,8 @@ def write_bundle(
     target = Path(path).expanduser().absolute()
     _refuse_to_replace(target)
     kernels = None if kernels is None else list(kernels)
-    summaries = _asked(store, kernels, best_only)
-    if workloads is not None:
-        summaries = [one for one in summaries if one.workload.id in workloads]
-    if choices is not None:
-        summaries, best_only = _chosen_summaries(store, summaries, choices), True
+    best_only = best_only or choices is not None
+    summaries = _confined(store, _asked(store, kernels, best_only), workloads, choices)
     with tempfile.TemporaryFile() as spool:
         draft = _Draft(spool)
         parts, digits = _put_store(draft, store, summaries, best_only)
@@ -236,10 +233,17 @@ def _best_group(store: StoreReader, summary: WorkloadSummary) -> Group:
     return Group(summary.workload, picks, picks, kept)
 
 
-def _chosen_summaries(
-    store: StoreReader, summaries: Sequence[WorkloadSummary], choices: Mapping[str, Config]
+def _confined(
+    store: StoreReader,
+    summaries: list[WorkloadSummary],
+    workloads: Collection[str] | None,
+    choices: Mapping[str, Config] | None,
 ) -> list[WorkloadSummary]:
     """With the config that was chosen as the best; without those whose config is not known."""
+    if workloads is not None:
+        summaries = [one for one in summaries if one.workload.id in workloads]
+    if choices is None:
+        return summaries
     found = []
     for one in summaries:
         config = choices.get(one.workload.id)

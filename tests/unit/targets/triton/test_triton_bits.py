@@ -16,9 +16,10 @@ import triton.language as tl
 
 import whet
 from whet.core.errors import UsageError
+from whet.measure import DeviceRoom
 from whet.measure.bench.bits import BITS, FREE_NS, ONLY_REAL, VARIES
 from whet.targets.triton.measuring import bits
-from whet.targets.triton.measuring.bits import Traits, tensor_hash
+from whet.targets.triton.measuring.bits import BitsExamination, Traits, Written, tensor_hash
 from whet.testing.fake_triton import fake_driver, told
 
 torch = pytest.importorskip("torch")
@@ -286,6 +287,53 @@ def test_two_million_elements_and_more_are_hashed_in_parts():
     swapped = values.clone()
     swapped[0], swapped[1 << 21] = values[1 << 21], values[0]
     assert tensor_hash(values) != tensor_hash(swapped)
+
+
+def examined(launch, named, written, read):
+    room = DeviceRoom()
+    args = Written(named, written, read, lambda tensor: tensor.untyped_storage().data_ptr())
+    return BitsExamination(room).facts(args, Traits(True, True), launch, lambda: None)
+
+
+def test_what_is_updated_in_place_begins_anew_with_every_launch():
+    x, y = torch.arange(8.0), torch.ones(8)
+    found = examined(lambda: x.add_(y), {"x": x, "y": y}, ["x"], ["x", "y"])
+    assert VARIES not in found
+    assert [one[:2] for one in found[BITS]] == [("real", "x"), ("even", "x"), ("wide", "x")]
+    assert x.tolist() == list(range(8))
+    assert y.tolist() == [1.0] * 8
+
+
+def test_an_output_that_is_an_input_by_another_name_begins_anew_too():
+    x = torch.arange(8.0)
+    found = examined(lambda: x.mul_(3), {"x": x, "out": x.view(8)}, ["out"], ["x"])
+    assert VARIES not in found
+    assert x.tolist() == list(range(8))
+
+
+def test_narrow_and_expanded_inputs_are_filled_or_left_alone():
+    narrow = torch.ones(8).to(torch.float8_e4m3fn)
+    expanded = torch.ones(1).expand(8)
+    out, seen = torch.zeros(8), []
+
+    def launch():
+        seen.append((narrow.float().tolist(), expanded.tolist()))
+        out.copy_(narrow.float() + expanded)
+
+    named = {"narrow": narrow, "expanded": expanded, "out": out}
+    examined(launch, named, ["out"], ["narrow", "expanded"])
+    assert len({tuple(one) for one, _ in seen}) == 3
+    assert all(other == [1.0] * 8 for _, other in seen)
+    assert narrow.float().tolist() == [1.0] * 8
+
+
+def test_tensors_behind_descriptors_and_in_tuples_are_found():
+    class Descriptor:
+        base, block_shape = torch.zeros(4), [2, 2]
+
+    one, two = torch.zeros(2), torch.zeros(3)
+    args = Written({"d": Descriptor(), "pair": (one, 5, two), "n": 7}, ["d", "pair", "n"], [], id)
+    assert list(args.outputs()) == ["d", "pair.0", "pair.2"]
 
 
 def test_code_tells_what_may_be_done_with_a_kernel():

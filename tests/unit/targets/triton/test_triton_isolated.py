@@ -156,6 +156,17 @@ def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver,
 
 
 @pytest.mark.slow
+def test_bits_are_compared_across_processes(driver, cold, monkeypatch):
+    """A crash in between costs the process in which the reference ran."""
+    monkeypatch.setenv("WHET_JOBS", "1")
+    blocks = (GOOD[0], parts.CRASH, parts.WRONG, GOOD[1])
+    called(tuned_copy(*blocks, check="bitwise", search="grid"))
+    assert cold.statuses()[parts.WRONG] == Status.WRONG_RESULT.value
+    assert cold.measured() == set(GOOD)
+    assert {entry["pid"] for entry in others()}.isdisjoint({os.getpid()})
+
+
+@pytest.mark.slow
 def test_a_check_function_is_asked_once_and_here(driver):
     called(tuned_copy(GOOD[0], parts.CRASH, GOOD[1], check=parts.copied))
     asked = [entry for entry in parts.entries() if "expected" in entry]

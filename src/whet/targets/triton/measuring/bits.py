@@ -25,8 +25,9 @@ from whet.measure.bench.bits import (
 _CHUNK = 1 << 21
 _FIRST, _SECOND = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9
 
-# A number that becomes an address, or the end of a loop, must stay what the caller made it.
-_NUMBERS_LEAD_ON = re.compile(r"arith\.fpto[su]i|scf\.while|bitcast")
+# A number that becomes an address or the end of a loop, or that is asserted to be something, must
+# stay what the caller made it.
+_NUMBERS_LEAD_ON = re.compile(r"arith\.fpto[su]i|scf\.while|bitcast|tt\.assert")
 
 
 def bit_check_of(tuner: Any) -> BitCheck | None:

@@ -1,0 +1,72 @@
+"""`whet lock check` against the kernels of a program."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import whet as library
+from whet.cli.arguments.kernels import live_tuners
+from whet.core.config import Config
+from whet.engine.lockfile.entries import LockEntry
+from whet.engine.lockfile.text import write_lock
+from whet.targets.triton.compiler.source import source_of
+from whet.targets.triton.configs import plain_config
+from whet.testing.samples import a_workload
+
+Whet = Callable[..., Any]
+
+PROGRAM = """
+import triton, triton.language as tl
+
+def kernels():
+    return triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], key=["n"])
+
+@kernels()
+@triton.jit
+def double(out, x, n, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x) * 2)
+
+@kernels()
+@triton.jit
+def halve(out, x, n, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x) / 2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    gc.collect()
+    yield
+    library.uninstall()
+
+
+def test_check_lists_what_no_kernel_would_use(whet: Whet) -> None:
+    [double] = [t for t in live_tuners("train.py", None) if t.base_fn.__name__ == "double"]
+    source, fitting = source_of(double).fingerprint, plain_config(double.configs[0])
+    del double
+
+    def entry(n: int, config: Config, fingerprint: str = source) -> LockEntry:
+        return LockEntry.of(
+            a_workload(kernel="double", fingerprint=fingerprint, key={"n": n}), config
+        )
+
+    some = [entry(1, fitting), entry(2, Config(BLOCK=7)), entry(3, fitting, "0123")]
+    write_lock(Path("whet.lock"), some)
+    ran = whet("lock", "check", "train.py")
+    assert ran.code == 1
+    assert ran.out.splitlines()[:-1] == [
+        "double(n=3) on Test CPU: for another source (0123)",
+        "double(n=2) on Test CPU: [BLOCK=7] is not one of the kernel's configs",
+        "halve: the lock file has no entry for this kernel",
+    ]
+    assert ran.out.splitlines()[-1].endswith("3 to mend")
