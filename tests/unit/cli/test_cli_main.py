@@ -33,6 +33,10 @@ COMMANDS = [
     ("store", "ls"),
     ("store", "gc"),
     ("store", "merge"),
+    ("jit",),
+    ("jit", "ls"),
+    ("jit", "explain"),
+    ("jit", "diff"),
     ("policy",),
     ("policy", "check"),
 ]
@@ -89,6 +93,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "diff",
         "verify",
         "schedule",
+        "jit",
         "doctor",
         "replay",
         "compare-searches",

@@ -23,7 +23,7 @@ Examples:
   whet pack results.whet                        everything in the store
   whet pack results.whet --kernel matmul --best-only
   whet pack results.whet --binaries compiled/   with compiled kernels
-  whet pack serve.whet --jit --reachable        recorded kernels, for whet.preload
+  whet pack serve.whet --jit --reachable        for whet.preload
   whet pack missed.whet --missed                to tune on another machine
   WHET_BUNDLE=results.whet python serve.py      use the bundle, read-only
 """
