@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from whet.targets.triton.jit.reachable import valued
 from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import Argument, Met, Specialization
+from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
 
 Whet = Callable[..., Any]
 
@@ -23,9 +23,9 @@ def scale(n: int, **more: Any) -> Specialization:
     return Specialization(
         "app.kernels:scale",
         (
-            Argument("x", "*fp16", "D"),
-            valued(Argument("n", "i32", ""), n),
-            Argument("BLOCK", "constexpr", 64, None, "constexpr"),
+            JitArgument("x", "*fp16", "D"),
+            valued(JitArgument("n", "i32", ""), n),
+            JitArgument("BLOCK", "constexpr", 64, None, "constexpr"),
         ),
         (("num_warps", 4),),
         ("cuda", 90, 32),

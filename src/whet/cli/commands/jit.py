@@ -31,7 +31,7 @@ Examples:
 """
 EXPLAIN_EXAMPLES = """\b
 Examples:
-  whet jit explain 3f2a                one specialization, argument by argument
+  whet jit explain 3f2a                one, argument by argument
   whet jit explain scale               why a kernel has several
 """
 DIFF_EXAMPLES = """\b
@@ -116,7 +116,7 @@ def diff(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which argument makes two binaries of one kernel, and which property of it."""
+    """Say which argument tells two binaries apart."""
     from whet.cli.terminal.output import print_json, print_lines
     from whet.targets.triton.jit.difference import differences
 
@@ -148,7 +148,7 @@ def add(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Add a specialization that was not met; 'whet pack --jit' compiles it."""
+    """Add one that was not met, for 'whet pack --jit'."""
     from whet.targets.triton.jit.adding import asked_for
 
     records = _records(store)

@@ -9,7 +9,7 @@ from whet.cli.terminal.output import Column, columns, count_text, fields, page, 
 from whet.targets.triton.jit.constants import shown
 from whet.targets.triton.jit.difference import differences
 from whet.targets.triton.jit.reachable import Reachable, by_kernel
-from whet.targets.triton.jit.specialization import CONSTANT, Argument, Specialization
+from whet.targets.triton.jit.specialization import CONSTANT, JitArgument, Specialization
 
 
 def listing(found: Sequence[Specialization], more: Reachable | None) -> list[str]:
@@ -94,12 +94,12 @@ def _special(one: Specialization, varied: set[str]) -> str:
     return " ".join(parts) or "–"
 
 
-def _compiled_for(argument: Argument) -> str:
+def _compiled_for(argument: JitArgument) -> str:
     text = argument.property_text
     if argument.declared == CONSTANT:
         return f"constant {shown(argument.special)}"
     return text if argument.specialize else f"{text} (not specialized)"
 
 
-def _value(argument: Argument) -> str:
+def _value(argument: JitArgument) -> str:
     return "" if argument.value is None else str(argument.value)

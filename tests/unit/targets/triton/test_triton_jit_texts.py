@@ -18,14 +18,14 @@ from whet.targets.triton.jit.constants import NotReproducibleError, decoded, enc
 from whet.targets.triton.jit.difference import differences, nearest
 from whet.targets.triton.jit.reachable import reachable
 from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import Argument, Met, RecordError, Specialization
+from whet.targets.triton.jit.specialization import JitArgument, Met, RecordError, Specialization
 
 
-def integer(name: str, value: int, **more: Any) -> Argument:
+def integer(name: str, value: int, **more: Any) -> JitArgument:
     if value == 1 and more.get("specialize", True):
-        return Argument(name, "constexpr", 1, 1, **more)
+        return JitArgument(name, "constexpr", 1, 1, **more)
     special = None if not more.get("specialize", True) else "D" if value % 16 == 0 else ""
-    return Argument(name, "i32", special, value, **more)
+    return JitArgument(name, "i32", special, value, **more)
 
 
 def scale(**values: int) -> Specialization:
@@ -33,10 +33,10 @@ def scale(**values: int) -> Specialization:
     return Specialization(
         "app.kernels:scale",
         (
-            Argument("x", "*fp16", "D"),
+            JitArgument("x", "*fp16", "D"),
             *(integer(name, value) for name, value in numbers.items()),
             integer("count", 3, specialize=False),
-            Argument("BLOCK", "constexpr", 64, None, "constexpr"),
+            JitArgument("BLOCK", "constexpr", 64, None, "constexpr"),
         ),
         (("num_warps", 4), ("debug", False)),
         ("cuda", 90, 32),

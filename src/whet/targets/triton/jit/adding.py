@@ -9,13 +9,13 @@ from dataclasses import replace
 from whet.core.errors import UsageError, did_you_mean
 from whet.targets.triton.jit.constants import encoded
 from whet.targets.triton.jit.reachable import valued
-from whet.targets.triton.jit.specialization import CONSTANT, DIVISIBLE, Argument, Specialization
+from whet.targets.triton.jit.specialization import CONSTANT, DIVISIBLE, JitArgument, Specialization
 
 
 def asked_for(like: Specialization, changes: Sequence[str]) -> Specialization:
     """A recorded specialization with other arguments: `n=1`, `x=*fp16`, `x=*fp16:unaligned`,
     `BLOCK=128`, `num_warps=8`."""
-    arguments: dict[str, Argument] = {}
+    arguments: dict[str, JitArgument] = {}
     options = dict(like.options)
     for change in changes:
         name, equals, text = change.partition("=")
@@ -32,7 +32,7 @@ def asked_for(like: Specialization, changes: Sequence[str]) -> Specialization:
     return replace(like.changed(arguments), options=tuple(options.items()))
 
 
-def _changed(argument: Argument, text: str) -> Argument:
+def _changed(argument: JitArgument, text: str) -> JitArgument:
     if argument.declared == CONSTANT:
         return replace(argument, special=_constant(text))
     if text.startswith("*"):

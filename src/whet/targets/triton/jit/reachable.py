@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from whet.targets.triton.jit.specialization import CONSTANT, DIVISIBLE, Argument, Specialization
+from whet.targets.triton.jit.specialization import CONSTANT, DIVISIBLE, JitArgument, Specialization
 
 MOST = 8
 
@@ -70,13 +70,13 @@ def _always_equal(group: Sequence[Specialization]) -> list[tuple[str, ...]]:
     return [tuple(names) for names in columns.values() if len(names) > 1]
 
 
-def _integer(argument: Argument | None) -> int | None:
+def _integer(argument: JitArgument | None) -> int | None:
     if argument is None or not argument.is_integer:
         return None
     return 1 if argument.type == CONSTANT else argument.value
 
 
-def _changed(argument: Argument, change: str) -> Argument | None:
+def _changed(argument: JitArgument, change: str) -> JitArgument | None:
     """None where Triton would not notice, or the argument cannot be so."""
     if not argument.is_integer:
         return None
@@ -95,7 +95,7 @@ def _changed(argument: Argument, change: str) -> Argument | None:
     return None if same else found
 
 
-def valued(argument: Argument, value: int) -> Argument:
+def valued(argument: JitArgument, value: int) -> JitArgument:
     """The argument as Triton takes it with this integer."""
     if argument.specialize and value == 1:
         return replace(argument, type=CONSTANT, special=1, value=1)

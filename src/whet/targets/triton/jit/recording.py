@@ -14,13 +14,13 @@ from whet.targets.triton.jit.constants import encoded, kernel_name
 from whet.targets.triton.jit.hook import CompileCall, observe, observe_others
 from whet.targets.triton.jit.libraries import keep_drivers_library
 from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import Argument, Met, Specialization
+from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
 from whet.targets.triton.packed.resources import resources
 from whet.targets.triton.warn import say_once
 
 
-class Recorder:
+class JitRecorder:
     """Written down as they are met, so that a program that is killed loses none. What a tuner
     compiled to measure it is marked as such, until the end shows that it was chosen."""
 
@@ -110,7 +110,7 @@ def _described(source: Any, met: Met) -> Specialization:
     return Specialization(
         kernel=kernel_name(source.fn),
         arguments=tuple(
-            Argument(str(name), encoded(kind), None) for name, kind in source.signature.items()
+            JitArgument(str(name), encoded(kind), None) for name, kind in source.signature.items()
         ),
         options=(),
         target=(target.backend, target.arch, target.warp_size),
@@ -144,13 +144,13 @@ def _is_chosen(one: Specialization, configs: list[Any]) -> bool:
     )
 
 
-_recorder: Recorder | None = None
+_recorder: JitRecorder | None = None
 
 
-def start_recording(records: Records) -> Recorder:
+def start_recording(records: Records) -> JitRecorder:
     global _recorder
     if _recorder is None:
-        _recorder = Recorder(records)
+        _recorder = JitRecorder(records)
         observe(_recorder)
         observe_others(_recorder.other_compile)
         atexit.register(_recorder.finish)

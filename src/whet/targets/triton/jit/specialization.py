@@ -23,7 +23,7 @@ class RecordError(ValueError):
 
 
 @dataclass(frozen=True)
-class Argument:
+class JitArgument:
     """`type` and `special` are what Triton makes of the value: `i32` and `D`, or `constexpr` and
     the constant. `declared` is the type that the kernel's author wrote, `constexpr` included;
     `value` is an integer with which it was met. With `specialize` false Triton looks at the type
@@ -77,14 +77,14 @@ class Argument:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Argument:
+    def from_json(cls, data: Mapping[str, Any]) -> JitArgument:
         try:
             return cls(**{str(name): value for name, value in data.items()})
         except TypeError as error:
             raise RecordError(str(error)) from None
 
 
-_PLAIN = Argument("", "", None)
+_PLAIN = JitArgument("", "", None)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Specialization:
     none. `options` are in the order in which they were passed, which is part of Triton's key."""
 
     kernel: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[JitArgument, ...]
     options: tuple[tuple[str, Any], ...]
     target: tuple[Any, ...]
     triton: str
@@ -136,10 +136,10 @@ class Specialization:
         named = [(one.name, part) for one in self.arguments for part in (one.type, one.special)]
         return next((name for name, value in (*named, *self.options) if is_opaque(value)), "")
 
-    def argument(self, name: str) -> Argument | None:
+    def argument(self, name: str) -> JitArgument | None:
         return next((one for one in self.arguments if one.name == name), None)
 
-    def changed(self, changes: Mapping[str, Argument]) -> Specialization:
+    def changed(self, changes: Mapping[str, JitArgument]) -> Specialization:
         """Another of the same kernel, which nobody has met and nothing was compiled for yet."""
         arguments = tuple(changes.get(one.name, one) for one in self.arguments)
         return replace(self, arguments=arguments, binary="", why="", met=Met(derived=True))
@@ -167,7 +167,7 @@ class Specialization:
             found = cls(
                 kernel=_text(data["kernel"]),
                 place=_text(data["place"]),
-                arguments=tuple(map(Argument.from_json, data["arguments"])),
+                arguments=tuple(map(JitArgument.from_json, data["arguments"])),
                 options=tuple((_text(name), value) for name, value in data["options"]),
                 target=tuple(data["target"]),
                 triton=_text(data["triton"]),
@@ -201,14 +201,14 @@ def _check(found: Specialization) -> None:
 
 def arguments_of(
     params: list[Any], special: list[Any], values: Mapping[str, Any]
-) -> Iterator[Argument]:
+) -> Iterator[JitArgument]:
     """Of a call, from Triton's own list of what is special about each argument."""
     for param, pair in zip(params, special, strict=False):
         kind, property_ = pair[0], pair[1] if len(pair) > 1 else None
         declared = CONSTANT if param.is_constexpr else str(param.annotation_type or "")
         constant = kind == CONSTANT and not isinstance(kind, tuple)
         value = values.get(param.name)
-        yield Argument(
+        yield JitArgument(
             name=param.name,
             type=encoded(kind),
             special=encoded(values.get(param.name) if constant else property_),
