@@ -177,3 +177,15 @@ def test_a_report_has_the_artefacts_of_this_very_model(tmp_path: Path, monkeypat
     assert "C++, " in text
     assert "The phases of the whole compilation" in text
     assert "<svg" in text
+
+
+def test_the_stages_of_a_kernel_are_found_wherever_they_are_cached(tmp_path: Path) -> None:
+    from whet.doctor.journey.gather import _triton_kernels
+
+    cached = tmp_path / "inductor" / "triton" / "0" / "ABC"
+    cached.mkdir(parents=True)
+    for stage in ("ttir", "ttgir", "ptx"):
+        (cached / f"triton_poi_fused_add_0.{stage}").write_text(f"the {stage}")
+    [kernel] = _triton_kernels(tmp_path)
+    assert kernel.name == "triton_poi_fused_add_0"
+    assert kernel.stages == {"ttir": "the ttir", "ttgir": "the ttgir", "ptx": "the ptx"}

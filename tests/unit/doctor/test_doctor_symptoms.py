@@ -181,3 +181,19 @@ def test_freezing_is_compiled_again_by_a_second_process(tmp_path: Path, monkeypa
     assert "aten::addmm" in [one.name for one in eager.step.kernels]
     layers = [where for where, _ in eager.step.layers]
     assert {*layers} == {"Linear_0 in forward, model.py:8", "forward, model.py:8"}
+
+
+def test_each_table_of_the_report_stands_by_itself() -> None:
+    from whet.cli.text.doctor import report_lines
+    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.finding import Examination
+    from whet.doctor.modes.profile import KernelTime
+
+    step = StepProfile((KernelTime("aten::mm", 2, 1e6),), layers=(("Linear_0 in forward", 1e6),))
+    done = Diagnosis("m", "", "2", Examination(()), trial(timed("eager", 1, step=step)))
+    lines = report_lines(done)
+    for head in ("mode ", "kernels of eager", "layers, in eager"):
+        at = next(n for n, line in enumerate(lines) if line.startswith(head))
+        assert lines[at - 1] == ""
+    assert lines[-1] == "no findings"
+    assert lines[-2] == ""

@@ -78,7 +78,8 @@ def _trial(trial: TrialOfModes) -> list[str]:
     if timed:
         lines += table(_LAYOUT, [_row(one) for one in timed], page())
         lines += ["", *_steps(timed)]
-        lines += [*_kernels(trial), *_layers(timed)]
+        where = [*_kernels(trial), *_layers(timed)]
+        lines += [*where, ""] if where else []
     for one in trial.modes:
         if one.problem:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
@@ -136,7 +137,7 @@ def _kernels(trial: TrialOfModes) -> list[str]:
         Column("a step", align="right"),
     )
     rows = [(_cut(one.name), f"{one.calls:.3g}", ns_text(one.ns)) for one in shown]
-    return ["", *table(layout, rows, page()), ""]
+    return ["", *table(layout, rows, page())]
 
 
 def _layers(timed: Sequence[ModeTrial]) -> list[str]:
@@ -146,7 +147,7 @@ def _layers(timed: Sequence[ModeTrial]) -> list[str]:
         return []
     layout = (Column("layers, in eager"), Column("a step", align="right"))
     rows = [(_cut(where), ns_text(ns)) for where, ns in found[:_KERNELS_SHOWN]]
-    return [*table(layout, rows, page()), ""]
+    return ["", *table(layout, rows, page())]
 
 
 def _cut(name: str) -> str:

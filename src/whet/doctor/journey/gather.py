@@ -92,14 +92,15 @@ def _read(mode: str, folder: Path) -> ModeJourney:
     return ModeJourney(
         mode,
         read_trace(folder / "trace"),
-        (*_triton_kernels(folder / "triton"), *_cpp_kernels(folder / "inductor")),
+        (*_triton_kernels(folder), *_cpp_kernels(folder / "inductor")),
         tuple(RanEvent(*one) for one in told["events"]),
         told["metrics"],
     )
 
 
 def _triton_kernels(folder: Path) -> list[StagedKernel]:
-    """Triton keeps the stages of a kernel side by side, under its name."""
+    """Triton keeps the stages of a kernel side by side, under its name; Inductor may move them into
+    its own cache."""
     found = []
     for first in sorted(folder.rglob("*.ttir"))[:_KERNELS_SHOWN]:
         stages = {}
