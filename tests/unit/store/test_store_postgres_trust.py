@@ -185,6 +185,18 @@ class TestContributors:
         assert renew_lease(ann, WORKLOAD.id, token, 0.0)
         assert isinstance(take_lease(bob, WORKLOAD.id, "{}", 60.0), int)
 
+    def test_another_level_takes_the_place_of_the_one_before(self, team: Team) -> None:
+        tuned(opened(team.url))
+        for level in ("contributor", "promoter"):
+            url = team.role(level)
+            name = url.partition("//")[2].partition("@")[0]
+            grant(parse_address(team.url), "reader", name)
+            store = opened(url)
+            assert REFUSED in refusal(lambda it=store: it.save_run(a_run(WORKLOAD)))
+            assert REFUSED in refusal(lambda it=store: promote(it, [WORKLOAD]))
+            assert REFUSED in refusal(lambda it=store: take_lease(it, WORKLOAD.id, "{}", 1.0))
+            assert chosen(store) == Config(BM=1)
+
     def test_the_owner_still_sweeps_and_merges(self, team: Team, tmp_path: Path) -> None:
         tuned(opened(team.role("contributor")))
         owner = opened(team.url)
