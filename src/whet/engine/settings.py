@@ -16,7 +16,6 @@ from whet.core.effort import EFFORTS, Effort
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import MODES, Mode
-from whet.store import trusting
 
 SourceKind = Literal["flag", "environment", "file", "default"]
 
@@ -282,6 +281,8 @@ def resolve_settings(
     if "run_limit_s" in values:
         values.setdefault("first_call_limit_s", values["run_limit_s"])
     if "store" in values and any(name in values for name in _TRUST):
+        from whet.store import trusting
+
         given_trust = {name: values.get(name) for name in _TRUST}
         values["store"] = trusting(values["store"], given_trust, environ={})
     sources = {

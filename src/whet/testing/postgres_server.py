@@ -173,7 +173,7 @@ class PostgresServer:
         )
 
     def _init_at(self, folder: Path) -> None:
-        folder.parent.mkdir(mode=0o755)
+        folder.parent.mkdir(mode=0o755, exist_ok=True)
         atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
         if self._as:
             shutil.chown(folder.parent, self._as["user"], self._as["group"])

@@ -6,19 +6,24 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from whet.core.config import Config
 from whet.core.errors import StoreError
 from whet.core.workload import Workload
 from whet.store import Store, open_store
+from whet.store.postgres import connections
+from whet.store.postgres.intake import receive
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.outbox import OutboxEntry
+from whet.store.postgres.store import PostgresStore
 from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, in_child, refusal
@@ -238,3 +243,54 @@ def test_closing_sends_what_is_left_though_the_first_connection_took_its_time(
         tuned(store)
     with open_store(postgres_url, direct=True) as server:
         assert len(server.trials(WORKLOAD.id)) == 3
+
+
+def test_batches_in_opposite_orders_never_wait_for_each_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_MOST_TRIES", 0)  # nor is a collision tried again
+    workloads = [a_workload(key={"M": n}) for n in range(20)]
+    failed: list[Exception] = []
+
+    def send(order: list[Workload]) -> None:
+        with open_store(postgres_url, direct=True) as server:
+            assert isinstance(server, PostgresStore)
+            for _ in range(10):
+                runs = [OutboxEntry.of_run(a_run(one, {"BM": 1}), None) for one in order]
+                trials = [OutboxEntry.of(a_trial(one, {"BM": 1})) for one in order]
+                try:
+                    receive(server, [*runs, *trials])
+                except Exception as error:
+                    failed.append(error)
+
+    open_store(postgres_url, direct=True).close()
+    threads = [threading.Thread(target=send, args=(o,)) for o in (workloads, workloads[::-1]) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_what_the_server_ended_for_another_is_done_again(postgres_url: str) -> None:
+    tries = []
+
+    def work(to: Any) -> str:
+        tries.append(to)
+        if len(tries) < 3:
+            raise psycopg.errors.DeadlockDetected
+        return "done"
+
+    with open_store(postgres_url, direct=True) as server:
+        assert isinstance(server, PostgresStore)
+        assert server.write(work) == "done"
+
+
+def test_somebody_with_less_patience_does_not_declare_an_outage(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with host(postgres_url, tmp_path) as store:
+        with pytest.raises(StoreError):
+            store._link.ask(lambda server: time.sleep(0.3), 0.01)
+        assert not store._link.away
+        assert store.best(WORKLOAD.id) is None

@@ -37,5 +37,5 @@ def fetched_from(server: PostgresStore, workload_id: str) -> FetchedTrials | Non
     workload = server.workload(workload_id)
     if workload is None:
         return None
-    every, latest = server.trials(workload_id, all=True), server.trials(workload_id)
-    return FetchedTrials(workload, every, latest, server.runs(workload_id)[::-1])
+    every, latest, runs = server.everything(workload_id)
+    return FetchedTrials(workload, every, latest, runs[::-1])

@@ -75,6 +75,7 @@ class LocalFirstStore(Store):
         self._folder = folder
         self._read_only = read_only
         self._key = None if address.signing_key is None else SigningKey.read(address.signing_key)
+        self._restricted = address.trust == "promoted" or address.trusted_keys is not None
         self._own = SqliteStore(folder / "store.db")
         self._outbox = Outbox(folder)
         self._asked: dict[str, float] = {}
@@ -317,7 +318,8 @@ class LocalFirstStore(Store):
             raise closed_error(self.location)
 
     def _fetch(self, workload_id: str) -> None:
-        """Asks the server, unless it was asked already; waits only where nothing is known here."""
+        """Asks the server, unless it was asked already; waits only where nothing is known here, or
+        where what is known may no longer be trusted."""
         self._refuse_if_closed()
         now = time.monotonic()
         asked = self._asked.get(workload_id)
@@ -327,7 +329,7 @@ class LocalFirstStore(Store):
         if asked is not None and known:
             return
         self._asked[workload_id] = now
-        if known:
+        if known and not self._restricted:
             self._link.tell(lambda server: self._pull(server, workload_id))
             return
         try:
@@ -351,7 +353,7 @@ class LocalFirstStore(Store):
         fetched = fetched_from(server, workload_id)
         if self._closed:
             return
-        if self._address.trust == "promoted" or self._address.trusted_keys is not None:
+        if self._restricted:
             self._drop_unless(fetched, workload_id)
         if fetched is None:
             return

@@ -178,6 +178,11 @@ class PostgresStore(Store):
         rows = self.read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
         return [trial_from(row, workload_id, self.location) for row in rows]
 
+    def everything(self, workload_id: str) -> tuple[list[Trial], list[Trial], list[Run]]:
+        """All trials, the latest of each config, and the runs, newest first."""
+        every, latest = self.trials(workload_id, all=True), self.trials(workload_id)
+        return every, latest, self.runs(workload_id)
+
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         asked = {"workload": workload_id, "config": config_id}
         row = self.read(lambda db: db.execute(self._view.LATEST_TRIAL, asked).fetchone())

@@ -62,6 +62,10 @@ class VerifiedStore(PostgresStore):
         found = self._checked(workload_id)
         return list(found.trials) if all else list(found.latest.values())
 
+    def everything(self, workload_id: str) -> tuple[list[Trial], list[Trial], list[Run]]:
+        found = self._checked(workload_id)
+        return list(found.trials), list(found.latest.values()), list(found.runs)
+
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         return self._checked(workload_id).latest.get(config_id)
 
