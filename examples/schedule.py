@@ -8,17 +8,15 @@ whet schedule show examples/schedule.py:gpu
 """
 
 import whet
-from whet.targets.schedule.frontend import ScheduleBuilder
+from whet.targets.schedule.frontend import KnobHandle, ScheduleBuilder
 from whet.targets.schedule.payloads import layernorm, matmul_bias_relu
 
 product = whet.schedule(matmul_bias_relu(512, 512, 512))
 norm = whet.schedule(layernorm(4096, 1024), threads=None)
 
 
-def steps(fuse: bool, vectorize: bool) -> ScheduleBuilder:
+def add_steps(s: ScheduleBuilder, ti: KnobHandle, fuse: bool, vectorize: bool) -> None:
     """Tiles of ti by 32, with the product computed inside those of the last operation or before."""
-    s = ScheduleBuilder()
-    ti = s.knob("ti", [8, 4])
     last, product, fill = (
         s.match("linalg.generic"),
         s.match("linalg.matmul"),
@@ -35,13 +33,34 @@ def steps(fuse: bool, vectorize: bool) -> ScheduleBuilder:
         s.vectorize()
     s.bufferize()
     s.lower()
+
+
+def one_way(fuse: bool, vectorize: bool) -> ScheduleBuilder:
+    s = ScheduleBuilder()
+    add_steps(s, s.knob("ti", [8, 4]), fuse, vectorize)
+    return s
+
+
+def three_ways() -> ScheduleBuilder:
+    """All three in one script, as a decision like any other."""
+    s = ScheduleBuilder()
+    ti = s.knob("ti", [8, 4])
+    s.choose(
+        "way",
+        {
+            "tile": lambda: add_steps(s, ti, fuse=False, vectorize=False),
+            "tile+fuse": lambda: add_steps(s, ti, fuse=True, vectorize=False),
+            "tile+fuse+vectorize": lambda: add_steps(s, ti, fuse=True, vectorize=True),
+        },
+    )
     return s
 
 
 small = matmul_bias_relu(256, 256, 256)
-tiled = whet.schedule(small, steps(fuse=False, vectorize=False), name="tiled")
-fused = whet.schedule(small, steps(fuse=True, vectorize=False), name="fused")
-vectorized = whet.schedule(small, steps(fuse=True, vectorize=True), name="vectorized")
+tiled = whet.schedule(small, one_way(fuse=False, vectorize=False), name="tiled")
+fused = whet.schedule(small, one_way(fuse=True, vectorize=False), name="fused")
+vectorized = whet.schedule(small, one_way(fuse=True, vectorize=True), name="vectorized")
+three = whet.schedule(small, three_ways(), name="three")
 
 # The five stages of a GPU pipeline, from workgroups to blocks and threads: to look at, not to run.
 gpu = whet.schedule(matmul_bias_relu(256, 256, 64), "schedule_gpu.mlir", name="gpu")

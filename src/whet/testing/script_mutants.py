@@ -12,7 +12,7 @@ from whet.store.memory import MemoryStore
 from whet.targets.schedule.payloads import Payload
 from whet.targets.schedule.target import schedule
 
-BUILD_LIMIT_S = 20.0
+BUILD_LIMIT_S = 60.0
 
 
 def mutate_script(text: str, rng: random.Random) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from whet.core.intermediate import kept_stages
+from whet.core.intermediate import FACT, kept_stages
+from whet.store import open_store
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
 pytestmark = pytest.mark.slow
@@ -44,6 +45,16 @@ def script(vectorize):
 
 tiled = whet.schedule(matmul(32, 32, 32), script(False), name="tiled")
 vectorized = whet.schedule(matmul(32, 32, 32), script(True), name="vectorized")
+"""
+
+
+THIRD = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
+    %t = transform.tune.knob<"t"> options = [8] -> !transform.param<i64>
+    transform.yield
+  }
+}
 """
 
 
@@ -83,6 +94,26 @@ def test_another_config_is_shown_with_set(whet: Whet) -> None:
     )
 
 
+def test_a_script_alone_is_shown_for_a_payload(whet: Whet) -> None:
+    from whet.targets.schedule.payloads import matmul as product
+    from whet.targets.schedule.target import schedule
+
+    Path("mine.mlir").write_text(schedule(product(64, 64, 64)).script.text)
+    ran = whet("schedule", "show", "mine.mlir", "--payload", "matmul(64, 64, 64)")
+    assert ran.code == 0, ran.err
+    assert "transform.bufferization.one_shot_bufferize  mine.mlir:" in ran.out
+    Path("payload.mlir").write_text(product(64, 64, 64).text)
+    Path("mine.mlir").write_text(THIRD)
+    assert "t=8" in whet("schedule", "show", "mine.mlir", "--payload", "payload.mlir").out
+    for payload, message in (
+        ("matmull(1, 2, 3)", "no payload 'matmull'; did you mean 'matmul'?"),
+        ("matmul(1, two)", "give its sizes as numbers, such as 'matmul(64, 64, 64)'"),
+    ):
+        refused = whet("schedule", "show", "mine.mlir", "--payload", payload)
+        assert refused.code == 2
+        assert message in refused.err
+
+
 def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
     said = whet("schedule", "suggest", "kernel.py:product").out
     assert "linalg.matmul: loops 0, 1, 2 of 64 × 64 × 64\n" in said
@@ -120,15 +151,15 @@ def test_what_mlir_made_of_a_config_is_kept_for_the_explorer(whet: Whet) -> None
     Path("kernel.py").write_text(THREE)
     ran = whet("tune", "kernel.py:vectorized", "--keep-ir", "--store", "kept.db")
     assert ran.code == 0, ran.err
-    [kept] = [kept_stages(Path("kept.db.ir"), one.name.split(".")[0]) for one in kept_files()]
+    with open_store("kept.db") as store:
+        [trial] = [
+            trial for known in store.workloads() for trial in store.trials(known.workload.id)
+        ]
+    kept = kept_stages(Path("kept.db.ir"), trial.facts[FACT])
     assert [*kept] == ["insight", "script", "payload", "scheduled"]
     assert "vectors of up to" in kept["insight"]
     assert "linalg.matmul" in kept["payload"]
     assert "vector." in kept["scheduled"]
-
-
-def kept_files() -> list[Path]:
-    return list(Path("kept.db.ir").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,26 @@ Examples:
   whet schedule show kernel.py:matmul --step 5    the IR after step 5
   whet schedule show kernel.py:matmul --diff 4 5  what step 5 changes
   whet schedule show kernel.py:matmul --set ti=16 --set order=columns
+  whet schedule show mine.mlir --payload 'matmul(64, 64, 64)'
 """
 
 
 def show(
     what: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="NAME is a whet.schedule(…).")
+        str,
+        typer.Argument(
+            metavar="FILE.py:NAME|SCRIPT.mlir",
+            help="NAME is a whet.schedule(…); a script alone needs --payload.",
+        ),
     ],
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload",
+            metavar="PAYLOAD",
+            help="What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
+        ),
+    ] = None,
     step: Annotated[
         int | None,
         typer.Option("--step", metavar="N", help="Print the IR after step N; 0 is the payload."),
@@ -65,7 +78,7 @@ def show(
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
-    target = located_schedule(what)
+    target = located_schedule(what) if payload is None else _scripted(what, payload)
     config = _config(target, values or ())
     steps = target.steps(config)
     if json:
@@ -108,6 +121,29 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
         print(f"{one.number:>4}  {one.operation or 'the payload'}  {one.place}{changed}")
     if steps[-1].problem:
         raise UsageError(f"step {steps[-1].number} cannot be applied: {steps[-1].problem}")
+
+
+def _scripted(script: str, payload: str) -> ScheduleTarget:
+    from pathlib import Path
+
+    from whet.targets.schedule import payloads
+    from whet.targets.schedule.bodies import BODIES
+    from whet.targets.schedule.payload_file import payload_file
+    from whet.targets.schedule.target import schedule
+
+    if payload.endswith(".mlir"):
+        return schedule(payload_file(Path(payload).absolute()), Path(script).absolute())
+    name, _, rest = payload.partition("(")
+    sizes = [one.strip() for one in rest.removesuffix(")").split(",")]
+    if name not in BODIES:
+        raise UsageError(f"--payload {payload}: no payload '{name}'{did_you_mean(name, BODIES)}")
+    try:
+        made = getattr(payloads, name)(*map(int, sizes))
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"--payload {payload}: give its sizes as numbers, such as 'matmul(64, 64, 64)'"
+        ) from None
+    return schedule(made, Path(script).absolute())
 
 
 def located_schedule(what: str) -> ScheduleTarget:

@@ -86,6 +86,7 @@ def read_script(text: str, label: str, beside: ParameterFile | None = None) -> S
                     "give both the same, or different names"
                 )
         for operation in operations(mlir, module):
+            _check_place(operation, label)
             _check_set(mlir, operation, {*found}, label)
         canonical, constraints = str(module), _constraints(mlir, module, label)
     if not found:
@@ -192,6 +193,24 @@ def _check_set(mlir: Bindings, operation: Any, known: Collection[str], label: st
             problem = f"no knob is called '{unknown[0]}'{did_you_mean(unknown[0], known)}"
         if problem:
             raise UsageError(f"{place_in(operation, label)}: {_SET}: {problem}")
+
+
+def _check_place(operation: Any, label: str) -> None:
+    """Refuses what is no step where a step is expected: MLIR would crash on it."""
+    name = operation.name
+    for holder in ("transform.apply_patterns", "transform.apply_conversion_patterns"):
+        if name.startswith(f"{holder}.") and _parent_name(operation) != holder:
+            raise UsageError(
+                f"{place_in(operation, label)}: {name} is no step of its own; "
+                f"write it between the braces of {holder}"
+            )
+    if _parent_name(operation) == _ALTERNATIVES and not name.startswith("transform."):
+        raise UsageError(f"{place_in(operation, label)}: {name} is no step of a schedule")
+
+
+def _parent_name(operation: Any) -> str:
+    above = operation.parent
+    return "" if above is None else str(getattr(above, "operation", above).name)
 
 
 def _constraints(mlir: Bindings, module: Any, label: str) -> tuple[str, ...]:

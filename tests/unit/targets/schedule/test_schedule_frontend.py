@@ -1,5 +1,8 @@
 """Scripts written in Python, parameters in a file, and what is legal."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import whet
@@ -88,6 +91,18 @@ def test_each_way_returns_as_much():
     found = s.match("linalg.matmul")
     with pytest.raises(UsageError, match=r"'k': every way has to return as many .* \(a 1, b 0\)"):
         s.choose("k", {"a": lambda: found, "b": lambda: None})
+
+
+def test_the_script_of_the_page_can_be_applied():
+    page = (Path(__file__).parents[4] / "docs" / "schedules.md").read_text()
+    [code] = [
+        one for one in re.findall(r"```python\n(.*?)```", page, re.S) if "ScheduleBuilder(" in one
+    ]
+    made = {"whet": whet, "matmul_bias_relu": matmul_bias_relu}
+    exec(code, made)
+    target = made["target"]
+    for k in ("whole", "blocks"):
+        assert not target.steps(target.space.first.replace(k=k))[-1].problem
 
 
 FIXED = """\

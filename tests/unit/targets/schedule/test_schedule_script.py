@@ -86,6 +86,22 @@ def test_another_size_is_another_key_of_the_same_source():
             script('    transform.tune.alternatives<"w"> attributes {whet.names = ["a"]} {}, {}'),
             r"^script:3:5: 'w': whet\.names has 1 names for 2 regions",
         ),
+        (
+            script(
+                KNOB,
+                '    transform.tune.alternatives<"w"> {\n',
+                "      transform.apply_patterns.canonicalization\n    }, {}",
+            ),
+            r"^script:5:7: transform\.apply_patterns\.canonicalization is no step of its own",
+        ),
+        (
+            script(
+                KNOB,
+                '    transform.tune.alternatives<"w"> {\n',
+                "      %one = arith.constant 1 : index\n    }, {}",
+            ),
+            r"^script:5:14: arith\.constant is no step of a schedule",
+        ),
         (script(), "the script leaves nothing open"),
         ("module {\n}", "no transform.named_sequence @__transform_main; it has no sequence"),
     ],
