@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.doctor import dynamo
-from whet.doctor.dynamo import Break, Captured, NotThereError
-from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.dynamo import Break, Captured, TorchLacksError
+from whet.doctor.finding import Finding, Line, Remedy
 from whet.doctor.isolate import left_out_layers
-from whet.doctor.subject import Subject
+from whet.doctor.subject import Patient
 
 _REWRITES = {
     "Data-dependent branching": "compute both sides and select with torch.where(condition, a, b), "
@@ -26,7 +26,7 @@ _IDLE_HINTS = ("Please report an issue to PyTorch", "It may be possible to write
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _Knob:
     """A setting of `torch._dynamo.config`, tried where a break mentions one of `words`."""
 
     text: str
@@ -39,17 +39,17 @@ class _Setting:
 
 
 _SETTINGS = (
-    _Setting(
+    _Knob(
         "set torch._dynamo.config.capture_scalar_outputs = True",
         {"capture_scalar_outputs": True},
         ("capture_scalar_outputs",),
     ),
-    _Setting(
+    _Knob(
         "set torch._dynamo.config.capture_dynamic_output_shape_ops = True",
         {"capture_dynamic_output_shape_ops": True},
         ("capture_dynamic_output_shape_ops",),
     ),
-    _Setting(
+    _Knob(
         "torch._dynamo.config.reorderable_logging_functions.add(print); the text is then printed "
         "after the graph has run",
         {"reorderable_logging_functions": {print}},
@@ -58,9 +58,9 @@ _SETTINGS = (
 )
 
 
-def break_findings(subject: Subject, captured: Captured) -> list[Finding]:
+def break_findings(subject: Patient, captured: Captured) -> list[Finding]:
     """One finding for each line and kind of break."""
-    grouped: dict[tuple[str, Place], list[Break]] = {}
+    grouped: dict[tuple[str, Line], list[Break]] = {}
     for one in captured.breaks:
         grouped.setdefault((one.kind, one.place), []).append(one)
     isolated = left_out_layers(subject, captured)
@@ -76,7 +76,7 @@ def break_findings(subject: Subject, captured: Captured) -> list[Finding]:
     ]
 
 
-def _finding(subject: Subject, captured: Captured, one: Break, place: Place, count: int) -> Finding:
+def _finding(subject: Patient, captured: Captured, one: Break, place: Line, count: int) -> Finding:
     tried = [_tried(subject, setting, captured, one) for setting in _SETTINGS if setting.fits(one)]
     helpful = [remedy for remedy in tried if remedy is not None and remedy.works]
     futile = [remedy for remedy in tried if remedy is not None and not remedy.works]
@@ -96,11 +96,11 @@ def _rewrites(one: Break) -> list[Remedy]:
     return [Remedy(_REWRITES[one.kind])] if one.kind in _REWRITES else []
 
 
-def _tried(subject: Subject, setting: _Setting, before: Captured, one: Break) -> Remedy | None:
+def _tried(subject: Patient, setting: _Knob, before: Captured, one: Break) -> Remedy | None:
     """The model is traced again under the setting; None where torch does not have it."""
     try:
         after = dynamo.capture(subject, subject.calls[0], setting.values)
-    except NotThereError:
+    except TorchLacksError:
         return None
     except Exception as error:
         said = f"tried: compiling then fails with {type(error).__name__}"

@@ -21,7 +21,7 @@ from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for
 from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
-from whet.doctor.subject import Subject, device_of, subject_in, subject_of
+from whet.doctor.subject import Patient, device_of, subject_in, subject_of
 from whet.doctor.symptoms import notes, symptoms, unheard
 from whet.doctor.written import environment_findings, written_findings
 
@@ -127,7 +127,7 @@ def doctor_file(
     return _diagnose(subject, lambda: source, _Wanted(knobs, store, report, progress or _silent))
 
 
-def _with_knobs(modes: tuple[str, ...], subject: Subject, full: bool) -> tuple[str, ...]:
+def _with_knobs(modes: tuple[str, ...], subject: Patient, full: bool) -> tuple[str, ...]:
     if not full or not modes:
         return modes
     knobs = knobs_for(device_of(subject) is not None, subject.training)
@@ -146,7 +146,7 @@ class _Wanted:
     progress: Progress
 
 
-def _diagnose(subject: Subject, source: Callable[[], SubjectSource], wanted: _Wanted) -> Diagnosis:
+def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wanted) -> Diagnosis:
     looked = examine(subject, wanted.progress)
     trial: TrialOfModes | None = None
     device = ""
@@ -165,7 +165,7 @@ def _diagnose(subject: Subject, source: Callable[[], SubjectSource], wanted: _Wa
     return done
 
 
-def _with_symptoms(looked: Examination, subject: Subject, trial: TrialOfModes) -> Examination:
+def _with_symptoms(looked: Examination, subject: Patient, trial: TrialOfModes) -> Examination:
     found = symptoms(trial, subject.place, gpu=device_of(subject) is not None)
     found += numeric_findings(trial, subject.place)
     return replace(

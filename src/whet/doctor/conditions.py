@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from whet.doctor.subject import Subject, device_of
+from whet.doctor.subject import Patient, device_of
 
 _TENSOR_CORES_FOR_FLOAT32 = 8  # the major compute capability that brought TF32
 
 
-def conditions(subject: Subject) -> list[str]:
+def conditions(subject: Patient) -> list[str]:
     """A line for each that holds here; nothing is wrong with the model."""
     gpu = device_of(subject)
     return _on_a_cpu() if gpu is None else [*_too_small(gpu), *_full_float32(subject, gpu)]
@@ -37,7 +37,7 @@ def _too_small(gpu: int) -> list[str]:
     ]
 
 
-def _full_float32(subject: Subject, gpu: int) -> list[str]:
+def _full_float32(subject: Patient, gpu: int) -> list[str]:
     import torch
 
     values = [*subject.calls[0].named.values(), *subject.parameters]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.finding import Finding, Line, Remedy
 from whet.doctor.modes.mode_trial import ModeTrial
 from whet.doctor.modes.numerics import OutputError
 from whet.doctor.modes.variants import EAGER
@@ -18,7 +18,7 @@ def numeric_notes(trial: TrialOfModes) -> list[str]:
     return [*_explained(trial.modes), *_same_bits(trial.modes)]
 
 
-def numeric_findings(trial: TrialOfModes, place: Place) -> list[Finding]:
+def numeric_findings(trial: TrialOfModes, place: Line) -> list[Finding]:
     """Results that are further from float64 than rounding explains."""
     findings = []
     for mode in trial.modes:
@@ -28,7 +28,7 @@ def numeric_findings(trial: TrialOfModes, place: Place) -> list[Finding]:
     return findings
 
 
-def _finding(mode: ModeTrial, far: Sequence[OutputError], place: Place) -> Finding:
+def _finding(mode: ModeTrial, far: Sequence[OutputError], place: Line) -> Finding:
     worst = max(far, key=lambda one: one.error)
     evidence = (
         f"{worst.name} of {mode.mode} is {worst.error:.0e} from float64, eager's "

@@ -1,6 +1,6 @@
 """Everything the doctor asks of torch's private interfaces, in one place.
 
-A function raises `NotThereError` where this version of torch lacks what it needs; that costs one
+A function raises `TorchLacksError` where this version of torch lacks what it needs; that costs one
 finding, and the report says so.
 """
 
@@ -18,15 +18,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from whet.doctor.finding import Place
-from whet.doctor.subject import Call, Subject
+from whet.doctor.finding import Line
+from whet.doctor.subject import Inputs, Patient
 
 # In torch 2.13 as well as 2.11 a branch on a tensor is reported by the name of the byte code's
 # handler, not by its entry in the registry.
 _BRANCH = "Data-dependent branching"
 
 
-class NotThereError(Exception):
+class TorchLacksError(Exception):
     """This version of torch lacks an interface."""
 
 
@@ -38,7 +38,7 @@ class Break:
     code: str
     explanation: str
     hints: tuple[str, ...]
-    place: Place
+    place: Line
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Recompile:
 
     guard: str
     hint: str
-    place: Place
+    place: Line
     frame: str
     call: int
 
@@ -68,13 +68,13 @@ def reset() -> None:
     torch._dynamo.reset()
 
 
-def capture(subject: Subject, call: Call, settings: Mapping[str, Any] | None = None) -> Captured:
+def capture(subject: Patient, call: Inputs, settings: Mapping[str, Any] | None = None) -> Captured:
     """Traces one call. `settings` are of `torch._dynamo.config`."""
     import torch
 
     explain = getattr(torch._dynamo, "explain", None)
     if explain is None:
-        raise NotThereError("torch._dynamo.explain is not there")
+        raise TorchLacksError("torch._dynamo.explain is not there")
     model, call = fresh(subject, call)
     reset()
     with quiet(), _configured(settings or {}), subject.gradients():
@@ -85,12 +85,12 @@ def capture(subject: Subject, call: Call, settings: Mapping[str, Any] | None = N
 
 
 def recompiles(
-    subject: Subject,
-    calls: Sequence[Call],
+    subject: Patient,
+    calls: Sequence[Inputs],
     *,
     dynamic: bool | None = None,
     settings: Mapping[str, Any] | None = None,
-    prepare: Callable[[Call], None] | None = None,
+    prepare: Callable[[Inputs], None] | None = None,
 ) -> tuple[Recompile, ...]:
     """What is compiled again when the model is called with these inputs one after another."""
     import torch
@@ -99,7 +99,7 @@ def recompiles(
     clear = getattr(utils, "clear_compilation_metrics", None)
     metrics = getattr(utils, "get_compilation_metrics", None)
     if clear is None or metrics is None:
-        raise NotThereError("torch._dynamo.utils.get_compilation_metrics is not there")
+        raise TorchLacksError("torch._dynamo.utils.get_compilation_metrics is not there")
     model, _ = fresh(subject, calls[0])
     copies = [fresh(subject, call)[1] for call in calls]
     reset()
@@ -115,7 +115,7 @@ def recompiles(
     entries = list(metrics())
     reset()
     if entries and not hasattr(entries[0], "recompile_reason"):
-        raise NotThereError("the compilation metrics have no recompile_reason")
+        raise TorchLacksError("the compilation metrics have no recompile_reason")
     return tuple(
         _recompile(one, bisect_right(ends, at) + 1)
         for at, one in enumerate(entries)
@@ -128,7 +128,7 @@ def mode_names() -> tuple[str, ...]:
 
     list_modes = getattr(torch._inductor, "list_mode_options", None)
     if list_modes is None:
-        raise NotThereError("torch._inductor.list_mode_options is not there")
+        raise TorchLacksError("torch._inductor.list_mode_options is not there")
     return tuple(list_modes())
 
 
@@ -144,7 +144,7 @@ def inductor_settings() -> tuple[str, ...]:
 
     list_options = getattr(torch._inductor, "list_options", None)
     if list_options is None:
-        raise NotThereError("torch._inductor.list_options is not there")
+        raise TorchLacksError("torch._inductor.list_options is not there")
     return tuple(list_options())
 
 
@@ -165,9 +165,9 @@ def registry() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     }
 
 
-def fresh(subject: Subject, call: Call) -> tuple[Callable[..., Any], Call]:
+def fresh(subject: Patient, call: Inputs) -> tuple[Callable[..., Any], Inputs]:
     """Copies: a probe leaves neither counters nor inputs changed. What cannot be copied is used."""
-    return _copied(subject.model), Call(_copied(call.args), _copied(dict(call.kwargs)))
+    return _copied(subject.model), Inputs(_copied(call.args), _copied(dict(call.kwargs)))
 
 
 def _copied(value: Any) -> Any:
@@ -202,7 +202,7 @@ def _configured(settings: Mapping[str, Any]) -> Iterator[None]:
     known = {name: value for name, value in settings.items() if hasattr(config, name)}
     if len(known) < len(settings):
         missing = next(name for name in settings if name not in known)
-        raise NotThereError(f"torch._dynamo.config.{missing} is not there")
+        raise TorchLacksError(f"torch._dynamo.config.{missing} is not there")
     with config.patch(**known):
         yield
 
@@ -227,29 +227,29 @@ def _after(word: str, lines: Sequence[str]) -> str:
     return next((line.partition(word)[2].strip() for line in lines if word in line), "")
 
 
-def _innermost(stack: Any) -> Place:
+def _innermost(stack: Any) -> Line:
     """The last line of the user's own; where all are torch's, the last."""
     frames = list(stack or ())
     own = [frame for frame in frames if "/torch/" not in frame.filename]
     if not frames:
-        return Place()
+        return Line()
     frame = (own or frames)[-1]
-    return Place(frame.filename, frame.lineno or 0, (frame.line or "").strip())
+    return Line(frame.filename, frame.lineno or 0, (frame.line or "").strip())
 
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
-def place_in(stack: str) -> Place:
+def place_in(stack: str) -> Line:
     """The innermost of the user's own lines in a stack printed as text."""
     lines = stack.splitlines()
     found = [(at, match) for at, line in enumerate(lines) if (match := _STACK_LINE.search(line))]
     own = [one for one in found if "/torch/" not in one[1]["file"]]
     if not found:
-        return Place()
+        return Line()
     at, match = (own or found)[-1]
     code = lines[at + 1].strip() if at + 1 < len(lines) else ""
-    return Place(match["file"], int(match["line"]), code)
+    return Line(match["file"], int(match["line"]), code)
 
 
 def _recompile(metrics: Any, call: int) -> Recompile:
@@ -260,8 +260,8 @@ def _recompile(metrics: Any, call: int) -> Recompile:
     guard = condition.partition(": ")[2].split("   ")[0].split("  #")[0].strip()
     place = place_in(rest)
     if not place.line:
-        place = Place(metrics.co_filename or "", metrics.co_firstlineno or 0)
+        place = Line(metrics.co_filename or "", metrics.co_firstlineno or 0)
     if "/torch/" in place.file:
-        place = Place()
+        place = Line()
     frame = str(metrics.compile_id).partition("/")[0]
     return Recompile(guard, hint.strip().removesuffix(")"), place, frame, call)

@@ -12,13 +12,13 @@ from whet.doctor.conditions import conditions
 from whet.doctor.finding import Examination, Finding, Remedy
 from whet.doctor.graphs import graph_findings
 from whet.doctor.recompiles import recompile_findings
-from whet.doctor.subject import Subject
+from whet.doctor.subject import Patient
 from whet.doctor.written import environment_findings, written_findings
 
 T = TypeVar("T")
 
 
-def examine(subject: Subject, progress: Callable[[str], None] = lambda text: None) -> Examination:
+def examine(subject: Patient, progress: Callable[[str], None] = lambda text: None) -> Examination:
     """A look that needs what this torch lacks is left out, and said so."""
     _check_eager(subject)
     looks = _Looks(progress)
@@ -60,7 +60,7 @@ class _Looks:
         self._progress(f"looking for {what}")
         try:
             answer = step()
-        except dynamo.NotThereError as error:
+        except dynamo.TorchLacksError as error:
             self.left_out.append(f"not looked for: {what} ({error} in torch {_version()})")
             return []
         except Exception as error:
@@ -72,18 +72,18 @@ class _Looks:
         return answer
 
 
-def _captured(subject: Subject) -> list[dynamo.Captured | Finding]:
+def _captured(subject: Patient) -> list[dynamo.Captured | Finding]:
     """One entry: what Dynamo made of the model, or that it could not."""
     try:
         return [dynamo.capture(subject, subject.calls[0])]
-    except dynamo.NotThereError:
+    except dynamo.TorchLacksError:
         raise
     except Exception as error:
         return [_cannot_compile(subject, error)]
 
 
 def _nothing_captured(
-    subject: Subject, traced: dynamo.Captured, findings: list[Finding]
+    subject: Patient, traced: dynamo.Captured, findings: list[Finding]
 ) -> list[Finding]:
     """Torch falls back to eager without a word where a frame fails while it is traced."""
     if traced.graphs or any(one.name == "disabled" for one in findings):
@@ -98,7 +98,7 @@ def _once_a_line(findings: list[Finding]) -> list[Finding]:
     return [one for one in findings if one.name != "host-copy" or one.place not in broken]
 
 
-def _cannot_compile(subject: Subject, error: Exception) -> Finding:
+def _cannot_compile(subject: Patient, error: Exception) -> Finding:
     text = str(error).strip().splitlines()
     place = dynamo.place_in(str(error))
     return Finding(
@@ -109,7 +109,7 @@ def _cannot_compile(subject: Subject, error: Exception) -> Finding:
     )
 
 
-def _check_eager(subject: Subject) -> None:
+def _check_eager(subject: Patient) -> None:
     model, call = dynamo.fresh(subject, subject.calls[0])
     try:
         with dynamo.quiet(), subject.gradients():

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Place:
+class Line:
     """A line of the user's; `line` is 0 where only the file is known, `file` empty where not even
     that."""
 
@@ -36,7 +36,7 @@ class Finding:
 
     name: str
     evidence: str
-    place: Place
+    place: Line
     remedies: tuple[Remedy, ...]
     code: str = ""
     count: int = 1

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from whet.doctor import dynamo
-from whet.doctor.finding import Finding, Place, Remedy
-from whet.doctor.subject import Subject
+from whet.doctor.finding import Finding, Line, Remedy
+from whet.doctor.subject import Patient
 
 _HOST_METHODS = ("cpu", "tolist", "numpy", "item")
 _IN_PLACE_FUNCTIONS = (
@@ -20,7 +20,7 @@ _IN_PLACE_FUNCTIONS = (
 )
 
 
-def graph_findings(subject: Subject, graphs: Sequence[Any]) -> list[Finding]:
+def graph_findings(subject: Patient, graphs: Sequence[Any]) -> list[Finding]:
     return [
         *_upcasts(subject, graphs),
         *_host_copies(graphs),
@@ -39,12 +39,12 @@ def _value(node: Any) -> Any:
     return value if hasattr(value, "dtype") and hasattr(value, "shape") else None
 
 
-def _place(node: Any) -> Place:
+def _place(node: Any) -> Line:
     return dynamo.place_in(node.meta.get("stack_trace") or node.stack_trace or "")
 
 
-def _upcasts(subject: Subject, graphs: Sequence[Any]) -> list[Finding]:
-    places: dict[Place, str] = {}
+def _upcasts(subject: Patient, graphs: Sequence[Any]) -> list[Finding]:
+    places: dict[Line, str] = {}
     for node in _nodes(graphs):
         said = _upcast(subject, node)
         if said:
@@ -55,7 +55,7 @@ def _upcasts(subject: Subject, graphs: Sequence[Any]) -> list[Finding]:
     return [Finding("upcast", said, place, (remedy,)) for place, said in places.items()]
 
 
-def _upcast(subject: Subject, node: Any) -> str:
+def _upcast(subject: Patient, node: Any) -> str:
     """Two floating types that meet, or float64 that nobody gave. A cast to float32 inside a model
     of half precision is what careful authors write, so it is none."""
     import torch
@@ -78,7 +78,7 @@ def _upcast(subject: Subject, node: Any) -> str:
     return ""
 
 
-def _given(subject: Subject) -> set[Any]:
+def _given(subject: Patient) -> set[Any]:
     return {getattr(value, "dtype", None) for value in subject.calls[0].named.values()}
 
 
@@ -86,7 +86,7 @@ def _short(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _cast_remedy(subject: Subject) -> Remedy:
+def _cast_remedy(subject: Patient) -> Remedy:
     """Parameters and buffers in the input's own type, where the model can be cast."""
     floating = [
         value.dtype
@@ -100,7 +100,7 @@ def _cast_remedy(subject: Subject) -> Remedy:
     model, _ = dynamo.fresh(subject, call)
     if model is subject.model:
         return general
-    cast = Subject(subject.name, model.to(floating[0]), subject.calls, subject.file)  # type: ignore[attr-defined]
+    cast = Patient(subject.name, model.to(floating[0]), subject.calls, subject.file)  # type: ignore[attr-defined]
     text = f"cast the model's parameters and buffers: model.to({floating[0]})"
     try:
         left = [n for n in _nodes(dynamo.capture(cast, call).graphs) if _upcast(cast, n)]
@@ -112,7 +112,7 @@ def _cast_remedy(subject: Subject) -> Remedy:
 
 
 def _host_copies(graphs: Sequence[Any]) -> list[Finding]:
-    found: dict[Place, Finding] = {}
+    found: dict[Line, Finding] = {}
     for node in _nodes(graphs):
         if node.op != "call_method" or not _copies_to_host(node):
             continue
@@ -133,7 +133,7 @@ def _copies_to_host(node: Any) -> bool:
     return node.target == "to" and any(str(value) == "cpu" for value in given)
 
 
-def _input_mutations(subject: Subject, graphs: Sequence[Any]) -> list[Finding]:
+def _input_mutations(subject: Patient, graphs: Sequence[Any]) -> list[Finding]:
     changed = _changed_inputs(subject)
     if not changed:
         return []
@@ -147,7 +147,7 @@ def _input_mutations(subject: Subject, graphs: Sequence[Any]) -> list[Finding]:
     return [Finding("input-mutation", evidence, place, (remedy,))]
 
 
-def _changed_inputs(subject: Subject) -> list[str]:
+def _changed_inputs(subject: Patient) -> list[str]:
     model, call = dynamo.fresh(subject, subject.calls[0])
     given = subject.names(call).items()
     tensors = {name: value for name, value in given if hasattr(value, "_version")}

@@ -9,17 +9,17 @@ from typing import Any
 
 from whet.doctor import dynamo
 from whet.doctor.dynamo import Captured
-from whet.doctor.finding import Place, Remedy
-from whet.doctor.subject import Subject
+from whet.doctor.finding import Line, Remedy
+from whet.doctor.subject import Patient
 
 # Leaving a layer out breaks the graph once.
 WORTH_FROM = 2
 
 
-def left_out_layers(subject: Subject, captured: Captured) -> dict[Place, Remedy]:
+def left_out_layers(subject: Patient, captured: Captured) -> dict[Line, Remedy]:
     """For the breaks in one layer's own code: what came of compiling the model without it. Only
     where fewer breaks were left."""
-    found: dict[Place, Remedy] = {}
+    found: dict[Line, Remedy] = {}
     for name, places in _breaking_layers(subject, captured):
         remedy = _tried(subject, name, captured)
         if remedy is not None:
@@ -27,7 +27,7 @@ def left_out_layers(subject: Subject, captured: Captured) -> dict[Place, Remedy]
     return found
 
 
-def _breaking_layers(subject: Subject, captured: Captured) -> Iterator[tuple[str, list[Place]]]:
+def _breaking_layers(subject: Patient, captured: Captured) -> Iterator[tuple[str, list[Line]]]:
     modules = getattr(subject.model, "named_modules", None)
     for name, layer in modules() if callable(modules) else ():
         if not name:
@@ -52,7 +52,7 @@ def _span(layer: Any) -> tuple[str, int, int]:
     return file, first, first + len(lines) - 1
 
 
-def _tried(subject: Subject, name: str, before: Captured) -> Remedy | None:
+def _tried(subject: Patient, name: str, before: Captured) -> Remedy | None:
     import torch
 
     model, _ = dynamo.fresh(subject, subject.calls[0])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from whet.doctor import dynamo
-from whet.doctor.dynamo import NotThereError, Recompile
+from whet.doctor.dynamo import Recompile, TorchLacksError
 from whet.doctor.finding import Finding, Remedy
-from whet.doctor.subject import Call, Subject
+from whet.doctor.subject import Inputs, Patient
 
 REPEATS = 4
 
@@ -24,7 +24,7 @@ _SIZE = "size mismatch at index"
 _LENGTH = re.compile(r"len\((\w+)\) == \d+")
 
 
-def recompile_findings(subject: Subject) -> list[Finding]:
+def recompile_findings(subject: Patient) -> list[Finding]:
     same = [subject.calls[0]] * REPEATS
     found = dynamo.recompiles(subject, same)
     if found:
@@ -45,7 +45,7 @@ def _beyond_the_first(found: Sequence[Recompile]) -> tuple[Recompile, ...]:
     return tuple(one for one in found if counts[one.frame] > 1)
 
 
-def _grown(subject: Subject) -> list[Call]:
+def _grown(subject: Patient) -> list[Inputs]:
     """The call with more rows; empty where there is no batch, or the model takes no other."""
     call = subject.calls[0]
     rows = next((_rows(value) for value in call.named.values() if _rows(value)), 0)
@@ -67,7 +67,7 @@ def _rows(value: Any) -> int:
     return int(shape[0]) if len(shape) >= 2 and hasattr(value, "index_select") else 0
 
 
-def _with_rows(call: Call, rows: int, wanted: int) -> Call:
+def _with_rows(call: Inputs, rows: int, wanted: int) -> Inputs:
     import torch
 
     def grown(value: Any) -> Any:
@@ -75,14 +75,14 @@ def _with_rows(call: Call, rows: int, wanted: int) -> Call:
             return value
         return value.index_select(0, torch.arange(wanted, device=value.device) % rows)
 
-    return Call(
+    return Inputs(
         tuple(grown(value) for value in call.args),
         {name: grown(value) for name, value in call.kwargs.items()},
     )
 
 
 def _findings(
-    subject: Subject, calls: Sequence[Call], found: Sequence[Recompile], over: str
+    subject: Patient, calls: Sequence[Inputs], found: Sequence[Recompile], over: str
 ) -> list[Finding]:
     """One for each guard: what changed is one finding, in however many parts of a broken graph its
     guard failed."""
@@ -117,7 +117,7 @@ def _hints(found: Sequence[Recompile]) -> list[str]:
 
 
 def _tried(
-    subject: Subject, calls: Sequence[Call], before: int, settings: Sequence[str]
+    subject: Patient, calls: Sequence[Inputs], before: int, settings: Sequence[str]
 ) -> list[Remedy]:
     """What torch hints at, and symbolic sizes. One more compilation at the second call is what a
     value costs that becomes symbolic."""
@@ -132,7 +132,7 @@ def _tried(
     for text, keywords in attempts:
         try:
             after = dynamo.recompiles(subject, calls, **keywords)
-        except NotThereError:
+        except TorchLacksError:
             continue
         except Exception as error:
             said = f"tried: fails with {type(error).__name__}"
@@ -144,7 +144,7 @@ def _tried(
     return remedies
 
 
-def _mark(call: Call) -> None:
+def _mark(call: Inputs) -> None:
     import torch
 
     for value in call.named.values():

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import UsageError
-from whet.doctor.finding import Place
+from whet.doctor.finding import Line
 
 _RETURN = "return model, inputs, where inputs is a tensor, a tuple of arguments, a dict of keywords"
 
 
 @dataclass(frozen=True)
-class Call:
+class Inputs:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -26,13 +26,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Patient:
     """`calls` has more than one entry where the inputs change from call to call. `training`: a call
     is a forward and a backward pass; else gradients are off."""
 
     name: str
     model: Callable[..., Any]
-    calls: tuple[Call, ...]
+    calls: tuple[Inputs, ...]
     file: str = ""
     training: bool = False
 
@@ -47,7 +47,7 @@ class Subject:
         listed = getattr(self.model, "parameters", None)
         return tuple(listed()) if callable(listed) else ()
 
-    def names(self, call: Call) -> dict[str, Any]:
+    def names(self, call: Inputs) -> dict[str, Any]:
         """The arguments by the model's own names for them, as far as it has any."""
         forward = getattr(self.model, "forward", self.model)
         try:
@@ -58,17 +58,17 @@ class Subject:
         return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Line:
         """Where the model's code begins."""
         forward = getattr(type(self.model), "forward", self.model)
         try:
             lines, first = inspect.getsourcelines(forward)
-            return Place(inspect.getsourcefile(forward) or self.file, first, lines[0].strip())
+            return Line(inspect.getsourcefile(forward) or self.file, first, lines[0].strip())
         except (OSError, TypeError):
-            return Place(self.file)
+            return Line(self.file)
 
 
-def device_of(subject: Subject) -> int | None:
+def device_of(subject: Patient) -> int | None:
     """The GPU of the first tensor among the arguments or parameters; None for the CPU."""
     for value in (*subject.calls[0].named.values(), *subject.parameters):
         device: Any = getattr(value, "device", None)
@@ -79,7 +79,7 @@ def device_of(subject: Subject) -> int | None:
 
 def subject_of(
     model: Any, inputs: Any, *, name: str = "", file: str = "", training: bool = False
-) -> Subject:
+) -> Patient:
     """Checks both; a model that is compiled already is examined as it was before."""
     model = getattr(model, "_orig_mod", model)
     if not callable(model):
@@ -94,18 +94,18 @@ def subject_of(
         calls = tuple(_call(one) for one in inputs)
     else:
         calls = (_call(inputs),)
-    return Subject(called, model, calls, file, training)
+    return Patient(called, model, calls, file, training)
 
 
-def _call(inputs: Any) -> Call:
-    if isinstance(inputs, Call):
+def _call(inputs: Any) -> Inputs:
+    if isinstance(inputs, Inputs):
         return inputs
     if isinstance(inputs, Mapping):
-        return Call(kwargs=dict(inputs))
-    return Call(args=inputs if isinstance(inputs, tuple) else (inputs,))
+        return Inputs(kwargs=dict(inputs))
+    return Inputs(args=inputs if isinstance(inputs, tuple) else (inputs,))
 
 
-def subject_in(path: Path, name: str, *, training: bool = False) -> Subject:
+def subject_in(path: Path, name: str, *, training: bool = False) -> Patient:
     """Runs the file and calls its function NAME, which returns a model and inputs."""
     from whet.core.errors import did_you_mean
     from whet.targets.files import guarded, load_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.finding import Finding, Line, Remedy
 from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.mode_trial import ModeTrial, StepProfile
 from whet.doctor.modes.variants import EAGER
@@ -24,7 +24,7 @@ CONTRADICTED_ABOVE = 1.1
 _VENDOR = ("addmm", "mm", "bmm", "_mkl_linear", "mkldnn", "convolution", "bias_addmm")
 
 
-def symptoms(trial: TrialOfModes, place: Place, gpu: bool) -> list[Finding]:
+def symptoms(trial: TrialOfModes, place: Line, gpu: bool) -> list[Finding]:
     timed = [one for one in trial.modes if one.median_ns]
     found = [*_picks(timed, place), *_against_vendor(timed, place), *_compiled_again(timed, place)]
     if gpu:
@@ -87,7 +87,7 @@ def _first(name: str) -> str:
     return name.split(" ")[0]
 
 
-def _skipped(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
+def _skipped(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
     skipped: dict[str, list[str]] = {}
     for one in modes:
         if one.cudagraph_skip:
@@ -97,7 +97,7 @@ def _skipped(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
         yield Finding("cuda-graphs", f"in {' and '.join(names)}: {why}", place, (remedy,))
 
 
-def _recorded_again(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
+def _recorded_again(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
     again = [one for one in modes if one.recorded_again]
     if not again:
         return
@@ -123,7 +123,7 @@ def _instead(now: ModeTrial, other: ModeTrial) -> Remedy:
 
 
 def _host_bound(
-    mode: ModeTrial, step: StepProfile, modes: Sequence[ModeTrial], place: Place
+    mode: ModeTrial, step: StepProfile, modes: Sequence[ModeTrial], place: Line
 ) -> Iterator[Finding]:
     total, device = mode.median_ns or 0.0, step.device_ns or 0.0
     if not device or device > HOST_BOUND_BELOW * total:
@@ -154,7 +154,7 @@ def _tables(modes: Iterable[ModeTrial]) -> Iterator[tuple[str, TunedOp]]:
                 yield mode.mode, table
 
 
-def _picks(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
+def _picks(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
     for name, table in _tables(modes):
         careful, pick = table.careful_ms, table.choices[0][0]
         if pick not in careful:
@@ -181,7 +181,7 @@ def _is_vendor(choice: str) -> bool:
     return _first(choice).removeprefix("aten::") in _VENDOR or choice.startswith("_mkl")
 
 
-def _against_vendor(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
+def _against_vendor(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
     """Whole models: tuned products against those of the vendor's library, at 95 %."""
     by_name = {one.mode: one for one in modes}
     tuned, vendor = by_name.get("max-autotune-no-cudagraphs"), by_name.get("gemm-aten")
@@ -202,7 +202,7 @@ def _against_vendor(modes: Sequence[ModeTrial], place: Place) -> Iterator[Findin
     yield Finding("vendor-library", evidence, place, (remedy,))
 
 
-def _compiled_again(modes: Sequence[ModeTrial], place: Place) -> Iterator[Finding]:
+def _compiled_again(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding]:
     grouped: dict[str, list[str]] = {}
     for mode in modes:
         warm = mode.warm

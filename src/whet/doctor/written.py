@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whet.core.errors import did_you_mean
 from whet.doctor import dynamo
-from whet.doctor.finding import Finding, Place, Remedy
+from whet.doctor.finding import Finding, Line, Remedy
 
 _SWITCHED_OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
@@ -36,8 +36,8 @@ def written_findings(file: str) -> list[Finding]:
         return []
     lines = text.splitlines()
 
-    def place(node: ast.expr) -> Place:
-        return Place(file, node.lineno, lines[node.lineno - 1].strip())
+    def place(node: ast.expr) -> Line:
+        return Line(file, node.lineno, lines[node.lineno - 1].strip())
 
     compiled = _names_of_compiled(tree)
     findings: list[Finding] = []
@@ -62,7 +62,7 @@ def _is_compile(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and _dotted(node.func) == "torch.compile"
 
 
-def _gone(node: ast.Attribute, compiled: set[str], place: Place) -> list[Finding]:
+def _gone(node: ast.Attribute, compiled: set[str], place: Line) -> list[Finding]:
     """Advice that is still passed around and no longer holds."""
     name = _dotted(node)
     if name in _REPLACED and not _there(name):
@@ -74,7 +74,7 @@ def _gone(node: ast.Attribute, compiled: set[str], place: Place) -> list[Finding
     return []
 
 
-def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
+def _call_findings(node: ast.Call, place: Line) -> list[Finding]:
     given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     mode, options = _text(given.get("mode")), given.get("options")
     names = dynamo.mode_names()
@@ -91,7 +91,7 @@ def _call_findings(node: ast.Call, place: Place) -> list[Finding]:
     return findings
 
 
-def _option_findings(options: ast.Dict, place: Place) -> list[Finding]:
+def _option_findings(options: ast.Dict, place: Line) -> list[Finding]:
     """Options that torch refuses, and those that it takes and that change nothing."""
     known = dynamo.inductor_settings()
     findings = []
@@ -124,7 +124,7 @@ def _spelt(mode: str, names: Sequence[str]) -> Remedy | None:
     return Remedy(f"mode='{near}'", f"tried: torch.compile takes mode='{near}'", works=True)
 
 
-def _both(mode: str, place: Place) -> Finding:
+def _both(mode: str, place: Line) -> Finding:
     """`mode` is a set of options, so that both can be written as one `options=`."""
     inside = dynamo.mode_options(mode)
     listed = ", ".join(f'"{name}": {value}' for name, value in inside.items())
@@ -146,7 +146,7 @@ def environment_findings(environment: Mapping[str, str] | None = None) -> list[F
         Finding(
             "disabled",
             f"{name}={variables[name]} is set: torch.compile does nothing",
-            Place(),
+            Line(),
             (Remedy(f"unset {name}"),),
         )
         for name in _SWITCHED_OFF
@@ -155,7 +155,7 @@ def environment_findings(environment: Mapping[str, str] | None = None) -> list[F
     if "TORCH_LOG" in variables:
         remedy = Remedy("set TORCH_LOGS instead")
         evidence = "TORCH_LOG is set, which torch does not read"
-        findings.append(Finding("disabled", evidence, Place(), (remedy,)))
+        findings.append(Finding("disabled", evidence, Line(), (remedy,)))
     return findings
 
 

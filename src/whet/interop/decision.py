@@ -52,7 +52,7 @@ Node = int | Split
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """For keys with the same `rest`: a table by sizes, or a tree. Either gives a config's index."""
 
     rest: tuple[str, ...]
@@ -77,7 +77,7 @@ class Decision:
     the score of the best pick among `configs` for each key. All three are None without times."""
 
     configs: tuple[Config, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[SizeRule, ...]
     measured: int
     keys: int
     score: float | None
@@ -117,9 +117,9 @@ def decide(
         if style == "table" or (style == "auto" and len(rows) <= TABLE_KEYS):
             picks = losses[rows].argmin(axis=1)
             table = tuple(sorted((size, int(at)) for size, at in zip(sizes, picks, strict=True)))
-            rules.append(Rule(rest, table=table))
+            rules.append(SizeRule(rest, table=table))
         else:
-            rules.append(Rule(rest, tree=_grown(sizes, losses[rows], max_leaves)))
+            rules.append(SizeRule(rest, tree=_grown(sizes, losses[rows], max_leaves)))
     by_rest = {rule.rest: rule for rule in rules}
     lost = [losses[row, by_rest[one.rest].index(one.sizes)] for row, one in enumerate(known)]
     return Decision(

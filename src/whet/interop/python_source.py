@@ -19,7 +19,7 @@ from typing import Any
 from whet._version import __version__
 from whet.core.errors import UsageError
 from whet.core.workload import Workload
-from whet.interop.decision import Decision, Known, Node, Rule, Style, decide
+from whet.interop.decision import Decision, Known, Node, SizeRule, Style, decide
 from whet.interop.findings import TIMER
 from whet.interop.measured import MeasuredWorkload
 
@@ -185,7 +185,7 @@ def _constants(
     return [*lines, ")"]
 
 
-def _rule(number: int, rule: Rule, sizes: Sequence[str]) -> str:
+def _rule(number: int, rule: SizeRule, sizes: Sequence[str]) -> str:
     head = f"def _rule_{number}({', '.join(sizes)}):"
     if rule.tree is not None:
         return "\n".join(["", "", head, *_branches(rule.tree, sizes, 1)]) + "\n"

@@ -12,7 +12,7 @@ from conftest import Whet
 from whet.core.errors import UsageError
 from whet.doctor.budget import DoctorBudget, over_budget, read_budget
 from whet.doctor.checkup import Diagnosis
-from whet.doctor.finding import Examination, Finding, Place
+from whet.doctor.finding import Examination, Finding, Line
 from whet.doctor.modes.mode_trial import ModeTrial
 from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes
 
@@ -153,7 +153,7 @@ def test_a_baseline_of_another_device_does_not_pass(tmp_path: Path) -> None:
 
 
 def test_recompilations_may_be_allowed_until_a_call() -> None:
-    late = Finding("recompilation", "", Place(), (), call=3)
+    late = Finding("recompilation", "", Line(), (), call=3)
     done = Diagnosis("m", "", "2", Examination((late,)))
     assert over_budget(done, DoctorBudget(last_recompile=3)) == []
     [said] = over_budget(done, DoctorBudget(last_recompile=2))

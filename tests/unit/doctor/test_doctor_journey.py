@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whet.doctor.checkup import Diagnosis
-from whet.doctor.finding import Examination, Finding, Place, Remedy
+from whet.doctor.finding import Examination, Finding, Line, Remedy
 from whet.doctor.journey.fusion import fused_kernels
 from whet.doctor.journey.gather import ModeJourney, RanEvent, StagedKernel
 from whet.doctor.journey.html import difference
@@ -102,7 +102,7 @@ def diagnosis(mode: str = "max-autotune") -> Diagnosis:
         ModeTrial("max-autotune", "ok", 1e6, recording_s=0.2, autotune=(table,)),
         ModeTrial("max-autotune-no-cudagraphs", "ok", 1.5e6),
     )
-    finding = Finding("graph-break", "because <b>", Place("m.py", 3, "x.item()"), (Remedy("do"),))
+    finding = Finding("graph-break", "because <b>", Line("m.py", 3, "x.item()"), (Remedy("do"),))
     trial = TrialOfModes(modes, ModeVerdict(mode, (), 2.0, 10, True, "Use it."))
     return Diagnosis("model", "m.py:1", "2.13", Examination((finding,)), trial, device="a GPU")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from whet.doctor.differences import numeric_findings, numeric_notes
-from whet.doctor.finding import Place
+from whet.doctor.finding import Line
 from whet.doctor.modes.mode_trial import ModeTrial
 from whet.doctor.modes.numerics import OutputError, errors_of, first_far_layer, read_outputs
 from whet.doctor.modes.verdict import TrialOfModes
@@ -98,7 +98,7 @@ def trial(*outputs: OutputError, far_from: str = "") -> TrialOfModes:
 
 def test_a_result_that_rounding_does_not_explain_is_a_finding_with_its_layer() -> None:
     done = trial(OutputError("output 0", "float16", 0.1, 1e-3, False), far_from="block.norm")
-    [finding] = numeric_findings(done, Place("m.py", 3))
+    [finding] = numeric_findings(done, Line("m.py", 3))
     assert finding.name == "numerics"
     assert "output 0 of default is 1e-01 from float64, eager's 1e-03" in finding.evidence
     assert "it begins at the layer 'block.norm'" in finding.evidence
@@ -108,7 +108,7 @@ def test_a_result_that_rounding_does_not_explain_is_a_finding_with_its_layer() -
 
 def test_a_difference_that_rounding_explains_is_a_note_with_its_cause() -> None:
     better = trial(OutputError("output 0", "bfloat16", 1e-3, 3e-3, False))
-    assert numeric_findings(better, Place()) == []
+    assert numeric_findings(better, Line()) == []
     assert "keeps what it fuses in float32" in numeric_notes(better)[0]
     equal = trial(OutputError("output 0", "float32", 1e-6, 1e-6, False))
     assert "another order of additions" in numeric_notes(equal)[0]

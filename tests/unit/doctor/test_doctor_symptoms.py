@@ -9,14 +9,14 @@ import pytest
 
 from whet.core.errors import UsageError
 from whet.doctor.checkup import checked_modes
-from whet.doctor.finding import NAMES, Place
+from whet.doctor.finding import NAMES, Line
 from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.mode_trial import ModeTrial, StepProfile, WarmStart
 from whet.doctor.modes.variants import MODES, knobs_for, variant
 from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes, warm_break_even
 from whet.doctor.symptoms import notes, symptoms, unheard
 
-HERE = Place("model.py", 7)
+HERE = Line("model.py", 7)
 
 
 def timed(name: str, ms: float, **more: Any) -> ModeTrial:

@@ -20,7 +20,7 @@ from whet.cli.terminal.output import (
 
 if TYPE_CHECKING:
     from whet.doctor.checkup import Diagnosis
-    from whet.doctor.finding import Finding, Place, Remedy
+    from whet.doctor.finding import Finding, Line, Remedy
     from whet.doctor.modes.mode_trial import ModeTrial
     from whet.doctor.modes.verdict import TrialOfModes
 
@@ -184,7 +184,7 @@ def _finding(number: int, finding: Finding) -> list[str]:
     return lines
 
 
-def _short(place: Place) -> str:
+def _short(place: Line) -> str:
     """Relative to the current folder where that is shorter."""
     near = os.path.relpath(place.file)
     file = near if len(near) < len(place.file) else place.file

@@ -12,7 +12,7 @@ from whet.core.files import write_whole
 from whet.doctor.journey.gather import journey
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.variants import EAGER
-from whet.doctor.subject import Subject, device_of
+from whet.doctor.subject import Patient, device_of
 
 if TYPE_CHECKING:
     from whet.doctor.checkup import Diagnosis
@@ -24,7 +24,7 @@ _ON_CPU = ("default",)
 
 def write_report(
     done: Diagnosis,
-    subject: Subject,
+    subject: Patient,
     source: SubjectSource,
     path: Path,
     progress: Callable[[str], None],
@@ -49,7 +49,7 @@ def followed(done: Diagnosis, gpu: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*chosen, *(_ON_GPU if gpu else _ON_CPU))))[: 2 if gpu else 1]
 
 
-def _source(subject: Subject) -> str:
+def _source(subject: Patient) -> str:
     kind = type(subject.model) if hasattr(subject.model, "parameters") else subject.model
     try:
         return inspect.getsource(kind)

@@ -15,7 +15,7 @@ from whet.doctor.modes.numerics import errors_of, first_far_layer, read_outputs
 from whet.doctor.modes.second import Again, run_again
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.variants import EAGER, compiled, variant
-from whet.doctor.subject import Call, Subject, device_of
+from whet.doctor.subject import Inputs, Patient, device_of
 from whet.measure import Verdict
 
 # Under CUDA graphs the first call compiles, the second records and the third is the first replay.
@@ -60,7 +60,7 @@ class LoadedMode:
 
     compares = False
 
-    def __init__(self, subject: Subject, mode: str, again: Again | None = None) -> None:
+    def __init__(self, subject: Patient, mode: str, again: Again | None = None) -> None:
         self._subject = subject
         self._mode = mode
         self._again = again
@@ -138,7 +138,7 @@ class LoadedMode:
         pass
 
 
-def step(run: Callable[..., Any], call: Call, subject: Subject) -> Any:
+def step(run: Callable[..., Any], call: Inputs, subject: Patient) -> Any:
     """One call; when training, with its backward pass."""
     out = run(*call.args, **call.kwargs)
     if not subject.training:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value
-from whet.doctor.subject import Call, Subject
+from whet.doctor.subject import Inputs, Patient
 
 # A mode that is so many times as far from float64 as eager is no longer explained by rounding.
 FAR_ABOVE = 4.0
@@ -36,7 +36,7 @@ class OutputError:
         return not self.close and self.error > FAR_ABOVE * self.eager_error
 
 
-def errors_of(run: Callable[..., Any], subject: Subject) -> dict[str, Value]:
+def errors_of(run: Callable[..., Any], subject: Patient) -> dict[str, Value]:
     """Empty for a model that is random: then there is nothing to compare. `digest` is equal for
     modes whose results are the same to the last bit."""
     import torch
@@ -66,7 +66,7 @@ def _worst(outputs: list[OutputError], count: int = 16) -> list[OutputError]:
     return sorted(outputs, key=lambda one: (one.close, -one.error))[:count]
 
 
-def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Subject) -> str:
+def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Patient) -> str:
     """The first layer, in the order of the calls, whose output is far from float64 and whose eager
     output is not. The layers' outputs are kept, which may change what is fused: empty where the
     difference is then gone."""
@@ -80,7 +80,9 @@ def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Subje
     return ""
 
 
-def _layers(model: Any, compile: Callable[[Any], Callable[..., Any]], call: Call) -> dict[str, Any]:
+def _layers(
+    model: Any, compile: Callable[[Any], Callable[..., Any]], call: Inputs
+) -> dict[str, Any]:
     """The outputs of all layers without layers of their own."""
     import torch
 
@@ -102,7 +104,7 @@ def _layers(model: Any, compile: Callable[[Any], Callable[..., Any]], call: Call
     return kept
 
 
-def _results(run: Callable[..., Any], model: Any, call: Call, training: bool) -> Tensors:
+def _results(run: Callable[..., Any], model: Any, call: Inputs, training: bool) -> Tensors:
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -127,7 +129,7 @@ def _gradients(model: Any) -> Tensors:
     return found
 
 
-def _widened(call: Call) -> Call:
+def _widened(call: Inputs) -> Inputs:
     import torch
     from torch.utils._pytree import tree_map
 
@@ -135,7 +137,7 @@ def _widened(call: Call) -> Call:
         floating = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
         return value.double() if floating else value
 
-    return Call(tree_map(wide, call.args), tree_map(wide, dict(call.kwargs)))
+    return Inputs(tree_map(wide, call.args), tree_map(wide, dict(call.kwargs)))
 
 
 def _compared(name: str, ours: Any, eager: Any, exact: Any) -> OutputError:

@@ -11,14 +11,14 @@ from types import ModuleType
 from typing import Protocol
 
 from whet.core.errors import UsageError
-from whet.doctor.subject import Subject, subject_in, subject_of
+from whet.doctor.subject import Patient, subject_in, subject_of
 
 # Set in the processes that time a mode, where a script that is run again must not start over.
 CHILD = "WHET_DOCTOR_CHILD"
 
 
 class SubjectSource(Protocol):
-    def load(self) -> Subject:
+    def load(self) -> Patient:
         """Called in the process that runs the model."""
 
 
@@ -28,7 +28,7 @@ class MadeInFile:
     name: str
     training: bool = False
 
-    def load(self) -> Subject:
+    def load(self) -> Patient:
         return subject_in(Path(self.path), self.name, training=self.training)
 
 
@@ -40,7 +40,7 @@ class SavedOnDisk:
     main: str = ""
     training: bool = False
 
-    def load(self) -> Subject:
+    def load(self) -> Patient:
         import torch
 
         os.environ[CHILD] = "1"
@@ -52,7 +52,7 @@ class SavedOnDisk:
         return subject_of(model, list(calls), training=self.training)
 
 
-def save(subject: Subject, folder: Path) -> SavedOnDisk:
+def save(subject: Patient, folder: Path) -> SavedOnDisk:
     """Raises `UsageError` for a model that cannot be pickled."""
     import torch
 
@@ -73,7 +73,7 @@ def save(subject: Subject, folder: Path) -> SavedOnDisk:
     return SavedOnDisk(str(path), main if _of_main(subject) else "", subject.training)
 
 
-def _of_main(subject: Subject) -> bool:
+def _of_main(subject: Patient) -> bool:
     modules = getattr(subject.model, "modules", None)
     parts = [subject.model, *(modules() if callable(modules) else ())]
     return any(

@@ -21,7 +21,7 @@ from whet.doctor.modes.loaded import MakeModeLoader
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.timer import GpuModelTimer
 from whet.doctor.modes.variants import MODES
-from whet.doctor.subject import Subject, device_of
+from whet.doctor.subject import Patient, device_of
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, RemoteBench
 from whet.measure.timers import MakeTimer
@@ -34,7 +34,7 @@ from whet.targets.key import key_of
 class ModesTarget:
     """Eager is the first config: it stays unless a mode is shown to be faster."""
 
-    subject: Subject
+    subject: Patient
     source: SubjectSource
     modes: tuple[str, ...] = MODES
 

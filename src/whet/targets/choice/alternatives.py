@@ -64,7 +64,7 @@ class Alternatives:
         return next(iter(self.implementations))
 
 
-class Traceable(Protocol):
+class Traced(Protocol):
     """What `torch.compile` asks of a choice while it traces."""
 
     number: str
@@ -75,5 +75,5 @@ class Traceable(Protocol):
 
 # By a text, which is all of a choice that Dynamo always takes for a constant: an object is none in
 # torch 2.11, and a number may be symbolic.
-numbered: WeakValueDictionary[str, Traceable] = WeakValueDictionary()
+numbered: WeakValueDictionary[str, Traced] = WeakValueDictionary()
 numbers = itertools.count()

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from whet.targets.choice.alternatives import Traceable, numbered
+from whet.targets.choice.alternatives import Traced, numbered
 from whet.targets.choice.keys import Described
 
 
-def traced_place(chooser: Traceable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def traced_place(chooser: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     description = chooser.keys.described(args, kwargs)
     grad, gpu = False, -1
     for value in [*args, *kwargs.values()]:
