@@ -21,6 +21,7 @@ COMMANDS = [
     ("tune",),
     ("run",),
     ("warmup",),
+    ("cluster",),
     ("demo",),
     ("precompile",),
     ("best",),

@@ -173,3 +173,23 @@ def test_starts_are_told_from_another_thread(pool: NodePool) -> None:
     assert told.wait(10)
     assert heard == [ticket]
     pool.close()
+
+
+def test_without_any_machine_builds_are_given_up_after_a_while() -> None:
+    pool = NodePool(patience_s=0.1)
+    view = pool.view()
+    view.submit(task("a"))
+    [outcome] = view.wait(10)
+    assert outcome.kind is Kind.NOT_STARTED
+    assert "no machine is left to build on" in outcome.error
+    assert view.pending == 0
+    pool.close()
+
+
+def test_waiting_ends_when_its_time_is_over(pool: NodePool) -> None:
+    view = pool.view()
+    view.submit(task("a"))
+    assert view.wait(0.05) == []
+    assert view.wait(0) == []
+    assert view.pending == 1
+    pool.close()

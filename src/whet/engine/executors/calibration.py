@@ -34,7 +34,7 @@ class AgreementPolicy:
 
 
 @dataclass(frozen=True)
-class Standing:
+class DeviceStanding:
     """Of one device against all: `level` is how much longer it takes (0.07 is 7 %), `move` how much
     that changed over the rounds, and each has its standard error."""
 
@@ -48,10 +48,10 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class DeviceAgreement:
     """`left_out` says why, by device."""
 
-    standings: FrozenMap[Standing] = field(default_factory=FrozenMap)
+    standings: FrozenMap[DeviceStanding] = field(default_factory=FrozenMap)
     left_out: FrozenMap[str] = field(default_factory=FrozenMap)
 
     @property
@@ -65,12 +65,14 @@ Round = Mapping[str, Mapping[str, float]]
 
 def agreement(
     rounds: Sequence[Round], policy: AgreementPolicy, prefer: Sequence[str] = ()
-) -> Agreement:
+) -> DeviceAgreement:
     """Of every device in the last round. Between groups of equal size, the one with whoever comes
     first in `prefer` counts."""
     names = list(rounds[-1]) if rounds else []
     if len(names) < 2:
-        return Agreement(FrozenMap({name: Standing(0.0, 0.0, 0.0, 0.0) for name in names}))
+        return DeviceAgreement(
+            FrozenMap({name: DeviceStanding(0.0, 0.0, 0.0, 0.0) for name in names})
+        )
     residuals = {name: _residuals(name, rounds[-policy.rounds :]) for name in names}
     noises = {name: _noise(found) for name, found in residuals.items()}
     # Few rounds may look calm by chance: nobody is taken to be calmer than most.
@@ -88,13 +90,13 @@ def agreement(
     if worst is not None and len(names) > 2:
         rest = [{n: k for n, k in one.items() if n != worst} for one in rounds]
         found = agreement(rest, policy, prefer)
-        return Agreement(
+        return DeviceAgreement(
             FrozenMap({**found.standings, worst: standings[worst]}),
             FrozenMap({**found.left_out, worst: f"it drifts: {drifting[worst]}"}),
         )
     group = _largest_group(standings, policy, prefer)
     deviating = {name: one.text() for name, one in standings.items() if name not in group}
-    return Agreement(FrozenMap(standings), FrozenMap(deviating))
+    return DeviceAgreement(FrozenMap(standings), FrozenMap(deviating))
 
 
 def _residuals(name: str, rounds: Iterable[Round]) -> list[float]:
@@ -120,12 +122,12 @@ def _noise(residuals: Sequence[float]) -> float:
     return _MAD * median(off)
 
 
-def _standing(residuals: Sequence[float], noise: float) -> Standing:
+def _standing(residuals: Sequence[float], noise: float) -> DeviceStanding:
     many = len(residuals)
     error = _MEDIAN_ERROR * noise / math.sqrt(many)
     # That of a slope over so many rounds, times their number.
     move_error = noise * (many - 1) / math.sqrt(many * (many**2 - 1) / 12) if many > 1 else 0.0
-    return Standing(median(residuals), _slope(residuals) * (many - 1), error, move_error)
+    return DeviceStanding(median(residuals), _slope(residuals) * (many - 1), error, move_error)
 
 
 def _slope(values: Sequence[float]) -> float:
@@ -139,7 +141,7 @@ def _slope(values: Sequence[float]) -> float:
 
 
 def _largest_group(
-    standings: Mapping[str, Standing], policy: AgreementPolicy, prefer: Sequence[str]
+    standings: Mapping[str, DeviceStanding], policy: AgreementPolicy, prefer: Sequence[str]
 ) -> frozenset[str]:
     width = policy.tolerance + 2 * median(one.error for one in standings.values())
     ranked = sorted(standings, key=lambda name: standings[name].level)
@@ -163,7 +165,7 @@ class KeptAgreement:
     rounds: int
 
     @classmethod
-    def of(cls, found: Agreement, rounds: Sequence[Round]) -> KeptAgreement:
+    def of(cls, found: DeviceAgreement, rounds: Sequence[Round]) -> KeptAgreement:
         kernels = {kernel for one in rounds for ns in one.values() for kernel in ns}
         return cls(
             date=time.time(),

@@ -17,6 +17,9 @@ from whet.workers.task import Kind, Task, TaskOutcome
 # A build that was lost with its machine so often is not the machines' fault.
 TRIES = 3
 
+# How long builds wait for a machine to join where none is left.
+PATIENCE_S, LOOK_S = 30.0, 1.0
+
 
 class BuildNode(Protocol):
     """A machine that builds. `slots` is how many at once."""
@@ -64,7 +67,9 @@ class NodePool:
     """Tasks go to whichever machine has most room, lower priorities first; what a machine was doing
     when it was lost goes to another. For all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._used_at = time.monotonic()
         self._news = threading.Condition(threading.RLock())
         self._nodes: dict[str, _NodeState] = {}
         self._tasks: dict[int, _NodeTask] = {}
@@ -108,6 +113,20 @@ class NodePool:
             self._queue.clear()
             self._nodes.clear()
             self._news.notify_all()
+
+    def _give_up_where_deserted(self) -> None:
+        """Ends what waits where no machine has been there for so long."""
+        now = time.monotonic()
+        if self._nodes:
+            self._used_at = now
+        elif now - self._used_at > self._patience_s:
+            for one in [one for one in self._tasks.values() if one.node is None]:
+                one.cancelled = True
+                text = "no machine is left to build on; see whet cluster"
+                outcome = TaskOutcome(
+                    one.ticket, Kind.NOT_STARTED, error=text, started=now, ended=now
+                )
+                self._hand_over(one, outcome)
 
     def _submit(self, task: Task, priority: int, view: NodePoolView) -> int:
         with self._news:
@@ -210,8 +229,14 @@ class NodePoolView:
 
     def wait(self, timeout: float | None = None) -> list[TaskOutcome]:
         pool = self._pool
+        end = None if timeout is None else time.monotonic() + timeout
         with pool._news:
-            pool._news.wait_for(lambda: self.finished or not self._mine or pool._closed, timeout)
+            while not (self.finished or not self._mine or pool._closed):
+                left = LOOK_S if end is None else min(LOOK_S, end - time.monotonic())
+                if left <= 0:
+                    break
+                pool._news.wait(left)
+                pool._give_up_where_deserted()
             outcomes, self.finished = self.finished, []
             self._mine.difference_update(outcome.ticket for outcome in outcomes)
         return outcomes

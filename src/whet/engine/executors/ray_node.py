@@ -19,7 +19,7 @@ from whet.workers.task import Kind, Task, TaskOutcome
 
 
 @dataclass(frozen=True)
-class Unpacked:
+class UnpackedFactory:
     """A factory as bytes: only the process that makes the object needs what it is made of."""
 
     packed: bytes
@@ -67,7 +67,7 @@ class DeviceHost:
         return os.getpid()
 
     def open(self, number: int, packed: bytes, preload: Sequence[str]) -> None:
-        self._sessions[number] = Session(Unpacked(packed), "spawn", preload=preload)
+        self._sessions[number] = Session(UnpackedFactory(packed), "spawn", preload=preload)
 
     def prepare(self, number: int) -> None:
         self._sessions[number].prepare()

@@ -9,14 +9,14 @@ from typing import Self
 
 from whet.core.config import Config
 from whet.engine.executors.calibration import (
-    Agreement,
     AgreementPolicy,
+    DeviceAgreement,
     KeptAgreement,
     Round,
     agreement,
 )
 from whet.engine.executors.protocol import Seat, SeatLostError
-from whet.engine.executors.stations import Crew, NoDeviceLeftError, Station, Taken
+from whet.engine.executors.stations import Crew, NoDeviceLeftError, SharedVisit, Station
 from whet.measure import Answer, Bench, Sampled, Visit
 from whet.measure.bench.protocol import Built
 
@@ -188,7 +188,7 @@ class SpreadBench:
             self._all(self._control_visit(visit, first=True), self.stations)
         return answers
 
-    def _trusted(self, taken: Taken) -> dict[str, Answer]:
+    def _trusted(self, taken: SharedVisit) -> dict[str, Answer]:
         """Of those still in use. What ended in the loss of a device says nothing of a config."""
         return {id: one for id, one in taken.answers.items() if taken.by[id] in self._stations}
 
@@ -225,7 +225,7 @@ class SpreadBench:
             self._judge(FEW_ROUNDS)
         self._judge(self._policy.rounds)
 
-    def _judge(self, last: int) -> Agreement:
+    def _judge(self, last: int) -> DeviceAgreement:
         found = agreement(self._rounds[-last:], self._policy, list(self._stations))
         for name, why in found.left_out.items():
             if name in self._stations:

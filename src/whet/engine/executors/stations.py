@@ -50,7 +50,7 @@ class Station:
 
 
 @dataclass
-class Taken:
+class SharedVisit:
     """What became of a visit that was shared out: answers and who gave them, by config id; and
     stations that were lost meanwhile, with the reason."""
 
@@ -66,10 +66,10 @@ class Crew:
     def __init__(self, most: int = 256) -> None:
         self._threads = ThreadPoolExecutor(most, "whet-device")
 
-    def share_out(self, visit: Visit, stations: Sequence[Station]) -> Taken:
+    def share_out(self, visit: Visit, stations: Sequence[Station]) -> SharedVisit:
         """Each takes some of what is left, until nothing is. What a lost one had goes back."""
         todo: deque[Built] = deque(visit.built)
-        taken, lock = Taken(), threading.Lock()
+        taken, lock = SharedVisit(), threading.Lock()
 
         def some() -> list[Built]:
             with lock:

@@ -18,6 +18,7 @@ from whet.core.errors import UsageError
 from whet.engine.executors.current import using
 from whet.engine.executors.processes import ProcessPerDevice, ProcessSeat
 from whet.targets.triton import devices, warn
+from whet.targets.triton.warming import warmup as warmup_module
 from whet.testing.fake_triton import fake_driver
 
 N = 8
@@ -108,3 +109,19 @@ def test_a_device_is_seen_by_its_number_in_this_process(monkeypatch):
     assert devices.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "6"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert devices.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_a_warm_up_measures_on_all_devices(driver, cold, monkeypatch):
+    monkeypatch.setattr(warmup_module, "device_names", lambda: ("0", "1"))
+    monkeypatch.setattr(warmup_module, "device_environment", lambda name: {})
+    kernel = tuned_copy()
+    done = whet.warmup(lambda: called(kernel), devices="all", progress=False)
+    assert done.complete
+    assert [one.config["BLOCK"] for one in done.kernels] == [max(BLOCKS)]
+    assert len(launched()) == 2
+
+
+def test_a_warm_up_on_devices_that_are_not_there_says_so(driver, cold, monkeypatch):
+    monkeypatch.setattr(warmup_module, "device_names", lambda: ("0", "1"))
+    with pytest.raises(UsageError, match="no device 2; this machine has 0, 1"):
+        whet.warmup(lambda: None, devices=[2], progress=False)
