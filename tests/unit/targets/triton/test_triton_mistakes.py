@@ -40,7 +40,10 @@ def launch(kernel, **more):
         ({"search": "gpx"}, "unknown search 'gpx'; did you mean 'gp'"),
         ({"budget": "30x"}, "budget '30x' is not valid"),
         ({"budget": 30}, "budget is 30; give a string"),
-        ({"check": "agre"}, "check is 'agre'; give \"agree\" or a reference function"),
+        (
+            {"check": "agre"},
+            'check is \'agre\'; give "agree", "bitwise", "deterministic" or a reference function',
+        ),
         ({"inputs": 3}, "inputs is 3; give a function"),
         ({"mode": "cach"}, "did you mean 'cached'"),
         ({"space": {"BLOCK": [64]}}, "give either configs= or space="),
