@@ -53,6 +53,7 @@ from whet.targets.schedule.target import ScheduleTarget
 from whet.testing.script_mutants import fate, mutate_script
 
 Row = dict[str, Any]
+PAUSE_S = 0.5
 ROUNDS = 41
 PLAIN = """\
 module attributes {transform.with_named_sequence} {
@@ -317,6 +318,8 @@ def time_in_turns(asked: Mapping[str, Any]) -> dict[str, float]:
     times: dict[str, list[float]] = {one: [] for one in calls}
     for _ in range(asked["rounds"] + 1):
         for one, call in calls.items():
+            # OpenBLAS's threads wait busily for more than 100 ms, on the cores that the next one wants.
+            time.sleep(PAUSE_S if asked["threads"] > 1 else 0.0)
             began = time.perf_counter()
             call()
             times[one].append(1e3 * (time.perf_counter() - began))
