@@ -318,7 +318,7 @@ def time_in_turns(asked: Mapping[str, Any]) -> dict[str, float]:
     times: dict[str, list[float]] = {one: [] for one in calls}
     for _ in range(asked["rounds"] + 1):
         for one, call in calls.items():
-            # OpenBLAS's threads wait busily for more than 100 ms, on the cores that the next one wants.
+            # OpenBLAS's threads wait busily for more than 100 ms, on cores that the next one wants.
             time.sleep(PAUSE_S if asked["threads"] > 1 else 0.0)
             began = time.perf_counter()
             call()
