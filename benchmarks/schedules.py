@@ -235,13 +235,16 @@ def second_tuning(budget: str) -> Row:
     winner, others = found[0][0], found[1][1]
     configs = {"winner": dict(winner)} | {f"other{i}": dict(one) for i, one in enumerate(others)}
     timed = in_turns("matmul_bias_relu", sizes, configs, 1)
-    slowest = max(timed[f"other{i}"] for i in range(len(others)))
-    among = winner in others or timed["winner"] <= 1.03 * slowest
+    nearest = min(
+        (timed[f"other{i}"] / timed["winner"] for i in range(len(others))),
+        key=lambda times: abs(times - 1),
+    )
+    among = winner in others or abs(nearest - 1) <= 0.03
     return {
         "case": "the winner among the first three of a second tuning, or tied",
         "ms": timed["winner"],
-        "of numpy": slowest / timed["winner"],
-        "asked": "≥ 0.97",
+        "of numpy": nearest,
+        "asked": "0.97 to 1.03",
         "ok": among,
         "config": str(winner),
     }
