@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
     from whet.doctor.modes.mode_trial import ModeTrial
 
 

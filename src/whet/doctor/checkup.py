@@ -13,6 +13,7 @@ from typing import Any
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.trial import Trial
+from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
 from whet.doctor.finding import Examination
@@ -29,38 +30,6 @@ Progress = Callable[[str], None]
 
 # A mode may compile for so long; a model is not a kernel.
 FIRST_CALL_S = 1200.0
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """`trial` is None where modes were not to be timed, or could not; `problem` says why the model
-    could not be made."""
-
-    name: str
-    place: str
-    torch: str
-    examination: Examination
-    trial: TrialOfModes | None = None
-    problem: str = ""
-    device: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        looked = self.examination
-        return {
-            "v": 1,
-            "name": self.name,
-            "place": self.place,
-            "torch": self.torch,
-            "device": self.device,
-            "problem": self.problem,
-            "graphs": looked.graphs,
-            "operations": looked.operations,
-            "findings": [finding.to_json() for finding in looked.findings],
-            "left_out": list(looked.left_out),
-            "conditions": list(looked.conditions),
-            "notes": list(looked.notes),
-            "trial": None if self.trial is None else self.trial.to_json(),
-        }
 
 
 def doctor(

@@ -11,7 +11,7 @@ import pytest
 from conftest import Whet
 from whet.core.errors import UsageError
 from whet.doctor.budget import DoctorBudget, over_budget, read_budget
-from whet.doctor.checkup import Diagnosis
+from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.finding import Examination, Finding, Line
 from whet.doctor.modes.mode_trial import ModeTrial
 from whet.doctor.modes.verdict import ModeVerdict, TrialOfModes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whet.doctor.checkup import Diagnosis
+from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.finding import Examination, Finding, Line, Remedy
 from whet.doctor.journey.fusion import fused_kernels
 from whet.doctor.journey.gather import ModeJourney, RanEvent, StagedKernel

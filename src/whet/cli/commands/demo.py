@@ -8,12 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-import whet
 from whet.cli.arguments.options import (
     JobsOption,
     JsonOption,
@@ -22,7 +20,7 @@ from whet.cli.arguments.options import (
     StoreOption,
     resolved,
 )
-from whet.core.errors import WhetError
+from whet.cli.commands.demo_files import example_file
 
 if TYPE_CHECKING:
     from whet.core.run import Result
@@ -277,16 +275,6 @@ class _Repeated:
     def repeat(self, n: int) -> None:
         for _ in range(n):
             self._call()
-
-
-def example_file(name: str) -> Path:
-    """The example as it was installed with the package, or as it lies in a checkout."""
-    package = Path(whet.__file__).resolve().parent
-    for root in (package, package.parents[1]):
-        path = root / "examples" / "matmul" / name
-        if path.is_file():
-            return path
-    raise WhetError(f"examples/matmul/{name} is missing; reinstall whet")
 
 
 def _unit_text(product: Product) -> str:

@@ -37,7 +37,7 @@ class ScheduleProduct:
     checked_against = "NumPy"
 
     def __init__(self, n: int) -> None:
-        from whet.cli.commands.demo import example_file
+        from whet.cli.commands.demo_files import example_file
         from whet.targets.files import load_module
         from whet.targets.schedule.payloads import matmul
         from whet.targets.schedule.target import schedule

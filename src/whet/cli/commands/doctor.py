@@ -14,7 +14,7 @@ from whet.cli.arguments.options import JsonOption, QuietOption, StoreOption
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
 
 EXAMPLES = """\b
 Examples:

@@ -19,7 +19,7 @@ from whet.cli.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
     from whet.doctor.finding import Finding, Line, Remedy
     from whet.doctor.modes.mode_trial import ModeTrial
     from whet.doctor.modes.verdict import TrialOfModes

@@ -13,7 +13,7 @@ from whet.doctor.journey.results import findings_section, modes_section, tuning_
 from whet.doctor.journey.trace import CODE, GRAPHS, PASSES
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
 
 _STEPS = (
     ("python", "Python"),

@@ -15,7 +15,7 @@ from whet.doctor.modes.variants import EAGER
 from whet.doctor.subject import Patient, device_of
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
 
 # On a GPU the second shows what CUDA graphs change.
 _ON_GPU = ("max-autotune", "max-autotune-no-cudagraphs")

@@ -8,7 +8,7 @@ from whet.doctor.finding import NAMES
 from whet.doctor.journey import html
 
 if TYPE_CHECKING:
-    from whet.doctor.checkup import Diagnosis
+    from whet.doctor.diagnosis import Diagnosis
     from whet.doctor.modes.mode_trial import ModeTrial
 
 _CHOICES = 12
