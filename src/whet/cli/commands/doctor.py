@@ -20,7 +20,7 @@ EXAMPLES = """\b
 Examples:
   whet doctor model.py:make_model             findings, and every mode timed
   whet doctor model.py:make_model --findings  findings only: seconds
-  whet doctor model.py:make_model --full      the knobs behind the modes as well
+  whet doctor model.py:make_model --full      the knobs behind the modes, too
   whet doctor model.py:make_model --training  a step is forward and backward
   whet doctor model.py:make_model --modes default,max-autotune
   whet doctor model.py:make_model --check budget.toml

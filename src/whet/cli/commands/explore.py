@@ -23,7 +23,7 @@ Examples:
   whet explore                       what is in the store, in the browser
   whet explore --sample              tables of an H200 that come with whet
   whet explore --table mine.whet.json.gz
-  whet explore --no-open --port 8000 on a remote machine: then forward the port
+  whet explore --no-open --port 8000 on a remote machine; forward the port
 """
 
 DEFAULT_PORT = 8642

@@ -25,7 +25,7 @@ Examples:
 """
 SUGGEST_EXAMPLES = """\b
 Examples:
-  whet schedule suggest kernel.py:matmul          what is legal for each operation
+  whet schedule suggest kernel.py:matmul      what is legal for each operation
   whet schedule suggest kernel.py:matmul --json
 """
 SHOW_EXAMPLES = """\b

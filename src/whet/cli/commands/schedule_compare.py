@@ -16,7 +16,7 @@ EXAMPLES = """\b
 Examples:
   whet schedule compare kernel.py:tiled :fused        two names of one file
   whet schedule compare kernel.py:mine other.py:mine --budget 30s
-  whet schedule compare kernel.py:a :b --json         with the IR before and after
+  whet schedule compare kernel.py:a :b --json     with the IR before and after
 """
 
 
@@ -24,7 +24,7 @@ def compare(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE.py:NAME…", help="Two or more; ':NAME' is one of the same file."
+            metavar="FILE.py:NAME", help="Two or more; ':NAME' is one of the same file."
         ),
     ],
     budget: BudgetOption = None,

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet show                    the most recent workload
-  whet show matmul             what is known of a kernel, and its last workload
+  whet show                 the most recent workload
+  whet show matmul          what is known of a kernel, and its last workload
   whet show fla.ops.gla.chunk:chunk_gla_fwd_kernel_o
-  whet show 3fa29c1b           one workload
+  whet show 3fa29c1b        one workload
   whet show --table h200-gemm-576
 """
 
