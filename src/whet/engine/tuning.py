@@ -18,7 +18,8 @@ from whet.core.mode import Mode, checked_mode
 from whet.core.run import Result
 from whet.core.space import Space
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.executors.current import current_executor
+from whet.engine.executors import current
+from whet.engine.executors.of_run import plan_for
 from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.mode import current_mode
@@ -102,6 +103,7 @@ def tune(
             f"{type(target).__name__} cannot be tuned; use whet.function(…) or whet.native(…)"
         )
     settings = settings or resolve_settings().settings
+    executor = executor or current.executor
     allowed = current_mode(own_mode(target), settings) if mode is None else mode
     if allowed != "tune":
         allowed = checked_mode(allowed)
@@ -141,11 +143,11 @@ def tune(
             opened,
             settings,
             _effective_budget(settings.budget, target.space),
-            _plan(plan, settings),
+            _plan(plan, settings, executor),
             ledger,
             on_event,
             shield,
-            executor or current_executor(),
+            executor,
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
@@ -215,8 +217,9 @@ def _logged(one: OneRun) -> Result:
     return result
 
 
-def _plan(plan: Plan | None, settings: Settings) -> Plan:
-    return plan or Plan() if settings.samples is None else Plan.fixed(settings.samples)
+def _plan(plan: Plan | None, settings: Settings, executor: DeviceExecutor | None) -> Plan:
+    made = plan or Plan() if settings.samples is None else Plan.fixed(settings.samples)
+    return made if executor is None else plan_for(executor, made)
 
 
 def _strategy(

@@ -32,13 +32,15 @@ class InForce:
     config: Config
 
 
-_choices: dict[str, InForce] = {}
+# By workload, the latest last. Few programs ask for them, so nothing is hashed before that.
+_choices: dict[str, tuple[Workload, Config]] = {}
 _unlocked: dict[str, UnlockedChoice] = {}
 
 
 def in_force(workload: Workload, config: Config) -> None:
     """The latest choice for a workload is the one that counts."""
-    _choices[entry_id(workload)] = InForce(str(workload), config)
+    _choices.pop(workload.id, None)
+    _choices[workload.id] = workload, config
 
 
 def not_locked(workload: Workload, choice: Choice, complain: Callable[[str], None] = warn) -> None:
@@ -55,7 +57,10 @@ def unlocked() -> tuple[UnlockedChoice, ...]:
 
 
 def choices_in_force() -> dict[str, InForce]:
-    return dict(_choices)
+    return {
+        entry_id(workload): InForce(str(workload), config)
+        for workload, config in list(_choices.values())
+    }
 
 
 def own_digest() -> str:

@@ -30,7 +30,7 @@ from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.dynamo.stored_rows import stored_rows
 from whet.targets.triton.fallback.choosing import untuned
-from whet.targets.triton.fallback.refused import launch_fitting
+from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.measuring.foreign import benchmark_with
 from whet.targets.triton.measuring.gate import Check
@@ -185,7 +185,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.nargs = None
         if lasting:
             self._remember(config, args, kwargs)
-        return None if config is SKIPPED else launch_fitting(self, config, args, kwargs)
+        if config is SKIPPED:
+            return None
+        try:
+            return self._launch(config, args, kwargs)
+        except stock.OutOfResources as refusal:
+            return launch_another(self, config, refusal, args, kwargs)
 
     def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """For the next call of this kind, unless the config has a hook that must be run."""
@@ -263,7 +268,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         except BusyElsewhere as busy:
             self._busy[full_key] = (busy.config, time.monotonic() + LOOK_AGAIN_S)
             return busy.config, False
-        self._report(full_key, from_disk)
+        announce(self, full_key, jit_function(self.fn), from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
         self._drop_stopgaps(full_key)
         return self.cache[full_key], True
@@ -331,13 +336,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self._stopgaps[mode, key] = config
         if exact:
             config = self.cache[key]
-            self._report(key, from_disk=True)
+            announce(self, key, jit_function(self.fn), from_disk=True)
         self._tell_dynamo(passed, config, exact)
         return config
 
     def _known(self, mode: Mode, key: tuple[Any, ...]) -> Any:
         """Under a lock file, what was found in another way does not count."""
-        if lock_holds(self.whet_lock, mode):
+        if mode != "tune" and lock_holds(self.whet_lock, mode):
             return self._stopgaps.get((mode, key))
         return self.cache.get(key)
 
@@ -441,6 +446,3 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
             return None
         return device.method(*timing_of(self))
-
-    def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
-        announce(self, key, jit_function(self.fn), from_disk)

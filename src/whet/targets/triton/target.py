@@ -145,7 +145,8 @@ class TritonTarget(QuickSpace):
     @property
     def bit_check(self) -> BitCheck | None:
         """None where a benchmark of the user's own decides, which compares nothing."""
-        return None if self._foreign else bit_check_of(self.call.tuner)
+        asked = None if self._foreign else self.call.tuner.whet_check
+        return bit_check_of(self.call.tuner) if isinstance(asked, str) else None
 
     @property
     def lock(self) -> str | None:
@@ -176,7 +177,7 @@ class TritonTarget(QuickSpace):
                 {
                     **self._key,
                     **claimed_key(source, self.call.tuner.whet_buckets),
-                    **checked_key(self.bit_check),
+                    **({} if self.bit_check is None else checked_key(self.bit_check)),
                 }
             ),
             toolchain=FrozenMap({"triton": triton.__version__}),
