@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whet.engine.plan import Plan
-from whet.engine.target import BenchLimits, BuiltAhead, Target
+from whet.engine.target import BenchLimits, BuiltAhead, DividedBuilds, Target
 
 if TYPE_CHECKING:
     from whet.builds import PoolSource
@@ -30,17 +30,24 @@ def plan_for(executor: DeviceExecutor | None, plan: Plan) -> Plan:
     return replace(plan, race=replace(plan.race, visit_noise=noise))
 
 
-def pool_for(executor: DeviceExecutor | None, target: Target) -> PoolSource | None:
+def pool_for(
+    executor: DeviceExecutor | None, target: Target, jobs: int | None = None
+) -> PoolSource | None:
     ahead = target.pool if isinstance(target, BuiltAhead) else None
     if ahead is not None or executor is None:
         return ahead
-    return executor.builders(target.build_mode)
+    return executor.builders(_mode(target), jobs)
 
 
 def jobs_for(executor: DeviceExecutor | None, target: Target, jobs: int) -> int:
     """How many builds run at once."""
-    slots = None if executor is None else executor.build_slots(target.build_mode)
+    slots = None if executor is None else executor.build_slots(_mode(target))
     return slots or jobs
+
+
+def _mode(target: Target) -> str:
+    divided = isinstance(target, DividedBuilds) and target.divides_builds
+    return "divided" if divided else target.build_mode
 
 
 def bench_for(

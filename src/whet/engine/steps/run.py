@@ -215,7 +215,7 @@ class OneRun:
                 mode=self.target.build_mode,
                 limit_s=self.settings.build_limit_s,
                 on_start=lambda config: self.recorder.emit(BuildStarted(config)),
-                shared=pool_for(self._executor, self.target),
+                shared=pool_for(self._executor, self.target, self.settings.jobs),
             )
         )
         stack.enter_context(self._watch.kept())
