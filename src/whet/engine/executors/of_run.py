@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whet.engine.plan import Plan
-from whet.engine.target import BenchLimits, Target
+from whet.engine.target import BenchLimits, DividedBuilds, Target
 
 if TYPE_CHECKING:
     from whet.builds import PoolSource
@@ -32,8 +32,14 @@ def builds_on(
     executor: DeviceExecutor, target: Target, ahead: PoolSource | None, jobs: int
 ) -> tuple[PoolSource | None, int]:
     """Where it is built, unless that has begun `ahead`, and how many builds run at once."""
-    mode = target.build_mode
-    return ahead or executor.builders(mode), executor.build_slots(mode) or jobs
+    mode = _mode(target)
+    pool = executor.builders(mode, jobs) if ahead is None else ahead
+    return pool, executor.build_slots(mode) or jobs
+
+
+def _mode(target: Target) -> str:
+    divided = isinstance(target, DividedBuilds) and target.divides_builds
+    return "divided" if divided else target.build_mode
 
 
 def bench_for(

@@ -28,6 +28,7 @@ from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
 from whet.targets.triton.compiler.compile import compile_kernel
+from whet.targets.triton.compiler.divided import begin_kernel
 from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
@@ -54,6 +55,7 @@ class TritonTarget(QuickSpace):
 
     shares_host = False
     build_mode = "fork"
+    divides_builds = True
 
     def __init__(
         self,
@@ -231,7 +233,8 @@ class TritonTarget(QuickSpace):
         ready_to_fork(request.target)
         caches = self._binary_caches
         packed = packed_for(request, caches) if caches else None
-        return Job(compile_kernel, (request, packed, launcher_class(), self._ir_folder), identity)
+        args = (request, packed, launcher_class(), self._ir_folder)
+        return Job(compile_kernel, args, identity, begin_kernel)
 
     @cached_property
     def _ir_folder(self) -> Path | None:
