@@ -39,10 +39,14 @@ def pool_for(
     return executor.builders(_mode(target), jobs)
 
 
+def slots_for(executor: DeviceExecutor | None, target: Target) -> int | None:
+    """How many builds run at once on other machines; None where there are none."""
+    return None if executor is None else executor.build_slots(_mode(target))
+
+
 def jobs_for(executor: DeviceExecutor | None, target: Target, jobs: int) -> int:
     """How many builds run at once."""
-    slots = None if executor is None else executor.build_slots(_mode(target))
-    return slots or jobs
+    return slots_for(executor, target) or jobs
 
 
 def _mode(target: Target) -> str:

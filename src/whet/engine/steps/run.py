@@ -21,7 +21,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import timeline_of
-from whet.engine.executors.of_run import bench_for, jobs_for, plan_for, pool_for
+from whet.engine.executors.of_run import bench_for, jobs_for, plan_for, pool_for, slots_for
 from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
@@ -237,6 +237,7 @@ class OneRun:
             candidates=candidates,
             relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
             never_cut=self._contested,
+            at_once=slots_for(self._executor, self.target),
         )
         return Sampler(
             target=self.target,
