@@ -184,3 +184,15 @@ def test_a_machine_with_another_assembler_is_refused_and_builds_no_more(tmp_path
     assert said[0].startswith("old: ptxas 11.0.194, not ")
     assert said[1:] == ["no other machine can build this; building on this machine"]
     assert old.built == ["", "only=1"]
+
+
+def test_a_machine_that_builds_needs_no_torch(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch on this machine')\n")
+    with WorkerNode() as node:
+        with monkeypatch.context() as there:
+            there.syspath_prepend(tmp_path)
+            node.start(0, Task(print)).result()  # its worker has started, with that path
+        result, said = built_by([node], request())
+    assert result.status is Status.OK, result.error
+    assert not said
+    assert node.built == ["", "only=1"]
