@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from whet.cli.commands.tune_keys import Key, KeyOutcome
-from whet.core.errors import UsageError
 from whet.workers import available_cores
 
 if TYPE_CHECKING:
@@ -61,15 +59,11 @@ class _KeysThere:
 
 @contextmanager
 def standing_in(folder: str) -> Iterator[None]:
-    """A process of a device stands in a folder of its own."""
-    try:
-        own = os.getcwd()
+    """A process of a device stands in a folder of its own. It stays there where its machine does
+    not have this one: whole paths can be found from anywhere."""
+    own = os.getcwd()
+    with suppress(OSError):
         os.chdir(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{socket.gethostname()} has no directory {folder} ({error.strerror}); run the "
-            "command in one that all machines have"
-        ) from None
     try:
         yield
     finally:

@@ -118,6 +118,17 @@ def test_every_file_in_tritons_cache_is_the_one_that_would_have_been_made_here(
     assert not said
 
 
+def test_the_same_holds_for_another_maker(node, tmp_path):
+    with fake_driver("gfx942", shared_bytes=65_536):
+        with cache_in(tmp_path / "here") as here:
+            whole = built(request())
+        with cache_in(tmp_path / "divided") as there:
+            divided, _ = built_by([node], request())
+    assert whole.status is divided.status is Status.OK, divided.error
+    assert any(name.endswith(".hsaco") for name in cached(there))
+    assert cached(there) == cached(here)
+
+
 def test_triton_finds_it_under_its_own_key(node, tmp_path):
     with cache_in(tmp_path / "cache"):
         one = request()
