@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from whet.engine.executors.node_pool import NodePool
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
 from whet.targets.triton.compiler.compile import compile_kernel
-from whet.targets.triton.compiler.divided import begin_kernel
+from whet.targets.triton.compiler.divided import begin_kernel, reason_to_stay
 from whet.targets.triton.packed.portable import CacheSlot
 from whet.testing.build_nodes import WorkerNode
 from whet.testing.fake_triton import FakeTensor, fake_driver
@@ -207,3 +208,28 @@ def test_a_machine_that_builds_needs_no_torch(tmp_path, monkeypatch):
     assert result.status is Status.OK, result.error
     assert not said
     assert node.built == ["", "only=1"]
+
+
+@pytest.mark.parametrize("variable", ["TRITON_ALWAYS_COMPILE", "TRITON_KERNEL_DUMP"])
+def test_a_variable_that_is_for_this_machines_compiler_is_named(monkeypatch, variable):
+    assert reason_to_stay(request()) == ""
+    monkeypatch.setenv(variable, "1")
+    assert reason_to_stay(request()) == f"{variable} is set"
+
+
+def test_a_library_of_somebody_elses_keeps_a_kernel_here():
+    one = request()
+    own = dict(one.options["extern_libs"])
+    assert own  # Triton's own, which lies elsewhere on every machine
+    theirs = {**one.options, "extern_libs": (*own.items(), ("mine", "/opt/mine.bc"))}
+    assert "mine (/opt/mine.bc), which is not Triton's own" in reason_to_stay(
+        replace(one, options=theirs)
+    )
+
+
+def test_a_value_that_only_this_process_has_keeps_a_kernel_here():
+    one = request()
+    options = {**one.options, "num_warps": object()}
+    assert (
+        reason_to_stay(replace(one, options=options)) == "the type of option 'num_warps' is object"
+    )
