@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,9 @@ from whet.engine import tune
 from whet.engine.executors.protocol import DeviceExecutor, Seat
 from whet.store.memory import MemoryStore
 from whet.testing.fake_devices import FakeRack, RackTarget
-from whet.workers import WorkerDied, WorkerTimeout
+from whet.workers import Task, WorkerDied, WorkerTimeout
 from whet.workers.session import RemoteObject
+from whet.workers.task import Rest
 
 
 class Probe:
@@ -182,6 +184,22 @@ class ExecutorContract:
         again = tune(target, store=store)
         assert again.source == "stored"
 
+    def test_a_build_in_two_parts_is_finished_in_this_process(self) -> None:
+        """Where it has builders for these: the second part runs in one of their processes."""
+        with self.make(1) as executor:
+            self.seats(executor, 1)
+            source = executor.builders("divided", 1)
+            assert (source is None) == (executor.build_slots("divided") is None)
+            if source is None:
+                return
+            view = source.view()
+            view.submit(Task(os.getpid, label="a build", first=_first_part))
+            [outcome] = view.wait(60)
+            view.close()
+        here, first, second = outcome.value
+        assert here == os.getpid()
+        assert len({here, first, second}) == 3
+
     def test_closing_leaves_no_process_behind(self) -> None:
         if not self.separate:
             pytest.skip("one seat, in this process")
@@ -192,6 +210,18 @@ class ExecutorContract:
             time.sleep(0.05)
         assert not any(map(_lives, pids))
         executor.close()
+
+
+@dataclass(frozen=True)
+class _PutTogether:
+    first: int
+
+    def __call__(self, second: int) -> tuple[int, int, int]:
+        return os.getpid(), self.first, second
+
+
+def _first_part() -> Rest:
+    return Rest(os.getpid, (), _PutTogether(os.getpid()))
 
 
 def _time(config: Config) -> float:

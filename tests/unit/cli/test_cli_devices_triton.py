@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from whet.cli.commands.cluster import cluster_text
+from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
 from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.store import open_store
@@ -172,6 +173,105 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
     assert all(one.result.config["BLOCK"] == 64 for one in done if one.result is not None)
     with open_store(store) as kept:
         assert len(kept.workloads()) == 3
+
+
+@pytest.mark.slow
+def test_paths_are_those_of_the_folder_in_which_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.chdir(tmp_path)
+    Path("kernel.py").write_text(KERNEL)
+    tuner = KeyTuner("kernel.py:tuned", None, {"store": "s.db", "jobs": "1"}, "s.db")
+    keys: list[dict[str, Any]] = [{"n": 64}, {"n": 128}]
+    with ProcessPerDevice(["0", "1"], lambda name: {}) as executor:
+        done, _ = tune_keys_spread(executor, tuner, keys, quiet=True)
+    assert [one.why for one in done] == ["", ""]
+    with open_store("s.db") as kept:
+        assert len(kept.workloads()) == 2
+
+
+RECORDING = """
+import sys
+import kernel
+from whet.testing.fake_triton import FakeTensor
+
+for n in map(int, sys.argv[1:]):
+    kernel.tuned[(1,)](FakeTensor([0.0]), FakeTensor([0.0]), n)
+"""
+
+
+def record(folder: Path, *sizes: int) -> str:
+    """What a program that may not tune has missed; the store's path."""
+    store = str(folder / "s.db")
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "program.py").write_text(RECORDING)
+    subprocess.run(
+        [sys.executable, "program.py", *map(str, sizes)],
+        cwd=folder,
+        env={**os.environ, "WHET_MODE": "record", "WHET_STORE": store},
+        check=True,
+    )
+    return store
+
+
+@pytest.mark.slow
+def test_missed_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    store = record(tmp_path, 64, 128, 13, 256)
+    with open_store(store) as kept:
+        misses = kept.missed()
+    assert len(misses) == 4
+    tuner = MissTuner(None, None, {"store": store, "jobs": "1"})
+    with ProcessPerDevice(["0", "1"], lambda name: {}) as executor:
+        done, interrupted = settle_spread(executor, tuner, misses, quiet=True)
+    assert not interrupted
+    by_size = {dict(one.miss.workload.key)["n"]: one for one in done}
+    assert set(by_size) == {64, 128, 13, 256}
+    assert "no such size" in by_size.pop(13).why
+    for one in by_size.values():
+        assert one.result is not None, one.why
+        assert one.result.config["BLOCK"] == 64
+    with open_store(store) as kept:
+        assert [dict(miss.workload.key)["n"] for miss in kept.missed()] == [13]
+
+
+# A machine with two devices that only exist in the file.
+TWO_DEVICES = """
+import sys
+from whet.targets.triton import devices
+from whet.__main__ import main
+
+devices.device_names = lambda: ("0", "1")
+devices.device_environment = lambda name: {}
+sys.argv[0] = "whet"
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(64, 128, 256), (64,)])
+def test_missed_keys_are_tuned_on_the_devices_that_are_named(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    pytest.importorskip("triton")
+    store = record(tmp_path, *sizes)
+    (tmp_path / "two.py").write_text(TWO_DEVICES)
+    ran = subprocess.run(
+        [sys.executable, "two.py", "tune", "--missed", "--devices", "all", "--store", store],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    said = " ".join(ran.stderr.split())
+    if len(sizes) > 1:
+        assert ran.returncode == 0, said
+        assert "on device 0" in said
+        assert "on device 1" in said
+    else:  # its timer is the file's own, which no process of another device can have
+        assert "on several devices" in ran.stdout + said
+    with open_store(store) as kept:
+        assert len(kept.missed()) == (0 if len(sizes) > 1 else 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 from whet.core.config import Config
 from whet.core.space import Space
-from whet.engine.recall.expectation import ENOUGH, Expectation
+from whet.engine.recall.expectation import ENOUGH, Expectation, long_in_time
 
 SPACE = Space({"BM": [16, 32, 64, 128, 256], "BN": [16, 32, 64, 128, 256], "warps": [2, 4, 8]})
 CONFIGS = list(SPACE)
@@ -82,3 +82,17 @@ def test_configs_that_are_expected_to_be_alike_keep_their_order() -> None:
     for config in CONFIGS[::2]:
         expected.timed(config, 1000.0)
     assert expected.order(CONFIGS) == CONFIGS
+
+
+def test_a_build_that_all_would_wait_for_at_the_end_is_begun_in_time() -> None:
+    seconds = [1.0] * 20 + [9.0]
+    assert long_in_time(range(21), seconds, 8)[0] == 20
+    assert long_in_time(range(21), seconds, 1).index(20) == 2  # 27 s are left then, 3 times its own
+    assert sorted(long_in_time(range(21), seconds, 8)) == list(range(21))
+
+
+def test_over_several_machines_the_long_builds_do_not_come_last() -> None:
+    some, rest = CONFIGS[::4], [config for config in CONFIGS if config not in CONFIGS[::4]]
+    longest = max(rest, key=build_s)
+    assert place(taught(some).order(rest), longest) > len(rest) // 2
+    assert place(taught(some).order(rest, at_once=16), longest) < len(rest) // 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,23 +46,31 @@ BuildOnOption = Annotated[
 ]
 
 
-@contextmanager
-def executor_for(
-    found: Target | Kernel, devices: str | None, ray: str | None, build_on: str | None = None
-) -> Iterator[DeviceExecutor | None]:
-    """None where neither was asked for."""
-    if build_on is not None and ray is None:
-        raise UsageError("--build-on needs --ray")
-    if devices is not None and ray is not None:
-        raise UsageError("--devices are those of this machine; omit them with --ray")
-    if devices is not None:
-        with local_executor(found, devices) as executor:
-            yield executor
-    elif ray is not None:
-        with _on_ray(found, ray, build_on or "all") as executor:
-            yield executor
-    else:
-        yield None
+@dataclass(frozen=True)
+class Devices:
+    """What was typed of `--devices`, `--ray` and `--build-on`."""
+
+    devices: str | None = None
+    ray: str | None = None
+    build_on: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.build_on is not None and self.ray is None:
+            raise UsageError("--build-on needs --ray")
+        if self.devices is not None and self.ray is not None:
+            raise UsageError("--devices are those of this machine; omit them with --ray")
+
+    @contextmanager
+    def opened(self, found: Target | Kernel | None) -> Iterator[DeviceExecutor | None]:
+        """None where nothing was asked for; `found` None stands for Triton kernels in general."""
+        if self.devices is not None:
+            with local_executor(found, self.devices) as executor:
+                yield executor
+        elif self.ray is not None:
+            with _on_ray(found, self.ray, self.build_on or "all") as executor:
+                yield executor
+        else:
+            yield None
 
 
 def local_executor(found: object, devices: str) -> DeviceExecutor:
@@ -83,7 +92,7 @@ def local_executor(found: object, devices: str) -> DeviceExecutor:
     return ProcessPerDevice(selected(devices, names), environment)
 
 
-def _on_ray(found: Target | Kernel, address: str, build_on: str) -> DeviceExecutor:
+def _on_ray(found: Target | Kernel | None, address: str, build_on: str) -> DeviceExecutor:
     from whet.engine.executors.on_ray import RayExecutor
     from whet.engine.target import Target
 

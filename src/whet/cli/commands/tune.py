@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whet.cli.arguments.devices import BuildOnOption, DevicesOption, RayOption, executor_for
+from whet.cli.arguments.devices import BuildOnOption, Devices, DevicesOption, RayOption
 from whet.cli.arguments.inputs import InputsOption, with_inputs
 from whet.cli.arguments.options import (
     BudgetOption,
@@ -33,7 +33,6 @@ from whet.cli.arguments.options import (
 from whet.cli.arguments.tables import TransferOption
 from whet.cli.arguments.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
 from whet.core.errors import UsageError
-from whet.workers import available_cores
 
 if TYPE_CHECKING:
     from whet.cli.commands.tune_keys import KeyOutcome
@@ -137,14 +136,13 @@ def tune(
         "keep_ir": "yes" if keep_ir else None,
         "samples": samples,
     }
+    on = Devices(devices, ray, build_on)
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)
     if missed:
         if given or transfer:
             raise UsageError("--missed has its own keys; omit --key, --keys and --transfer")
-        if devices or ray:
-            raise UsageError("--missed tunes on this process's device; omit --devices and --ray")
-        tune_missed(tunable, inputs, flags, settings, json=json, quiet=quiet)
+        tune_missed(tunable, inputs, flags, settings, on, json=json, quiet=quiet)
         return
     if tunable is None:
         raise UsageError("missing argument 'FILE.py:NAME' or --missed (see whet tune --help)")
@@ -154,7 +152,7 @@ def tune(
     if not isinstance(target, Target):
         target.tuner.whet_transfer = known
         made_in = file_of(inputs or tunable)
-        with executor_for(target, devices, ray, build_on) as executor:
+        with on.opened(target) as executor:
             far = None if executor is None else Far(executor, tunable, inputs)
             _tune_kernel(target, given, flags, settings, made_in, far, json=json, quiet=quiet)
         return
@@ -162,7 +160,7 @@ def tune(
         raise UsageError(f"'{target.name}' takes no --key: only Triton kernels have keys")
     lost: StoreLostError | HostLostError | None = None
     try:
-        with executor_for(target, devices, ray, build_on) as executor, using(executor):
+        with on.opened(target) as executor, using(executor):
             result, interrupted = run_tuning(target, settings, quiet=quiet, transfer=known)
     except (StoreLostError, HostLostError) as error:
         result, interrupted, lost = error.result, False, error
@@ -202,13 +200,17 @@ def _tuned_keys(
     """Whole keys are shared out over the devices where there are at least as many; else the
     configs of each key are."""
     from whet.cli.commands.tune_keys import tune_keys
-    from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
+    from whet.cli.commands.tune_spread import (
+        KeyTuner,
+        jobs_for_each,
+        take_whole_keys,
+        tune_keys_spread,
+    )
     from whet.engine.executors.current import using
 
     seats = () if far is None else far.executor.seats()
     if far is not None and take_whole_keys(seats, len(keys), store):
-        jobs = flags.get("jobs") or str(max(1, available_cores() // len(seats)))
-        each = {**flags, "store": store, "jobs": jobs}
+        each = {**flags, "store": store, "jobs": jobs_for_each(flags, seats)}
         tuner = KeyTuner(far.tunable, far.inputs, each, store)
         return tune_keys_spread(far.executor, tuner, keys, quiet=quiet)
     with using(None if far is None else far.executor):

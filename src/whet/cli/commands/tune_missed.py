@@ -14,7 +14,10 @@ from whet.core.errors import UsageError, WhetError
 from whet.core.miss import Miss
 
 if TYPE_CHECKING:
+    from whet.cli.arguments.devices import Devices
+    from whet.cli.arguments.missed import LocatedMiss
     from whet.core.run import Result
+    from whet.engine.executors.protocol import DeviceExecutor
     from whet.engine.settings import Settings
     from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
@@ -41,22 +44,25 @@ class _Interrupted(Exception):
 
 
 @dataclass(frozen=True)
-class _Offline:
+class Offline:
     """How everything is tuned that this command line asks for."""
 
     flags: Mapping[str, str | None]
     settings: Settings
     quiet: bool
 
-    def settle(self, found: Target | Kernel, path: Path, miss: Miss) -> Settled:
+    def settle(self, one: LocatedMiss) -> Settled:
         from whet.engine.target import Target
         from whet.store.matching import differences
 
+        found, miss = one.found, one.miss
+        if found is None:
+            return Settled(miss, None, one.why)
         try:
             if isinstance(found, Target):
                 result = self._target(found, miss)
             else:
-                result = self._kernel(found, path, miss)
+                result = self._kernel(found, one.path, miss)
         except WhetError as error:
             return Settled(miss, None, str(error))
         differs = set(differences(miss.workload, result.run.workload)) - _GROWN
@@ -108,6 +114,7 @@ def tune_missed(
     inputs: str | None,
     flags: Mapping[str, str | None],
     settings: Settings,
+    on: Devices,
     *,
     json: bool,
     quiet: bool,
@@ -120,18 +127,10 @@ def tune_missed(
 
     with open_known(flags["store"]) as opened:
         misses, place = opened.missed(), opened.location
-    offline, locator = _Offline(flags, settings, quiet), MissLocator(tunable, inputs, "tune")
-    done: list[Settled] = []
-    interrupted = False
-    try:
-        for miss in locator.named(misses):
-            one = locator.locate(miss)
-            if one.found is None:
-                done.append(Settled(miss, None, one.why))
-            else:
-                done.append(offline.settle(one.found, one.path, miss))
-    except _Interrupted:
-        interrupted = True
+    offline, locator = Offline(flags, settings, quiet), MissLocator(tunable, inputs, "tune")
+    located = [locator.locate(miss) for miss in locator.named(misses)]
+    with on.opened(None) as executor:
+        done, interrupted = _settled(located, offline, executor, tunable, inputs)
     _keep(place, done)
     teach([one.result for one in done if one.result is not None], settings)
     if json:
@@ -142,6 +141,50 @@ def tune_missed(
         raise typer.Exit(INTERRUPTED)
     if any(one.result is None for one in done):
         raise typer.Exit(1)
+
+
+def _settled(
+    located: Sequence[LocatedMiss],
+    offline: Offline,
+    executor: DeviceExecutor | None,
+    tunable: str | None,
+    inputs: str | None,
+) -> tuple[list[Settled], bool]:
+    """Kernels for a GPU first, on the devices that were asked for: whole ones where there are
+    enough of them, else the configs of each. What else was missed is tuned in this process."""
+    from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
+    from whet.cli.commands.tune_spread import jobs_for_each, take_whole_keys
+    from whet.engine.executors.current import using
+    from whet.engine.target import Target
+
+    if executor is None:
+        return _one_by_one(offline, located)
+    kernels = [
+        one for one in located if one.found is not None and not isinstance(one.found, Target)
+    ]
+    others = [one for one in located if one not in kernels]
+    seats, store = executor.seats(), offline.settings.store
+    if take_whole_keys(seats, len(kernels), store):
+        each = {**offline.flags, "store": store, "jobs": jobs_for_each(offline.flags, seats)}
+        tuner, misses = MissTuner(tunable, inputs, each), [one.miss for one in kernels]
+        done, interrupted = settle_spread(executor, tuner, misses, quiet=offline.quiet)
+    else:
+        with using(executor):
+            done, interrupted = _one_by_one(offline, kernels)
+    if interrupted:
+        return done, True
+    more, interrupted = _one_by_one(offline, others)
+    return done + more, interrupted
+
+
+def _one_by_one(offline: Offline, located: Sequence[LocatedMiss]) -> tuple[list[Settled], bool]:
+    done: list[Settled] = []
+    try:
+        for one in located:
+            done.append(offline.settle(one))  # noqa: PERF401 - Ctrl-C leaves what is done
+    except _Interrupted:
+        return done, True
+    return done, False
 
 
 def _keep(place: str, done: Sequence[Settled]) -> None:

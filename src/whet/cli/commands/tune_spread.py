@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from whet.cli.commands.tune_keys import Key, KeyOutcome
+from whet.workers import available_cores
 
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor, Seat
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyTuner:
-    """Makes, in the process of a device, what tunes keys there: the kernel from its file."""
+    """Makes, in the process of a device, what tunes keys there: the kernel from its file. Paths
+    are those of `folder`, in which the command was given."""
 
     tunable: str
     inputs: str | None
     flags: Mapping[str, str | None]
     store: str | None
+    folder: str = field(default_factory=os.getcwd)
 
     def __call__(self) -> _KeysThere:
         return _KeysThere(self)
@@ -34,22 +38,41 @@ class _KeysThere:
         from whet.cli.arguments.locate import file_of, locate
 
         self._made_of = made_of
-        with redirect_stdout(sys.stderr):
+        with standing_in(made_of.folder), redirect_stdout(sys.stderr):
             self._kernel: Any = with_inputs(locate(made_of.tunable), made_of.inputs)
-        self._path = file_of(made_of.inputs or made_of.tunable)
+            self._path = file_of(made_of.inputs or made_of.tunable)
 
     def tune(self, key: Key) -> KeyOutcome:
         from whet.cli.commands.tune_keys import tune_keys
 
         one = self._made_of
-        done, _ = tune_keys(
-            self._kernel, [key], one.flags, store=one.store, path=self._path, quiet=True
-        )
+        with standing_in(one.folder):
+            done, _ = tune_keys(
+                self._kernel, [key], one.flags, store=one.store, path=self._path, quiet=True
+            )
         outcome = done[0]
         # Exceptions with a result do not cross; what they say does.
         return (
             outcome if outcome.lost is None else replace(outcome, why=str(outcome.lost), lost=None)
         )
+
+
+@contextmanager
+def standing_in(folder: str) -> Iterator[None]:
+    """A process of a device stands in a folder of its own. It stays there where its machine does
+    not have this one: whole paths can be found from anywhere."""
+    own = os.getcwd()
+    with suppress(OSError):
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(own)
+
+
+def jobs_for_each(flags: Mapping[str, str | None], seats: Sequence[Seat]) -> str:
+    """The cores are divided between the devices."""
+    return flags.get("jobs") or str(max(1, available_cores() // len(seats)))
 
 
 def take_whole_keys(seats: Sequence[Seat], keys: int, store: str | None) -> bool:

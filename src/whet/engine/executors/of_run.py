@@ -30,11 +30,12 @@ def plan_for(executor: DeviceExecutor, plan: Plan) -> Plan:
 
 def builds_on(
     executor: DeviceExecutor, target: Target, ahead: PoolSource | None, jobs: int
-) -> tuple[PoolSource | None, int]:
-    """Where it is built, unless that has begun `ahead`, and how many builds run at once."""
+) -> tuple[PoolSource | None, int | None]:
+    """Where it is built, unless that has begun `ahead`, and how many builds run at once on other
+    machines; None where there are none."""
     mode = _mode(target)
     pool = executor.builders(mode, jobs) if ahead is None else ahead
-    return pool, executor.build_slots(mode) or jobs
+    return pool, executor.build_slots(mode)
 
 
 def _mode(target: Target) -> str:

@@ -30,7 +30,8 @@ class Builds:
     """The builds of one run.
 
     `relatives` gives trials of the same kernel on other keys; it is asked only where builds wait.
-    `never_cut` are configs that get all of `limit_s`, besides the author's first.
+    `never_cut` are configs that get all of `limit_s`, besides the author's first. `at_once` is how
+    many builds run at once on other machines; None where they run here, whose cores are few.
     """
 
     target: Target
@@ -42,6 +43,7 @@ class Builds:
     candidates: dict[str, Candidate]
     relatives: Callable[[], Sequence[Trial]] = tuple
     never_cut: Collection[Config] = ()
+    at_once: int | None = None
     _seconds: dict[str, float] = field(default_factory=dict)
     _expected: Expectation | None = None
 
@@ -58,17 +60,20 @@ class Builds:
         else:
             self.builder.submit(config, job, priority=candidate.order)
 
-    def put_in_order(self) -> None:
-        """What is expected to be good and cheap is built first, after the author's own."""
+    def put_in_order(self, *, last: bool = False) -> None:
+        """What is expected to be good and cheap is built first, after the author's own; where
+        these are the `last`, not what all machines would have to wait for."""
         if self.target.shares_host:
-            return
+            if self.at_once is None:
+                return
+            last = True  # nothing is measured before the batch is built
         waiting = [c for c in self.builder.waiting() if c != self.target.space.first]
         if len(waiting) < 2:
             return
         with self.ledger.phase("search"):
             if self._expected is None:
                 self._expected = self._recalled()
-            order = self._expected.order(waiting)
+            order = self._expected.order(waiting, self.at_once if last else None)
         if order is not None:
             self.builder.reorder({config.id: place for place, config in enumerate(order)})
 

@@ -75,7 +75,7 @@ class Exploration:
                 self._leave_the_rest()
                 break
             self._top_up()
-            self._sampler.builds.put_in_order()
+            self._sampler.builds.put_in_order(last=self._exhausted)
             try:
                 self._collect(block=not self._may_measure)
             except HostFailure:

@@ -210,12 +210,12 @@ class OneRun:
 
     def _opened(self, stack: ExitStack) -> Sampler:
         """Entered last, left first: a kernel must not run on while its builder is closed."""
-        jobs, shared = self.settings.jobs, self._pool_ahead()
+        jobs, shared, slots = self.settings.jobs, self._pool_ahead(), None
         if self._executor is not None:
-            shared, jobs = builds_on(self._executor, self.target, shared, jobs)
+            shared, slots = builds_on(self._executor, self.target, shared, jobs)
         builder = stack.enter_context(
             Builder(
-                jobs=self.settings.jobs,
+                jobs=jobs,
                 mode=self.target.build_mode,
                 limit_s=self.settings.build_limit_s,
                 on_start=lambda config: self.recorder.emit(BuildStarted(config)),
@@ -241,6 +241,7 @@ class OneRun:
             candidates=candidates,
             relatives=lambda: relatives(self.store, self.run.workload, self.target.space),
             never_cut=self._contested,
+            at_once=slots,
         )
         return Sampler(
             target=self.target,
@@ -254,7 +255,7 @@ class OneRun:
             watch=self._watch,
             run_limit_s=self.settings.run_limit_s,
             first_call_limit_s=self.settings.first_call_s,
-            jobs=jobs,
+            jobs=slots or jobs,
             budget=self._budget,
             candidates=candidates,
         )

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from whet.engine.executors.node_pool import NodePool
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
 from whet.targets.triton.compiler.compile import compile_kernel
-from whet.targets.triton.compiler.divided import begin_kernel
+from whet.targets.triton.compiler.divided import begin_kernel, reason_to_stay
 from whet.targets.triton.packed.portable import CacheSlot
 from whet.testing.build_nodes import WorkerNode
 from whet.testing.fake_triton import FakeTensor, fake_driver
@@ -118,6 +119,17 @@ def test_every_file_in_tritons_cache_is_the_one_that_would_have_been_made_here(
     assert not said
 
 
+def test_the_same_holds_for_another_maker(node, tmp_path):
+    with fake_driver("gfx942", shared_bytes=65_536):
+        with cache_in(tmp_path / "here") as here:
+            whole = built(request())
+        with cache_in(tmp_path / "divided") as there:
+            divided, _ = built_by([node], request())
+    assert whole.status is divided.status is Status.OK, divided.error
+    assert any(name.endswith(".hsaco") for name in cached(there))
+    assert cached(there) == cached(here)
+
+
 def test_triton_finds_it_under_its_own_key(node, tmp_path):
     with cache_in(tmp_path / "cache"):
         one = request()
@@ -184,3 +196,40 @@ def test_a_machine_with_another_assembler_is_refused_and_builds_no_more(tmp_path
     assert said[0].startswith("old: ptxas 11.0.194, not ")
     assert said[1:] == ["no other machine can build this; building on this machine"]
     assert old.built == ["", "only=1"]
+
+
+def test_a_machine_that_builds_needs_no_torch(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch on this machine')\n")
+    with WorkerNode() as node:
+        with monkeypatch.context() as there:
+            there.syspath_prepend(tmp_path)
+            node.start(0, Task(print)).result()  # its worker has started, with that path
+        result, said = built_by([node], request())
+    assert result.status is Status.OK, result.error
+    assert not said
+    assert node.built == ["", "only=1"]
+
+
+@pytest.mark.parametrize("variable", ["TRITON_ALWAYS_COMPILE", "TRITON_KERNEL_DUMP"])
+def test_a_variable_that_is_for_this_machines_compiler_is_named(monkeypatch, variable):
+    assert reason_to_stay(request()) == ""
+    monkeypatch.setenv(variable, "1")
+    assert reason_to_stay(request()) == f"{variable} is set"
+
+
+def test_a_library_of_somebody_elses_keeps_a_kernel_here():
+    one = request()
+    own = dict(one.options["extern_libs"])
+    assert own  # Triton's own, which lies elsewhere on every machine
+    theirs = {**one.options, "extern_libs": (*own.items(), ("mine", "/opt/mine.bc"))}
+    assert "mine (/opt/mine.bc), which is not Triton's own" in reason_to_stay(
+        replace(one, options=theirs)
+    )
+
+
+def test_a_value_that_only_this_process_has_keeps_a_kernel_here():
+    one = request()
+    options = {**one.options, "num_warps": object()}
+    assert (
+        reason_to_stay(replace(one, options=options)) == "the type of option 'num_warps' is object"
+    )

@@ -2,7 +2,10 @@
 measured on the one that has one."""
 # ruff: noqa: N803 - parameters of kernels are written in capitals by custom
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -134,3 +137,46 @@ def test_a_machine_that_dies_while_it_builds_costs_no_config(cluster, cold):
     trials = cold.trials()
     assert len(trials) == len(configs)
     assert {trial.status for trial in trials} <= {Status.OK, Status.OUTRACED}
+
+
+FILE = """
+import isolated_parts as parts
+import torch
+import triton
+import triton.language as tl
+import whet
+
+parts.start_device()
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+def inputs(n):
+    return (1,), (torch.arange(float(n)), torch.zeros(n), n)
+
+tuned = whet.autotune(
+    [triton.Config({"BLOCK": block}) for block in (512, 1024, 2048)], key=["n"], inputs=inputs
+)(copy)
+tuned.whet_timer = parts.by_block
+"""
+
+
+def test_a_file_is_tuned_over_the_cluster(cluster, tmp_path):
+    """A machine that only builds needs no file of the user's: theirs are elsewhere."""
+    (tmp_path / "kernels.py").write_text(FILE)
+    options = ["--key", "n=8", "--key", "n=16", "--ray", cluster.address, "--build-on", "cpu"]
+    folder = str(Path(parts.__file__).parent)
+    ran = subprocess.run(
+        [sys.executable, "-m", "whet", "tune", "kernels.py:tuned", *options, "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": folder},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)["keys"]
+    assert [one["best"]["config"]["BLOCK"] for one in found] == [2048, 2048]
+    assert "compiled on this machine" not in ran.stderr
+    assert "building on this machine" not in ran.stderr

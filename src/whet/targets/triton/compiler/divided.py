@@ -118,7 +118,7 @@ def reason_to_stay(request: Request) -> str:
             return f"it is linked with {name} ({path}), which is not Triton's own"
     for name, value in request.options.items():
         if not _is_plain(value):
-            return f"option '{name}' is a {type(value).__qualname__}"
+            return f"the type of option '{name}' is {type(value).__qualname__}"
     return ""
 
 

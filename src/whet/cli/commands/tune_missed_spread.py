@@ -1,0 +1,73 @@
+"""`whet tune --missed --devices`: whole keys over devices, each found and tuned there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from whet.cli.commands.tune_missed import Offline, Settled
+from whet.cli.commands.tune_spread import standing_in
+from whet.core.miss import Miss
+
+if TYPE_CHECKING:
+    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.engine.executors.workloads import Spread
+
+
+@dataclass(frozen=True)
+class MissTuner:
+    """Makes, in the process of a device, what tunes recorded calls there. Paths are those of
+    `folder`, in which the command was given."""
+
+    tunable: str | None
+    inputs: str | None
+    flags: Mapping[str, str | None]
+    folder: str = field(default_factory=os.getcwd)
+
+    def __call__(self) -> _MissesThere:
+        return _MissesThere(self)
+
+
+class _MissesThere:
+    def __init__(self, made_of: MissTuner) -> None:
+        from whet.cli.arguments.missed import MissLocator
+        from whet.cli.arguments.options import resolved
+
+        self._folder = made_of.folder
+        with standing_in(self._folder):
+            settings = resolved(**made_of.flags).settings
+        self._offline = Offline(made_of.flags, settings, quiet=True)
+        self._locator = MissLocator(made_of.tunable, made_of.inputs, "tune")
+
+    def tune(self, miss: Miss) -> Settled:
+        with standing_in(self._folder):
+            return self._offline.settle(self._locator.locate(miss))
+
+
+def settle_spread(
+    executor: DeviceExecutor, tuner: MissTuner, misses: Sequence[Miss], *, quiet: bool
+) -> tuple[list[Settled], bool]:
+    """What came of them, in the order in which they ended, and whether Ctrl-C ended it."""
+    from whet.cli.arguments.reading import problem_text
+    from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
+
+    done: list[Settled] = []
+
+    def heard(one: Spread[Miss]) -> None:
+        settled: Settled = one.answer or Settled(one.item, None, one.why)
+        done.append(settled)
+        if not quiet:
+            what = settled.why if settled.result is None else f"[{settled.result.config}]"
+            problem = problem_text(one.item.workload)
+            text = f"{len(done)}/{len(misses)} {problem} on device {one.seat}: {what}"
+            print(f"whet: {text}", file=sys.stderr, flush=True)
+
+    items = longest_first(misses, lambda miss: size_of(miss.workload.key))
+    try:
+        spread_workloads(executor.seats(), tuner, items, on_done=heard)
+    except KeyboardInterrupt:
+        return done, True
+    return done, False
