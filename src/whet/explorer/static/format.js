@@ -1,7 +1,7 @@
 // Numbers and configs as people read them.
 
 export function digits(value, count = 3) {
-	if (value == null || !Number.isFinite(value)) return "–"
+	if (!Number.isFinite(value)) return "–"
 	value = Number(value.toPrecision(12))
 	if (Number.isInteger(value)) return value.toLocaleString("en-US")
 	const size = Math.floor(Math.log10(Math.abs(value)))
@@ -10,15 +10,13 @@ export function digits(value, count = 3) {
 }
 
 export function nanoseconds(ns, count = 3) {
-	if (ns == null || !Number.isFinite(ns)) return "–"
-	if (ns >= 1e9) return `${digits(ns / 1e9, count)} s`
-	if (ns >= 1e6) return `${digits(ns / 1e6, count)} ms`
-	if (ns >= 1e3) return `${digits(ns / 1e3, count)} µs`
-	return `${digits(ns, count)} ns`
+	if (!Number.isFinite(ns)) return "–"
+	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
+	return `${digits(ns / size, count)} ${unit}`
 }
 
 export function seconds(s) {
-	if (s == null || !Number.isFinite(s)) return "–"
+	if (!Number.isFinite(s)) return "–"
 	if (s >= 7200) return `${digits(s / 3600)} h`
 	if (s >= 120) return `${digits(s / 60)} min`
 	if (s >= 1 || s === 0) return `${digits(s)} s`
