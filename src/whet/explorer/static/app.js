@@ -316,7 +316,7 @@ function nameKeys(workloads) {
 	}
 	// Versions of one kernel have nothing else to tell them apart.
 	for (const same of Map.groupBy(workloads, workloadText).values()) {
-		if (same.length > 1) for (const w of same) w.key_text += ` ${(w.fingerprint || w.id).slice(0, 6)}`
+		if (same.length > 1) for (const w of same) w.version = (w.fingerprint || w.id).slice(0, 6)
 	}
 }
 

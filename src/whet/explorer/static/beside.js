@@ -2,7 +2,7 @@
 
 import { diffPane, stageButtons } from "./diff.js";
 import { el, fill, headCells, select } from "./dom.js";
-import { configText, nanoseconds, workloadText } from "./format.js";
+import { configText, kernelText, nanoseconds, workloadText } from "./format.js";
 
 // A stage that is a sentence, and stands in the table.
 const INSIGHT = "insight"
@@ -41,7 +41,7 @@ export class Beside {
 		if (!stages.length) return
 		const { ir, diff } = view.now
 		const stage = stages.includes(ir) ? ir : stages.at(-1)
-		const kernels = sides.map(one => one.workload.kernel)
+		const kernels = sides.map(one => kernelText(one.workload))
 		const names = new Set(kernels).size < sides.length ? sides.map(one => workloadText(one.workload)) : kernels
 		const pairs = ["01", "02", "12"].filter(([, b]) => sides[b]).map(pair => [pair, `${names[pair[0]]} → ${names[pair[1]]}`])
 		const [a, b] = pairs.find(([pair]) => pair === diff)?.[0] || ""

@@ -77,7 +77,7 @@ export class CompareView extends View {
 		const others = this.others()
 		if (!others.length) {
 			fill(this.frame.tools)
-			fill(this.words, note("There is only one workload, so there is nothing to compare it with."))
+			fill(this.words, note("There is only one workload: nothing to compare it with."))
 			this.plot.canvas.hidden = true
 			fill(this.lists)
 			return
@@ -107,7 +107,7 @@ export class CompareView extends View {
 		const { workload } = this
 		this.key0 = key
 		this.pairs = null
-		fill(this.words, note("Reading the other workload…"))
+		fill(this.words, note("Reading…"))
 		const sides = [workload, other, ...(third && third !== other ? [third] : [])]
 		let read
 		try {

@@ -27,15 +27,11 @@ export const counted = n => (Number.isFinite(n) ? Math.round(n).toLocaleString("
 
 export const plural = (n, one, many = `${one}s`) => `${counted(n)} ${n === 1 ? one : many}`
 
-export function percent(share, count = 3) {
-	return Number.isFinite(share) ? `${digits(100 * share, count)} %` : "–"
-}
+export const percent = (share, count) => (Number.isFinite(share) ? `${digits(100 * share, count)} %` : "–")
 
 export const bytesText = n => (n >= 1024 ? `${digits(n / 1024)} KiB` : `${digits(n)} B`)
 
-export function valueText(value) {
-	return typeof value === "string" ? value : JSON.stringify(value)
-}
+export const valueText = value => (typeof value === "string" ? value : JSON.stringify(value))
 
 export function configText(config) {
 	return Object.entries(config || {})
@@ -43,13 +39,11 @@ export function configText(config) {
 		.join(" ")
 }
 
-export function keyText(workload) {
-	return workload.key_text || configText(workload.key)
-}
+export const keyText = workload => workload.key_text || configText(workload.key)
 
-export function workloadText(workload) {
-	return [workload.kernel, keyText(workload), workload.device].filter(Boolean).join(" · ")
-}
+export const kernelText = ({ kernel, version }) => (version ? `${kernel} ${version}` : kernel)
+
+export const workloadText = workload => [kernelText(workload), keyText(workload), workload.device].filter(Boolean).join(" · ")
 
 const STATUS_TEXTS = {
 	ok: "measured",

@@ -351,9 +351,7 @@ export class SearchView extends View {
 
 function bestByValue(ds, one) {
 	const best = new Float64Array(one.values.length).fill(Infinity)
-	for (const row of ds.fastest) {
-		if (ds.usable[row] < best[one.codes[row]]) best[one.codes[row]] = ds.usable[row]
-	}
+	for (const row of ds.fastest) best[one.codes[row]] = Math.min(best[one.codes[row]], ds.usable[row])
 	return best
 }
 

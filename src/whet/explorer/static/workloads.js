@@ -2,7 +2,7 @@
 
 import { SERIES } from "./colors.js";
 import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js";
-import { configText, counted, digits, isMeasured, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js";
+import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js";
 import { View } from "./view.js";
 
 const MOST_SHOWN = 300
@@ -95,7 +95,7 @@ export class WorkloadsView extends View {
 	row(w) {
 		const best = w.best && w.best.ns !== null ? w.best : null
 		const cells = {
-			kernel: el("td", el("b", w.kernel)),
+			kernel: el("td", el("b", kernelText(w))),
 			key: el("td", keyText(w)),
 			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
 			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),
