@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,17 +207,6 @@ def test_two_devices_are_compared_by_the_places_of_their_configs(tuned: str, tab
     assert 0 < tab.selected() < 30
     page.locator("#compare tbody tr").first.click()
     page.wait_for_selector("#view-trial:not([hidden])")
-
-
-def test_two_versions_of_a_kernel_have_names_of_their_own(tmp_path: Path, tab: Tab) -> None:
-    with SqliteStore(tmp_path / "s.db") as store:
-        fill(store)
-        fill(store, replace(workload(), fingerprint="f2"), started=500.0)
-    with running(store=tmp_path / "s.db") as url:
-        page = tab.open(url, "#compare")
-        names = page.locator("#workload option").all_text_contents()
-        assert {name.split(" · ")[0] for name in names} == {"matmul f1", "matmul f2"}
-        tab.leave()
 
 
 def test_sizes_disagree_about_the_best_config(sample: str, tab: Tab) -> None:

@@ -34,7 +34,7 @@ def compare(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE.py:NAME|SCRIPT.mlir",
+            metavar="SCRIPT.mlir|FILE.py:NAME",
             help="Two or more; ':NAME' is one of the same file, a script needs --payload.",
         ),
     ],
