@@ -1,17 +1,19 @@
 """What tuned schedules reach, and what the search finds, on this machine's CPU.
 
-    python benchmarks/schedules.py [matmul] [fuse] [softmax] [search] [mutations]
+    python benchmarks/schedules.py [matmul] [fuse] [softmax] [search] [mutations] [--iree PYTHON]
                                    [--budget 120s] [--table FILE] [--mutants 200] [--json]
 
 matmul     max(a @ b + bias, 0) of 512³ and 1024³ on one and two threads, beside NumPy with as many
            and, for 512³, beside the loops without a schedule
 fuse       a chain of operations on 64 MB and more: fused and apart, and which one the search takes
-softmax    softmax and layernorm in three sizes each, beside NumPy and, where it is installed, IREE
+softmax    softmax and layernorm in three sizes each, beside NumPy
 search     500 random schedules recorded in a table; how close 60 evaluations come to its best, by
            five seeds; and whether the winner is among the first three of a second tuning
 mutations  scripts with random mistakes: refused with a place, or right
 
 Every pair is timed in turns in a process of its own, which has so many BLAS threads from the start.
+With --iree or $IREE_PYTHON, an interpreter with iree-base-compiler and iree-base-runtime, matmul
+and softmax on one thread have IREE's default beside them, in the same turns and checked.
 The exit code is 1 where a figure is short of what is asked of it.
 """
 
@@ -28,8 +30,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +39,7 @@ from typing import Any
 import numpy as np
 
 import whet
+from iree_beside import iree_call
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.engine import Plan
@@ -84,7 +87,7 @@ ASKED = {(512, 1): (0.70, 0.85), (1024, 1): (0.65, 0.80)}
 ASKED_OF_TWO = (0.60, 0.75)
 
 
-def matmul(budget: str, **_: Any) -> list[Row]:
+def matmul(budget: str, iree: str, **_: Any) -> list[Row]:
     rows = []
     for n in (512, 1024):
         for threads in (1, 2):
@@ -93,7 +96,8 @@ def matmul(budget: str, **_: Any) -> list[Row]:
             )
             best = whet.tune(target, store=":memory:", budget=budget, mode="tune").config
             configs = {"best": dict(best)}
-            timed = in_turns("matmul_bias_relu", (n, n, n), configs, threads)
+            beside = iree if threads == 1 else ""
+            timed = in_turns("matmul_bias_relu", (n, n, n), configs, threads, iree=beside)
             of_numpy = timed["numpy"] / timed["best"]
             asked = ASKED[n, 1] if threads == 1 else ASKED_OF_TWO
             asked_here = asked[0] if has_avx512() else asked[1]
@@ -105,6 +109,7 @@ def matmul(budget: str, **_: Any) -> list[Row]:
                 "asked": f"≥ {asked_here}",
                 "ok": of_numpy >= asked_here,
                 "config": str(best),
+                **beside_iree(timed),
             }
             rows.append(row)
             if (n, threads) == (512, 1):
@@ -151,13 +156,20 @@ def fuse(budget: str, **_: Any) -> list[Row]:
     return rows
 
 
-def softmax(budget: str, **_: Any) -> list[Row]:
+def beside_iree(timed: Mapping[str, float]) -> Row:
+    """Reported; nothing is asked of it."""
+    if "iree" not in timed:
+        return {}
+    return {"iree ms": timed["iree"], "of iree": timed["iree"] / timed["best"]}
+
+
+def softmax(budget: str, iree: str, **_: Any) -> list[Row]:
     rows = []
     for name in ("softmax", "layernorm"):
         for sizes in ((256, 256), (1024, 1024), (4096, 2048)):
             target = whet.schedule(payload_of(name, sizes))
             best = whet.tune(target, store=":memory:", budget=budget, mode="tune").config
-            timed = in_turns(name, sizes, {"best": dict(best)}, 1)
+            timed = in_turns(name, sizes, {"best": dict(best)}, 1, iree=iree)
             of_numpy = timed["numpy"] / timed["best"]
             row = {
                 "case": f"{name} {sizes[0]}×{sizes[1]}",
@@ -167,9 +179,8 @@ def softmax(budget: str, **_: Any) -> list[Row]:
                 "asked": "> 1",
                 "ok": of_numpy > 1,
                 "config": str(best),
+                **beside_iree(timed),
             }
-            if (iree := iree_ms(name, sizes)) is not None:
-                row["iree ms"] = iree
             rows.append(row)
     return rows
 
@@ -288,8 +299,10 @@ def in_turns(
     threads: int,
     rounds: int = ROUNDS,
     plain: bool = False,
+    iree: str = "",
 ) -> dict[str, float]:
-    """Medians in ms of each config and of NumPy, one call of each in turns, in a fresh process."""
+    """Medians in ms of each config, of NumPy and, by the interpreter of this name, of IREE: one
+    call of each in turns, in a fresh process."""
     asked = {
         "name": name,
         "sizes": [*sizes],
@@ -297,6 +310,7 @@ def in_turns(
         "threads": threads,
         "rounds": rounds,
         "plain": plain,
+        "iree": iree,
     }
     counts = ("OPENBLAS", "OMP", "MKL", "VECLIB")
     environ = os.environ | {f"{one}_NUM_THREADS": str(threads) for one in counts}
@@ -316,17 +330,29 @@ def time_in_turns(asked: Mapping[str, Any]) -> dict[str, float]:
     script = PLAIN if asked["plain"] else None
     target = whet.schedule(payload, script, threads=asked["threads"])
     loader = NativeLoader(target.args, target.expected, target.rtol, target.atol)
-    calls = {one: loaded(target, loader, c) for one, c in asked["configs"].items()}
-    calls["numpy"] = numpy_call(payload, loader.arrays)
-    times: dict[str, list[float]] = {one: [] for one in calls}
-    for _ in range(asked["rounds"] + 1):
-        for one, call in calls.items():
-            # OpenBLAS's threads wait busily for more than 100 ms, on cores that the next one wants.
-            time.sleep(PAUSE_S if asked["threads"] > 1 else 0.0)
-            began = time.perf_counter()
-            call()
-            times[one].append(1e3 * (time.perf_counter() - began))
+    calls = {one: clocked(loaded(target, loader, c)) for one, c in asked["configs"].items()}
+    calls["numpy"] = clocked(numpy_call(payload, loader.arrays))
+    with ExitStack() as stack:
+        if asked["iree"]:
+            calls["iree"] = stack.enter_context(iree_call(asked["iree"], target))
+        times: dict[str, list[float]] = {one: [] for one in calls}
+        for _ in range(asked["rounds"] + 1):
+            for one, call in calls.items():
+                # OpenBLAS's threads wait busily for more than 100 ms, on cores that the next wants.
+                time.sleep(PAUSE_S if asked["threads"] > 1 else 0.0)
+                times[one].append(call())
     return {one: median(taken[1:]) for one, taken in times.items()}
+
+
+def clocked(call: Callable[[], Any]) -> Callable[[], float]:
+    """The call, giving its milliseconds."""
+
+    def timed() -> float:
+        began = time.perf_counter()
+        call()
+        return 1e3 * (time.perf_counter() - began)
+
+    return timed
 
 
 def loaded(
@@ -359,57 +385,6 @@ def numpy_call(payload: Payload, arrays: Mapping[str, Any]) -> Callable[[], Any]
     return call
 
 
-def iree_ms(name: str, sizes: Sequence[int]) -> float | None:
-    """IREE's default on one thread, from the same linalg on tensors; None where it cannot. In a
-    process of its own, since it carries another MLIR."""
-    if find_spec("iree") is None:
-        return None
-    done = subprocess.run(
-        [sys.executable, __file__, "--iree", json.dumps({"name": name, "sizes": [*sizes]})],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return float(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-
-
-def time_iree(asked: Mapping[str, Any]) -> float:
-    import iree.compiler as compiler  # type: ignore[import-not-found]
-    import iree.runtime as runtime  # type: ignore[import-not-found]
-
-    payload = payload_of(asked["name"], asked["sizes"])
-    binary = compiler.compile_str(
-        tensor_function(payload),
-        target_backends=["llvm-cpu"],
-        extra_args=["--iree-llvmcpu-target-cpu=host"],
-    )
-    module = runtime.load_vm_flatbuffer(binary, driver="local-sync")
-    device = runtime.get_device("local-sync")
-    inputs = [array for one, array in payload.arguments().items() if one != payload.output]
-    arrays = [runtime.asdevicearray(device, array) for array in inputs]
-    times = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        module[payload.name](*arrays)
-        times.append(1e3 * (time.perf_counter() - began))
-    return median(times[1:])
-
-
-def tensor_function(payload: Payload) -> str:
-    """The payload with tensors in place of memrefs, and its result returned."""
-    lines = []
-    shape = "x".join(map(str, payload.shapes[payload.output]))
-    for line in payload.text.splitlines():
-        if "bufferization.to_tensor" in line:
-            continue
-        if "materialize_in_destination" in line:
-            lines.append(f"    return %result : tensor<{shape}xf32>")
-        elif line.strip() != "return":
-            lines.append(line)
-    text = "\n".join(lines).replace(f", %{payload.output}_m: memref<{shape}xf32>)", ")", 1)
-    return text.replace("_m: memref", ": tensor").replace(") {", f") -> tensor<{shape}xf32> {{", 1)
-
-
 PARTS: dict[str, Callable[..., list[Row]]] = {
     "matmul": matmul,
     "fuse": fuse,
@@ -425,6 +400,8 @@ def show(rows: Sequence[Row]) -> None:
             f"{row[one]:9.3f} {one}" if one in row else "" for one in ("ms", "numpy ms", "iree ms")
         ]
         share = f"{row['of numpy']:6.2f}×" if "of numpy" in row else ""
+        if "of iree" in row:
+            numbers.append(f"({row['of iree']:.2f}× its speed)")
         mark = "ok   " if row["ok"] else "SHORT"
         print(f"{mark}  {row['case']:<64}{share}  {row['asked']:<14}", *filter(None, numbers))
 
@@ -435,20 +412,24 @@ def main() -> int:
     parser.add_argument("--budget", default="120s", help="of each tuning (default: 120s)")
     parser.add_argument("--table", help="recorded schedules; written where it is missing")
     parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument(
+        "--iree",
+        metavar="PYTHON",
+        default=os.environ.get("IREE_PYTHON", ""),
+        help="an interpreter with IREE, whose default is then timed as well ($IREE_PYTHON)",
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--in-turns", help=argparse.SUPPRESS)
-    parser.add_argument("--iree", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.in_turns:
         print(json.dumps(time_in_turns(json.loads(given.in_turns))))
         return 0
-    if given.iree:
-        print(time_iree(json.loads(given.iree)))
-        return 0
     rows: list[Row] = []
     for part in given.parts or PARTS:
         began = time.perf_counter()
-        found = PARTS[part](budget=given.budget, table=given.table, mutants=given.mutants)
+        found = PARTS[part](
+            budget=given.budget, table=given.table, mutants=given.mutants, iree=given.iree
+        )
         rows += [{"part": part, **row} for row in found]
         if not given.json:
             print(f"{part} ({time.perf_counter() - began:.0f} s)")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from browser import Tab
+
+from explorer_samples import fill, workload
+from explorer_server import running
+from whet.store import SqliteStore
 
 pytestmark = pytest.mark.slow
 
@@ -202,3 +208,14 @@ def test_nothing_is_wider_than_a_small_screen(sample: str, largest: str, tab: Ta
     for view in views:
         page.click(f'[data-view="{view}"]')
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280, view
+
+
+def test_two_versions_of_a_kernel_have_names_of_their_own(tmp_path: Path, tab: Tab) -> None:
+    with SqliteStore(tmp_path / "s.db") as store:
+        fill(store)
+        fill(store, replace(workload(), fingerprint="f2"), started=500.0)
+    with running(store=tmp_path / "s.db") as url:
+        page = tab.open(url, "#compare")
+        names = page.locator("#workload option").all_text_contents()
+        assert {name.split(" · ")[0] for name in names} == {"matmul f1", "matmul f2"}
+        tab.leave()

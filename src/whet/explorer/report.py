@@ -12,6 +12,7 @@ from typing import Any
 
 from whet.core.errors import UsageError
 from whet.core.files import write_whole
+from whet.core.intermediate import FACT
 from whet.core.trial import Trial
 from whet.explorer.bundling import page
 from whet.explorer.columns import LONGEST_ERROR
@@ -36,6 +37,11 @@ FRONTIER_RUNS = 8
 MOST_TRIALS = 200_000
 MOST_DETAILED = 50_000
 MOST_SPANS = 20_000
+# Characters of intermediate code.
+MOST_CODE = 4_000_000
+
+# A trial of which some was kept, and its row.
+Coded = tuple[Subject, int, Trial]
 
 
 def write_report(
@@ -69,22 +75,24 @@ def report_data(
         "about": {**library.about(), "live": False, "report": True},
         "strategies": strategies_json(),
         **{part: {} for part in ("columns", "runs", "importance", "timelines", "trials")},
-        **{part: {} for part in ("searches", "frontier")},
+        **{part: {} for part in ("searches", "frontier", "ir")},
     }
     left = MOST_DETAILED
+    coded: list[Coded] = []
     for number, subject in enumerate(subjects):
-        left -= _add_workload(data, subject, left)
+        left -= _add_workload(data, subject, left, coded)
         if number < SIMULATED:
             _add_simulated(data, subject)
         if done is not None:
             done(number + 1, len(subjects))
+    _add_code(data, coded)
     # After the columns, which know more of each workload.
     wanted = {subject.id for subject in subjects}
     data["workloads"] = [line for line in library.summaries() if line["id"] in wanted]
     return data
 
 
-def _add_workload(data: dict[str, Any], subject: Subject, detailed: int) -> int:
+def _add_workload(data: dict[str, Any], subject: Subject, detailed: int, coded: list[Coded]) -> int:
     reading = subject.read()
     rows = reading.columns.rows
     if rows > MOST_TRIALS:
@@ -102,9 +110,31 @@ def _add_workload(data: dict[str, Any], subject: Subject, detailed: int) -> int:
         if len(timeline["spans"]) <= MOST_SPANS:
             data["timelines"][run.id] = timeline
     if rows <= detailed:
-        data["trials"][subject.id] = _trials(subject, rows)
+        # What a store got since its columns were read has no row.
+        trials = [*enumerate(subject.all_trials()[:rows])]
+        data["trials"][subject.id] = {
+            str(row): _compact(trial_json(subject, row, trial), trial)
+            for row, trial in trials
+            if trial is not None
+        }
+        coded += [(subject, row, one) for row, one in trials if one and FACT in one.facts]
         return rows
     return 0
+
+
+def _add_code(data: dict[str, Any], coded: Sequence[Coded]) -> None:
+    """As much as there is room for; the best config of each workload comes first."""
+    bests = {id: one["header"]["best_row"] for id, one in data["columns"].items()}
+    room = MOST_CODE
+    for subject, row, trial in sorted(coded, key=lambda one: one[1] != bests[one[0].id]):
+        stages = subject.stages(trial)
+        size = sum(map(len, stages.values()))
+        if size > room:
+            continue
+        room -= size
+        data["trials"][subject.id][str(row)]["ir"] = [*stages]
+        for stage, text in stages.items():
+            data["ir"][f"{subject.id}|{row}|{stage}"] = text
 
 
 def _columns(subject: Subject) -> dict[str, Any]:
@@ -115,15 +145,6 @@ def _columns(subject: Subject) -> dict[str, Any]:
     return {
         "header": json.loads(whole[4 : 4 + length]),
         "body": base64.b64encode(whole[start:]).decode(),
-    }
-
-
-def _trials(subject: Subject, rows: int) -> dict[str, Any]:
-    """By row. What a store got since its columns were read has none."""
-    return {
-        str(row): _compact(trial_json(subject, row, trial), trial)
-        for row, trial in enumerate(subject.all_trials()[:rows])
-        if trial is not None
     }
 
 

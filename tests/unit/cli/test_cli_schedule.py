@@ -141,6 +141,53 @@ def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
     assert "vector." in second["output_ir"]
 
 
+def test_what_is_compared_is_kept_for_the_explorer(whet: Whet) -> None:
+    Path("kernel.py").write_text(THREE)
+    for name in ("tiled", "vectorized"):
+        assert whet("tune", f"kernel.py:{name}", "--store", "s.db").code == 0
+    ran = whet("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
+    link = ran.out.splitlines()[-1]
+    with open_store("s.db") as store:
+        ids = {one.workload.kernel: one.workload.id for one in store.workloads()}
+        best = store.best(ids["vectorized"])
+    assert link == f"#compare?w={ids['tiled']}&b={ids['vectorized']}"
+    assert best is not None
+    assert best.timing is not None
+    assert best.timing.interval_ns is not None
+    assert "vector." in kept_stages(Path("s.db.ir"), best.facts[FACT])["scheduled"]
+
+
+def test_a_store_in_memory_keeps_nothing_to_look_at(whet: Whet) -> None:
+    Path("kernel.py").write_text(THREE)
+    asked = ("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", ":memory:")
+    ran = whet(*asked)
+    assert ran.code == 0, ran.err
+    assert "#compare" not in ran.out
+    refused = whet(*asked, "--explore")
+    assert refused.code == 2
+    assert "this store cannot keep programs to look at; use one that is a file" in refused.err
+
+
+def test_scripts_alone_are_compared_on_a_payload(whet: Whet) -> None:
+    from whet.targets.schedule.payloads import matmul as product
+    from whet.targets.schedule.target import schedule
+
+    text = schedule(product(32, 32, 32)).script.text
+    for name in ("one", "two"):
+        Path(name).mkdir()
+        Path(name, "mine.mlir").write_text(f"// {name}\n{text}")
+    both = ("schedule", "compare", "one/mine.mlir", "two/mine.mlir", "--budget", "1trials")
+    ran = whet(*both, "--payload", "matmul(32, 32, 32)", "--store", "s.db")
+    assert ran.code == 0, ran.err
+    assert [line.split()[0] for line in ran.out.splitlines() if "×" in line] == [
+        "one/mine.mlir",
+        "two/mine.mlir",
+    ]
+    refused = whet(*both)
+    assert refused.code == 2
+    assert "one/mine.mlir: say what it is applied to with --payload" in refused.err
+
+
 def test_one_schedule_is_nothing_to_compare(whet: Whet) -> None:
     ran = whet("schedule", "compare", "kernel.py:product")
     assert ran.code == 2

@@ -70,13 +70,25 @@ def explore(
     """Look at results in the browser."""
     from whet.cli.arguments.exploring import library_of
 
-    _check_installed()
+    check_installed()
+    library = library_of(store, sample=sample, tables=table or ())
+    serve_library(library, host=host, port=port, no_open=no_open)
+
+
+def serve_library(
+    library: Library,
+    *,
+    host: str = LOCAL,
+    port: int | None = None,
+    no_open: bool = False,
+    link: str = "",
+) -> None:
+    """Until Ctrl-C; `link` is the part of the address that says what is looked at first."""
     from whet.explorer.server import make_app, serve
 
-    library = library_of(store, sample=sample, tables=table or ())
     token = None if host in _LOCAL_HOSTS else secrets.token_urlsafe(16)
     listening = _listening(host, port)
-    address = _address(host, listening, token)
+    address = _address(host, listening, token) + link
     if token is not None:
         print(
             "whet: note: other machines can reach it; whoever has the address with its token can "
@@ -97,7 +109,7 @@ def _prepare(library: Library) -> None:
         library.summaries()
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401

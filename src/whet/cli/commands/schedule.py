@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from whet.targets.schedule.steps import ScheduleStep
     from whet.targets.schedule.target import ScheduleTarget
 
+PayloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--payload",
+        metavar="PAYLOAD",
+        help="What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
+    ),
+]
+
 ABOUT = "Look at the schedule of an MLIR program."
 EXAMPLES = """\b
 Examples:
@@ -46,14 +55,7 @@ def show(
             help="NAME is a whet.schedule(…); a script alone needs --payload.",
         ),
     ],
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            "--payload",
-            metavar="PAYLOAD",
-            help="What SCRIPT.mlir is applied to: 'matmul(64, 64, 64)' or a file.",
-        ),
-    ] = None,
+    payload: PayloadOption = None,
     step: Annotated[
         int | None,
         typer.Option("--step", metavar="N", help="Print the IR after step N; 0 is the payload."),
@@ -78,7 +80,7 @@ def show(
 
     if step is not None and diff is not None:
         raise UsageError("give --step or --diff, not both")
-    target = located_schedule(what) if payload is None else _scripted(what, payload)
+    target = located_schedule(what) if payload is None else scripted(what, payload)
     config = _config(target, values or ())
     steps = target.steps(config)
     if json:
@@ -123,7 +125,8 @@ def _list(config: Config, steps: Sequence[ScheduleStep]) -> None:
         raise UsageError(f"step {steps[-1].number} cannot be applied: {steps[-1].problem}")
 
 
-def _scripted(script: str, payload: str) -> ScheduleTarget:
+def scripted(script: str, payload: str, name: str | None = None) -> ScheduleTarget:
+    """A script alone, for what `--payload` says."""
     from pathlib import Path
 
     from whet.targets.schedule import payloads
@@ -132,18 +135,19 @@ def _scripted(script: str, payload: str) -> ScheduleTarget:
     from whet.targets.schedule.target import schedule
 
     if payload.endswith(".mlir"):
-        return schedule(payload_file(Path(payload).absolute()), Path(script).absolute())
-    name, _, rest = payload.partition("(")
+        read = payload_file(Path(payload).absolute())
+        return schedule(read, Path(script).absolute(), name=name)
+    kind, _, rest = payload.partition("(")
     sizes = [one.strip() for one in rest.removesuffix(")").split(",")]
-    if name not in BODIES:
-        raise UsageError(f"--payload {payload}: no payload '{name}'{did_you_mean(name, BODIES)}")
+    if kind not in BODIES:
+        raise UsageError(f"--payload {payload}: no payload '{kind}'{did_you_mean(kind, BODIES)}")
     try:
-        made = getattr(payloads, name)(*map(int, sizes))
+        made = getattr(payloads, kind)(*map(int, sizes))
     except (TypeError, ValueError):
         raise UsageError(
             f"--payload {payload}: give its sizes as numbers, such as 'matmul(64, 64, 64)'"
         ) from None
-    return schedule(made, Path(script).absolute())
+    return schedule(made, Path(script).absolute(), name=name)
 
 
 def located_schedule(what: str) -> ScheduleTarget:

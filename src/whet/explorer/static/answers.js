@@ -1,5 +1,6 @@
 // The five questions everybody asks, answered in words.
 
+import { extent } from "./dataset.js";
 import { el, fill } from "./dom.js";
 import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js";
 
@@ -30,21 +31,14 @@ function commonError(ds) {
 	const counts = new Uint32Array(ds.errors.length)
 	for (let i = 0; i < codes.length; i++) counts[codes[i]]++
 	counts[0] = 0
-	let most = 1
-	for (let i = 2; i < counts.length; i++) if (counts[i] > counts[most]) most = i
+	const most = counts.indexOf(extent(counts)[1])
 	return counts[most] ? `Most often: ${ds.errors[most].split("\n")[0].slice(0, 200)}` : ""
 }
 
 function sureTexts(workload) {
-	const { best } = workload
-	const low = best.low_ns
-	const high = best.high_ns
-	const from = best.samples ? ` from ${plural(best.samples, "sample")}` : ""
-	const interval =
-		low != null && high != null
-			? `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / best.ns, 2)} %), 95 % interval${from}`
-			: `Too few samples for an interval${from}`
-	const equals = workload.equals
+	const { equals, best: { ns, low_ns: low, high_ns: high, samples } } = workload
+	const from = samples ? ` from ${plural(samples, "sample")}` : ""
+	const interval = low == null ? `Too few samples for an interval${from}` : `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / ns, 2)} %), 95 % interval${from}`
 	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }
@@ -86,8 +80,7 @@ function answerTexts(app) {
 		made.sure = sureTexts(workload)
 	}
 	made.failed = failureTexts(app)
-	const first = importance && importance[0]
-	made.matters = first ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
+	made.matters = importance?.[0] ? mattersTexts(importance) : [importance ? "Too few trials to say" : "Working it out…", ""]
 	made.cost = costTexts(app)
 	return made
 }

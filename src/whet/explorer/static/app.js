@@ -8,7 +8,7 @@ import { configText, counted, percent, workloadText } from "./format.js";
 import { RowTable } from "./rows.js";
 import { Missing } from "./source.js";
 import { State } from "./state.js";
-import { mark, timed, timings } from "./timings.js";
+import { mark, timed } from "./timings.js";
 import { any } from "./view.js";
 
 const WITHOUT_TABLE = ["workloads", "frontier"]
@@ -212,7 +212,7 @@ export class App {
 
 	setTheme(wanted) {
 		this.theme = THEMES.includes(wanted) ? wanted : "auto"
-		keep("whet-theme", this.theme)
+		stored("whet-theme", this.theme)
 		const next = THEMES[(THEMES.indexOf(this.theme) + 1) % THEMES.length]
 		fill(
 			this.places.tools,
@@ -231,7 +231,7 @@ export class App {
 
 	firstVisit() {
 		const first = !stored("whet-visited")
-		keep("whet-visited", "yes")
+		stored("whet-visited", "yes")
 		return first
 	}
 
@@ -314,32 +314,17 @@ function nameKeys(workloads) {
 		const told = Object.entries(w.key || {}).filter(([name]) => seen.get(w.kernel)[name].size > 1)
 		w.key_text = configText(told.length ? Object.fromEntries(told) : w.key)
 	}
+	// Versions of one kernel have nothing else to tell them apart.
+	for (const same of Map.groupBy(workloads, workloadText).values()) {
+		if (same.length > 1) for (const w of same) w.version = (w.fingerprint || w.id).slice(0, 6)
+	}
 }
 
-function stored(name) {
+// Private windows may refuse.
+function stored(name, value) {
 	try {
-		return localStorage.getItem(name)
+		return value ? localStorage.setItem(name, value) : localStorage.getItem(name)
 	} catch {
 		return null
-	}
-}
-
-function keep(name, value) {
-	try {
-		localStorage.setItem(name, value)
-	} catch {
-		// Private windows may refuse.
-	}
-}
-
-// For a benchmark: as a user would, with the pixels read back.
-export function measuring(app) {
-	timings.change = patch => {
-		const began = performance.now()
-		app.state.set(patch)
-		for (const canvas of document.querySelectorAll("canvas")) {
-			if (canvas.offsetParent) canvas.getContext("2d").getImageData(0, 0, 1, 1)
-		}
-		return performance.now() - began
 	}
 }

@@ -2,7 +2,7 @@
 
 import { SMALL_FONT, Surface, fitText } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
-import { hideTip, saveCsv, showTip } from "./dom.js";
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
 
 const BAR_STEP = 22
 const NAMES = 150
@@ -24,7 +24,7 @@ export class Bars extends Surface {
 				const step = { ArrowUp: -1, ArrowDown: 1 }[event.key]
 				if (step) {
 					event.preventDefault()
-					this.chosen = Math.max(0, Math.min(this.list.length - 1, this.chosen + step))
+					this.chosen = clamp(this.chosen + step, 0, this.list.length - 1)
 					this.draw()
 				} else if (event.key === "Enter" && clicked && this.list[this.chosen]) clicked(this.list[this.chosen])
 			}

@@ -106,14 +106,11 @@ export function ticks(low, high, wanted = 5) {
 }
 
 export function logTicks(low, high) {
-	const made = []
-	for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-		for (const m of [1, 2, 5]) {
-			const one = m * 10 ** power
-			if (one >= low * 0.999 && one <= high * 1.001) made.push(one)
-		}
-	}
-	const decades = made.filter(one => /^1(e|0*$|\.)/.test(String(one)) || Number.isInteger(Math.log10(one)))
+	const powers = []
+	for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) powers.push(10 ** power)
+	const within = one => one >= low * 0.999 && one <= high * 1.001
+	const made = powers.flatMap(one => [one, 2 * one, 5 * one]).filter(within)
+	const decades = powers.filter(within)
 	return made.length > 8 && decades.length > 1 ? decades : made.length ? made : [low, high]
 }
 

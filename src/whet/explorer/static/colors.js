@@ -29,17 +29,8 @@ export function theme() {
 	if (!themeRead) {
 		const style = getComputedStyle(document.documentElement)
 		const read = name => style.getPropertyValue(`--${name}`).trim()
-		themeRead = {
-			ink: read("ink"),
-			soft: read("soft"),
-			line: read("line"),
-			panel: read("panel"),
-			ground: read("ground"),
-			accent: read("accent"),
-			faint: read("faint"),
-			bad: read("bad"),
-			dark: read("scheme") === "dark"
-		}
+		const names = ["ink", "soft", "line", "panel", "accent", "faint", "bad"]
+		themeRead = { ...Object.fromEntries(names.map(name => [name, read(name)])), dark: read("scheme") === "dark" }
 	}
 	return themeRead
 }

@@ -1,5 +1,6 @@
 // The same kernel on two devices, keys or commits.
 
+import { Beside } from "./beside.js";
 import { SERIES } from "./colors.js";
 import { Dataset, extent } from "./dataset.js";
 import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js";
@@ -15,31 +16,15 @@ function sharedRows(a, b) {
 	// What only one of them has must not vary, or a config of the other would be several.
 	const alone = [...a.parameters, ...b.parameters].filter(one => !(a.parameter(one.name) && b.parameter(one.name)))
 	if (!shared.length || alone.some(one => one.values.length > 1)) return []
-	// A config is one number: its codes in a, digit by digit; -1 where a lacks the value.
-	const maps = shared.map(one => {
-		const places = new Map(one.labels.map((text, i) => [text, i]))
-		return b.parameter(one.name).labels.map(text => (places.has(text) ? places.get(text) : -1))
-	})
-	const known = new Map()
-	for (let row = 0; row < a.rows; row++) {
-		if (!(a.usable[row] >= 0)) continue
-		let key = 0
-		for (const one of shared) key = key * one.values.length + one.codes[row]
-		known.set(key, row)
-	}
-	const pairs = []
-	const theirs = shared.map(one => b.parameter(one.name).codes)
-	rows: for (let row = 0; row < b.rows; row++) {
-		if (!(b.usable[row] >= 0)) continue
-		let key = 0
-		for (let p = 0; p < shared.length; p++) {
-			const code = maps[p][theirs[p][row]]
-			if (code < 0) continue rows
-			key = key * shared[p].values.length + code
-		}
-		if (known.has(key)) pairs.push([known.get(key), row])
-	}
-	return pairs
+	// A config is one number: its codes in a, digit by digit; NaN where a lacks the value.
+	const keyed = (ds, codes) => new Map(Array.from(ds.fastest, row => [codes.reduce((key, code, p) => key * shared[p].values.length + code(row), 0), row]))
+	const mine = keyed(a, shared.map(one => row => one.codes[row]))
+	const theirs = keyed(b, shared.map(one => {
+		const { codes, labels } = b.parameter(one.name)
+		const places = labels.map(text => (one.labels.includes(text) ? one.labels.indexOf(text) : NaN))
+		return row => places[codes[row]]
+	}))
+	return [...theirs].filter(([key]) => mine.has(key)).map(([key, row]) => [mine.get(key), row])
 }
 
 function sharedPlaces(pairs, side, usable) {
@@ -64,10 +49,9 @@ export class CompareView extends View {
 			id: "compare",
 			title: "Compare",
 			csv: () => this.csv(),
-			tools: [(this.tools = el("div.controls"))],
 			chart: body => new Plot(body, {
 				height: 330,
-				label: "places of shared configs on both sides; arrow keys read values",
+				label: "places of shared configs on both sides",
 				tip: (one, i) => this.tipOf(one, i),
 				clicked: (one, i) => one.pairs && this.open(this.pairs[one.pairs[i]][0]),
 				ranged: (low, high) => this.ranged(low, high)
@@ -76,7 +60,8 @@ export class CompareView extends View {
 		this.plot = this.frame.chart
 		this.words = el("div#compare-words")
 		this.lists = el("div")
-		this.frame.body.prepend(this.words)
+		this.beside = new Beside(this)
+		this.frame.body.prepend(this.beside.root, this.frame.caption, this.words)
 		this.frame.body.append(this.lists)
 		root.append(this.frame.root)
 	}
@@ -91,36 +76,49 @@ export class CompareView extends View {
 		if (!this.ds) return
 		const others = this.others()
 		if (!others.length) {
-			fill(this.tools)
-			fill(this.words, note("There is only one workload, so there is nothing to compare it with."))
+			fill(this.frame.tools)
+			fill(this.words, note("There is only one workload: nothing to compare it with."))
 			this.plot.canvas.hidden = true
 			fill(this.lists)
 			return
 		}
-		const other = others.find(one => one.id === this.now.b) || others[0]
+		const found = id => others.find(one => one.id === id)
+		const other = found(this.now.b) || others[0]
+		const third = found(this.now.c)
+		const options = others.map(one => [one.id, workloadText(one)])
 		fill(
-			this.tools,
-			labelled("with", select("the other workload", others.map(one => [one.id, workloadText(one)]), other.id, b => this.set({ b }), { id: "compare-b" }))
+			this.frame.tools,
+			labelled("with", select("the other workload", options, other.id, b => this.set({ b }), { id: "compare-b" })),
+			labelled("and", select("a third workload", [["", "–"], ...options], third?.id || "", c => this.set({ c: c || null }), { id: "compare-c" }))
 		)
-		const key = `${this.workload.id}|${other.id}|${this.ds.rows}`
-		if (this.key0 !== key) this.read(other, key)
+		const key = `${this.workload.id}|${other.id}|${third?.id}|${this.ds.rows}`
+		if (this.key0 !== key) this.read(other, third, key)
 		else if (this.pairs && any(changed, "brush theme size data view")) this.draw(other)
+		if (changed && any(changed, "ir diff")) this.beside.draw()
 	}
 
-	async read(other, key) {
+	async whole({ id }) {
+		const ds = new Dataset(await this.source.columns(id))
+		while (!ds.complete) ds.append([await this.source.columns(id, ds.rows)])
+		return ds
+	}
+
+	async read(other, third, key) {
 		const { workload } = this
 		this.key0 = key
 		this.pairs = null
-		fill(this.words, note("Reading the other workload…"))
-		let ds
+		fill(this.words, note("Reading…"))
+		const sides = [workload, other, ...(third && third !== other ? [third] : [])]
+		let read
 		try {
-			ds = new Dataset(await this.source.columns(other.id))
-			while (!ds.complete) ds.append([await this.source.columns(other.id, ds.rows)])
+			read = [this.ds, ...(await Promise.all(sides.slice(1).map(one => this.whole(one))))]
 		} catch (error) {
 			fill(this.words, note(error.message, "bad"))
 			return
 		}
 		if (this.workload !== workload || this.key0 !== key) return
+		const ds = read[1]
+		this.beside.read(sides.map((workload, i) => ({ workload, row: read[i].best })).filter(one => one.row >= 0))
 		this.other = ds
 		this.pairs = sharedRows(this.ds, ds)
 		this.places = [sharedPlaces(this.pairs, 0, this.ds.usable), sharedPlaces(this.pairs, 1, ds.usable)]
@@ -130,7 +128,7 @@ export class CompareView extends View {
 	draw(other) {
 		const { app, pairs, places } = this
 		const { ds, workload } = app
-		this.plot.canvas.hidden = !pairs.length
+		this.plot.canvas.hidden = pairs.length < 3
 		if (!pairs.length) {
 			fill(this.words, note("The two have no measured config in common."))
 			fill(this.lists)
@@ -153,13 +151,14 @@ export class CompareView extends View {
 			x: { label: `place on ${this.name(workload, other)}`, low: 0, show: counted },
 			y: { label: `place on ${this.name(other, workload)}`, low: 0, show: counted }
 		})
-		this.frame.caption.textContent = "Every dot is a config measured on both, by its place on either side: on the dashed line it keeps its place, far from it the two disagree. Drag to select configs by their place."
+		this.frame.caption.textContent = pairs.length < 3 ? "" : "Every dot is a config measured on both, by its place on either side: on the dashed line it keeps it, far from it the two disagree. Drag to select configs by their place."
 		this.drawWords(other)
 		this.drawMoves()
 	}
 
-	// What tells the two apart: the device, else the key, else where it comes from.
+	// What tells the two apart, the first that does.
 	name(one, other) {
+		if (one.kernel !== other.kernel) return one.kernel
 		if (one.device !== other.device) return one.device
 		if (keyText(one) !== keyText(other)) return keyText(one)
 		return one.commit || one.fingerprint?.slice(0, 8) || one.source_where || one.id
@@ -174,7 +173,8 @@ export class CompareView extends View {
 		const { ds, workload } = app
 		const rho = correlation(places[0], places[1])
 		const [here, there] = [this.name(workload, other), this.name(other, workload)]
-		const texts = [`${plural(pairs.length, "config")} measured on both; rank correlation ${digits(rho, 2)}: ${rho > 0.9 ? "mostly the same order" : rho > 0.6 ? "a similar order, with exceptions" : "a different order"}.`]
+		const order = rho > 0.9 ? "mostly the same order" : rho > 0.6 ? "a similar order, with exceptions" : "a different order"
+		const texts = [`${plural(pairs.length, "config")} measured on both${rho >= -1 ? `; rank correlation ${digits(rho, 2)}: ${order}` : ""}.`]
 		const mine = this.placeOf(ds.best, 0)
 		const theirs = this.placeOf(this.other.best, 1)
 		if (mine >= 0) texts.push(this.moveText(here, there, this.other, mine, 1))

@@ -28,7 +28,6 @@ export class CostView extends View {
 			id: "timeline",
 			title: "Timeline",
 			line: "What every build worker and the device did, and when. W and S zoom, A and D pan, 0 shows all; drag to select a range, click a bar to open its trial.",
-			tools: [(this.timeTools = el("div.controls"))],
 			chart: body => new TimelineChart(body, {
 				ranged: (low, high) => this.set({ range: low === null ? null : `${tidySeconds(low)}..${tidySeconds(high)}` }),
 				zoomed: (low, high) => this.set({ zoom: low <= 0 && high >= this.whole ? null : `${low}..${high}` }),
@@ -61,14 +60,15 @@ export class CostView extends View {
 		this.drawBars(workload.work || {}, null)
 		const runs = await this.source.runs(workload.id).catch(() => [])
 		if (this.workload !== workload) return
-		const known = this.runs.map(one => `${one.id} ${one.outcome}`).join()
+		const known = list => list.map(one => `${one.id} ${one.outcome}`).join()
+		const same = known(this.runs) === known(runs)
 		this.runs = runs
-		if (fresh || known !== runs.map(one => `${one.id} ${one.outcome}`).join()) await this.readTimeline()
+		if (fresh || !same) await this.readTimeline()
 	}
 
 	run() {
 		const asked = this.now.run
-		return this.runs.find(one => String(one.id) === asked) || this.runs[this.runs.length - 1] || null
+		return this.runs.find(one => String(one.id) === asked) || this.runs.at(-1) || null
 	}
 
 	async readTimeline() {
@@ -118,12 +118,8 @@ export class CostView extends View {
 		const cost = ds.columns.cost_s
 		const { status } = ds.columns
 		const spent = new Float64Array(ds.statuses.length)
-		const counts = new Uint32Array(ds.statuses.length)
-		for (let i = 0; i < ds.rows; i++) {
-			if (!mask[i]) continue
-			counts[status[i]]++
-			if (cost && cost[i] > 0) spent[status[i]] += cost[i]
-		}
+		const counts = ds.statusCounts(mask)
+		for (let i = 0; i < ds.rows; i++) if (mask[i] && cost?.[i] > 0) spent[status[i]] += cost[i]
 		const total = spent.reduce((all, s) => all + s, 0) || 1
 		const list = ds.statuses
 			.map((name, i) => ({ key: name, name: statusText(name), value: spent[i], n: counts[i], text: `${seconds(spent[i])}, ${percent(spent[i] / total, 2)} for ${plural(counts[i], "trial")}` }))
@@ -135,17 +131,17 @@ export class CostView extends View {
 	drawStock(stock, told) {
 		const { payback, saved } = told || {}
 		const lines = [
-			...(stock ? stockLines(stock) : []),
+			stock && `triton.autotune would have spent about ${seconds(stock.total_s)}: ${seconds(stock.build_s)} on builds, one after the other, and ${seconds(stock.benchmark_s)} on ${plural(stock.benchmarks, "benchmark")}.`,
 			payback?.calls && `The tuning has paid for itself after ${plural(payback.calls, "call")}.`,
 			...(saved ? savedLines(saved) : [])
-		].filter(Boolean)
-		fill(this.stock.body, lines.length ? facts(lines) : note("Not known for this workload."))
+		]
+		fill(this.stock.body, lines.some(Boolean) ? facts(lines) : note("Not known for this workload."))
 	}
 
 	drawTools() {
 		const run = this.run()
 		fill(
-			this.timeTools,
+			this.time.tools,
 			this.runs.length > 1 && select("run", this.runs.map(one => [String(one.id), `${one.search}, ${counted(one.tried ?? one.trials)} tried, ${seconds(one.wall_s)}`]), String(run.id), id => this.set({ run: id, range: null, zoom: null }), { id: "run" }),
 			button("−", "Zoom out (S)", () => this.chart.zoom(1.43), { id: "zoom-out" }),
 			button("+", "Zoom in (W)", () => this.chart.zoom(0.7), { id: "zoom-in" }),
@@ -199,20 +195,13 @@ function ends(text) {
 	return parts.length === 2 && parts.every(Number.isFinite) && parts[1] > parts[0] ? parts : null
 }
 
-/** What Triton's own autotuner would have spent on a recorded table: one build after the other, and
- * 25 ms of warming up and 100 ms of repeating for each config that works. */
+// What stock Triton would have spent on a table: one build after the other, and 25 ms of warming up
+// and 100 ms of repeating for each config that works.
 function stockOf(workload, ds) {
-	const build = (workload.work || {}).build
-	if (!(build > 0) || !workload.toolchain || !workload.toolchain.triton) return null
+	const build = workload.work?.build
+	if (!(build > 0) || !workload.toolchain?.triton) return null
 	const benchmarks = ds.fastest.length
 	return { build_s: build, benchmarks, benchmark_s: benchmarks * 0.125, total_s: build + benchmarks * 0.125 }
-}
-
-function stockLines(stock) {
-	const { build_s: build, benchmarks, benchmark_s: bench, total_s: total } = stock
-	return [
-		`triton.autotune would have spent about ${seconds(total)}: ${seconds(build)} on builds, one after the other, and ${seconds(bench)} on ${plural(benchmarks, "benchmark")}.`
-	]
 }
 
 function savedLines({ racing, early_refusal: refusal, cache }) {

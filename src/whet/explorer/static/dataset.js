@@ -195,11 +195,7 @@ export class Dataset {
 		if (!(high > low)) return null
 		const cache = {}
 		const logarithmic = low > 0
-		const bins = log => {
-			const asked = log && logarithmic ? "log" : "linear"
-			if (!cache[asked]) cache[asked] = binned(values, low, high, asked === "log")
-			return cache[asked]
-		}
+		const bins = log => (cache[log && logarithmic] ||= binned(values, low, high, log && logarithmic))
 		return { name, label, unit, kind: "numbers", low, high, logarithmic, values, count: NUMBER_BINS + 1, bins }
 	}
 
@@ -378,7 +374,8 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 		for (let i = 0; i < fits.length; i++) if (codes[i] !== code) fits[i] = 0
 	}
 	const { status } = ds.columns
-	const reasons = new Uint32Array(size * ds.statuses.length)
+	const kinds = ds.statuses.length
+	const reasons = new Uint32Array(size * kinds)
 	const everTried = new Uint8Array(size)
 	for (let i = 0; i < fits.length; i++) {
 		if (!fits[i]) continue
@@ -388,7 +385,7 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 		cells.tried[cell]++
 		if (ds.usable[i] >= 0) cells.measured[cell]++
 		else {
-			reasons[cell * ds.statuses.length + status[i]]++
+			reasons[cell * kinds + status[i]]++
 			if (cells.failedRow[cell] < 0) cells.failedRow[cell] = i
 		}
 	}
@@ -397,13 +394,9 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 	for (let cell = 0; cell < size; cell++) {
 		if (everTried[cell] && !cells.tried[cell]) cells.hidden[cell] = 1
 		if (cells.row[cell] >= 0) continue
-		let most = 0
-		for (let s = 0; s < ds.statuses.length; s++) {
-			if (reasons[cell * ds.statuses.length + s] > most) {
-				most = reasons[cell * ds.statuses.length + s]
-				cells.failed[cell] = s
-			}
-		}
+		const counts = reasons.subarray(cell * kinds, (cell + 1) * kinds)
+		const most = Math.max(...counts)
+		if (most) cells.failed[cell] = counts.indexOf(most)
 	}
 	return cells
 }

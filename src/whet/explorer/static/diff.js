@@ -1,23 +1,13 @@
 // What differs between two texts, line by line (Myers).
 
+import { button, el } from "./dom.js";
+import { plural } from "./format.js";
+
 // Beyond this the texts have little in common.
 const MOST_EDITS = 3000
 
 // [kind, line] with kind " ", "+" (only in b) or "-" (only in a).
-export function diffLines(a, b) {
-	let head = 0
-	while (head < a.length && head < b.length && a[head] === b[head]) head++
-	let tail = 0
-	while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++
-	const same = line => [" ", line]
-	return [
-		...a.slice(0, head).map(same),
-		...middleDiff(a.slice(head, a.length - tail), b.slice(head, b.length - tail)),
-		...a.slice(a.length - tail).map(same)
-	]
-}
-
-function middleDiff(a, b) {
+function diffLines(a, b) {
 	const [n, m] = [a.length, b.length]
 	const most = Math.min(n + m, MOST_EDITS)
 	const offset = most + 1
@@ -28,13 +18,9 @@ function middleDiff(a, b) {
 		for (let k = -d; k <= d; k += 2) {
 			const down = k === -d || (k !== d && reach[offset + k - 1] < reach[offset + k + 1])
 			let x = down ? reach[offset + k + 1] : reach[offset + k - 1] + 1
-			let y = x - k
-			while (x < n && y < m && a[x] === b[y]) {
-				x++
-				y++
-			}
+			while (x < n && x - k < m && a[x] === b[x - k]) x++
 			reach[offset + k] = x
-			if (x >= n && y >= m) return walkBack(a, b, trace, d)
+			if (x >= n && x - k >= m) return walkBack(a, b, trace, d)
 		}
 	}
 	return [...a.map(line => ["-", line]), ...b.map(line => ["+", line])]
@@ -42,27 +28,39 @@ function middleDiff(a, b) {
 
 function walkBack(a, b, trace, edits) {
 	const lines = []
-	let [x, y] = [a.length, b.length]
-	for (let d = edits; d > 0; d--) {
-		const before = trace[d]
-		const at = k => before[k + d + 1]
-		const k = x - y
+	let x = a.length
+	let k = x - b.length
+	for (let d = edits; d >= 0; d--) {
+		const at = k => trace[d][k + d + 1]
 		const down = k === -d || (k !== d && at(k - 1) < at(k + 1))
-		const from = down ? k + 1 : k - 1
-		const startX = at(from) + (down ? 0 : 1)
-		const startY = at(from) - from + (down ? 1 : 0)
-		while (x > startX && y > startY) {
-			lines.push([" ", a[x - 1]])
-			x--
-			y--
-		}
-		if (down) lines.push(["+", b[--y]])
-		else lines.push(["-", a[--x]])
-	}
-	while (x > 0 && y > 0) {
-		lines.push([" ", a[x - 1]])
-		x--
-		y--
+		const start = down ? at(k + 1) : at(k - 1) + 1
+		while (x > start) lines.push([" ", a[--x]])
+		if (d) lines.push(down ? ["+", b[x - k - 1]] : ["-", a[--x]])
+		k += down ? 1 : -1
 	}
 	return lines.reverse()
 }
+
+function foldSame(lines) {
+	const near = lines.map((_, i) => lines.slice(Math.max(0, i - 3), i + 4).some(([kind]) => kind !== " "))
+	const folded = []
+	for (let i = 0; i < lines.length; i++) {
+		const next = near.indexOf(true, i)
+		const end = next < 0 ? lines.length : next
+		if (end > i) folded.push(["…", `${end - i} lines alike`])
+		if (end < lines.length) folded.push(lines[end])
+		i = end
+	}
+	return folded
+}
+
+export function diffPane(stage, a, b, nameA, nameB) {
+	const lines = diffLines(a.split("\n"), b.split("\n"))
+	const count = sign => plural(lines.filter(([kind]) => kind === sign).length, "line")
+	return [
+		el("p.fact", a === b ? `${stage} is the same in both.` : `${stage}: ${count("+")} only in ${nameB} (+), ${count("-")} only in ${nameA} (−).`),
+		el("pre.code", { tabindex: "0", "data-ir": stage }, foldSame(lines).map(([kind, text]) => el("span", { class: { "+": "plus", "-": "minus", "…": "soft" }[kind], text: `${kind} ${text}\n` })))
+	]
+}
+
+export const stageButtons = (view, stages, shown) => stages.map(stage => button(stage, `Show ${stage}`, () => view.set({ ir: stage }), { "aria-pressed": String(stage === shown), "data-stage": stage }))

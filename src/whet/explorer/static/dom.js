@@ -72,14 +72,15 @@ export function saveCsv(rows, name) {
 	save(new Blob(parts, { type: "text/csv" }), name)
 }
 
-export function figure({ id, title, line = "", chart, csv, tools = [] }) {
+export function figure({ id, title, line = "", chart, csv }) {
+	const tools = el("div.controls")
 	const caption = el("p.line", line)
 	const body = el("div")
 	const drawn = chart && chart(body)
 	const keep = (kind, act) => act && button(kind.toUpperCase(), `Save '${title}' as ${kind.toUpperCase()}`, act, { class: "quiet", "data-export": kind })
 	const head = el("header", el("h2", title), el("div.tools", tools, keep("png", drawn && (() => drawn.png(id))), keep("csv", csv || (drawn && (() => drawn.csv(id))))))
 	const root = el("section.figure", { id, "aria-label": title }, head, caption, body)
-	return { root, body, caption, chart: drawn }
+	return { root, body, caption, tools, chart: drawn }
 }
 
 export function swatch(color, text) {

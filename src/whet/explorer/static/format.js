@@ -1,7 +1,7 @@
 // Numbers and configs as people read them.
 
 export function digits(value, count = 3) {
-	if (value == null || !Number.isFinite(value)) return "–"
+	if (!Number.isFinite(value)) return "–"
 	value = Number(value.toPrecision(12))
 	if (Number.isInteger(value)) return value.toLocaleString("en-US")
 	const size = Math.floor(Math.log10(Math.abs(value)))
@@ -10,15 +10,13 @@ export function digits(value, count = 3) {
 }
 
 export function nanoseconds(ns, count = 3) {
-	if (ns == null || !Number.isFinite(ns)) return "–"
-	if (ns >= 1e9) return `${digits(ns / 1e9, count)} s`
-	if (ns >= 1e6) return `${digits(ns / 1e6, count)} ms`
-	if (ns >= 1e3) return `${digits(ns / 1e3, count)} µs`
-	return `${digits(ns, count)} ns`
+	if (!Number.isFinite(ns)) return "–"
+	const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"]
+	return `${digits(ns / size, count)} ${unit}`
 }
 
 export function seconds(s) {
-	if (s == null || !Number.isFinite(s)) return "–"
+	if (!Number.isFinite(s)) return "–"
 	if (s >= 7200) return `${digits(s / 3600)} h`
 	if (s >= 120) return `${digits(s / 60)} min`
 	if (s >= 1 || s === 0) return `${digits(s)} s`
@@ -29,15 +27,11 @@ export const counted = n => (Number.isFinite(n) ? Math.round(n).toLocaleString("
 
 export const plural = (n, one, many = `${one}s`) => `${counted(n)} ${n === 1 ? one : many}`
 
-export function percent(share, count = 3) {
-	return Number.isFinite(share) ? `${digits(100 * share, count)} %` : "–"
-}
+export const percent = (share, count) => (Number.isFinite(share) ? `${digits(100 * share, count)} %` : "–")
 
 export const bytesText = n => (n >= 1024 ? `${digits(n / 1024)} KiB` : `${digits(n)} B`)
 
-export function valueText(value) {
-	return typeof value === "string" ? value : JSON.stringify(value)
-}
+export const valueText = value => (typeof value === "string" ? value : JSON.stringify(value))
 
 export function configText(config) {
 	return Object.entries(config || {})
@@ -45,13 +39,11 @@ export function configText(config) {
 		.join(" ")
 }
 
-export function keyText(workload) {
-	return workload.key_text || configText(workload.key)
-}
+export const keyText = workload => workload.key_text || configText(workload.key)
 
-export function workloadText(workload) {
-	return [workload.kernel, keyText(workload), workload.device].filter(Boolean).join(" · ")
-}
+export const kernelText = ({ kernel, version }) => (version ? `${kernel} ${version}` : kernel)
+
+export const workloadText = workload => [kernelText(workload), keyText(workload), workload.device].filter(Boolean).join(" · ")
 
 const STATUS_TEXTS = {
 	ok: "measured",

@@ -26,10 +26,9 @@ export class FrontierView extends View {
 			id: "frontier",
 			title: "Frontier",
 			line: "Every dot is a way of tuning, simulated many times on these measurements: how long it takes and how fast a kernel it finds. The lines join those that no other beats in both. Further left and higher is better.",
-			tools: [(this.tools = el("div.controls"))],
 			chart: body => new Plot(body, {
 				height: 380,
-				label: "tuning time against performance; arrow keys read values",
+				label: "tuning time against performance",
 				tip: (one, i) => [one.name, ["tuning takes", seconds(one.x[i])], ["finds", `${percent(one.y[i])} of the best`], one.configs && ["configs tried", counted(one.configs[i])], one.exec && ["repeated for", `${digits(one.exec[i])} ms each`]]
 			})
 		})
@@ -84,7 +83,7 @@ export class FrontierView extends View {
 		const knobs = this.knobs()
 		const input = (name, text, title, rest) => labelled(text, el("input", { id: `knob-${name}`, title, "aria-label": text, onchange: ({ target }) => this.turn(name, target.type === "checkbox" ? +target.checked : target.value), ...rest }))
 		fill(
-			this.tools,
+			this.frame.tools,
 			KNOBS.map(([name, text, title, min, usual, max]) => input(name, text, title, { type: "number", min, max, value: knobs[name] ?? usual })),
 			SWITCHES.map(([name, text, title]) => input(name, text, title, { type: "checkbox", checked: knobs[name] === "1" })),
 			input("search", "strategies", "Such as auto,random,gp; or none", { size: 8, value: knobs.search ?? "auto" })
@@ -96,11 +95,11 @@ export class FrontierView extends View {
 		this.plot.canvas.hidden = false
 		const series = told.series.map((one, i) => ({ ...one, color: SERIES[i % SERIES.length] }))
 		const shown = series.filter(one => !this.off.has(one.name))
-		const clouds = shown.map(one => ({ name: one.name, kind: "points", color: one.color, alpha: 0.3, size: 2.2, x: one.seconds, y: one.fraction, configs: one.configs, exec: one.exec_ms }))
+		const drawn = ({ name, color, configs, ...one }, at, more) => ({ name, color, x: at(one.seconds), y: at(one.fraction), configs: configs && at(configs), exec: one.exec_ms && at(one.exec_ms), ...more })
+		const clouds = shown.map(one => drawn(one, all => all, { kind: "points", alpha: 0.3, size: 2.2 }))
 		const lines = shown.map(one => {
 			const rows = [...one.frontier].sort((p, q) => one.seconds[p] - one.seconds[q])
-			const at = values => rows.map(row => values[row])
-			return { name: one.name, kind: "steps", color: one.color, width: 2.5, x: at(one.seconds), y: at(one.fraction), configs: one.configs && at(one.configs), exec: one.exec_ms && at(one.exec_ms) }
+			return drawn(one, all => rows.map(row => all[row]), { kind: "steps", width: 2.5 })
 		})
 		this.plot.update({
 			series: [...clouds, ...lines],

@@ -3,10 +3,9 @@
 import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js";
 import { inkOn, rgb, theme, viridis } from "./colors.js";
 import { heatCells } from "./dataset.js";
-import { hideTip, saveCsv, showTip } from "./dom.js";
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
 import { configText, counted, digits, inUnit, nanoseconds, percent, statusGlyph, statusText } from "./format.js";
 
-const LEFT = 64
 const TOP = 8
 const BOTTOM = 38
 
@@ -58,9 +57,12 @@ export class HeatMap extends Surface {
 
 	pick(x, y) {
 		if (!this.picked) return
-		const cell = y * this.cells.wide + x
-		const row = this.cells.row[cell] >= 0 ? this.cells.row[cell] : this.cells.failedRow[cell]
-		this.picked(x, y, row)
+		this.picked(x, y, this.rowAt(y * this.cells.wide + x))
+	}
+
+	rowAt(cell) {
+		const { row, failedRow } = this.cells
+		return row[cell] >= 0 ? row[cell] : failedRow[cell]
 	}
 
 	update(input) {
@@ -113,7 +115,7 @@ export class HeatMap extends Surface {
 		const { wide, high } = this.cells
 		pen.font = SMALL_FONT
 		const labels = this.down.labels.map(text => pen.measureText(text).width)
-		this.left = Math.max(this.small ? 40 : LEFT - 12, Math.min(this.small ? 70 : 120, Math.max(...labels) + (this.small ? 26 : 34)))
+		this.left = this.small ? clamp(Math.max(...labels) + 26, 40, 70) : clamp(Math.max(...labels) + 34, 52, 120)
 		this.stepX = (this.wide - this.left - 4) / wide
 		this.stepY = (this.high - TOP - BOTTOM) / high
 		for (let y = 0; y < high; y++) for (let x = 0; x < wide; x++) this.drawCell(pen, x, y)
@@ -174,7 +176,7 @@ export class HeatMap extends Surface {
 		pen.stroke()
 		pen.restore()
 		if (w < 12 || h < 12) return
-		pen.font = `600 ${this.small ? 10 : 12}px ui-sans-serif, system-ui, sans-serif`
+		pen.font = `600 ${this.small ? SMALL_FONT : FONT}`
 		this.text(statusGlyph(status), x + w / 2, y + h / 2 + 0.5, colors.bad)
 	}
 
@@ -244,7 +246,7 @@ export class HeatMap extends Surface {
 		const { cells, input } = this
 		const { ds, workload } = input
 		const cell = y * cells.wide + x
-		const row = cells.row[cell] >= 0 ? cells.row[cell] : cells.failedRow[cell]
+		const row = this.rowAt(cell)
 		const head = `${this.across.name} = ${this.across.labels[x]}, ${this.down.name} = ${this.down.labels[y]}`
 		if (row < 0) {
 			showTip(px, py, [head, ["", cells.hidden[cell] ? "outside the selection" : "never measured"]])

@@ -26,7 +26,7 @@ export class LiveView extends View {
 			line: "Every dot is a trial in the order in which they ended; the line is the best time up to then.",
 			chart: body => new Plot(body, {
 				height: 260,
-				label: "times in the order tried; arrow keys read values",
+				label: "times in the order tried",
 				tip: (one, i) => this.tipOf(one, i),
 				clicked: (one, i) => one.rows && this.open(one.rows[i])
 			})
@@ -65,19 +65,13 @@ export class LiveView extends View {
 		const { ds } = this
 		const every = Math.ceil(ds.rows / 20000)
 		const times = ds.columns.median_ns
-		const xs = []
-		const ys = []
 		const rows = []
 		const best = { x: [], y: [] }
 		const ok = ds.statuses.indexOf("ok")
 		let least = Infinity
 		for (let row = 0; row < ds.rows; row++) {
 			if (!(times[row] >= 0)) continue
-			if (row % every === 0) {
-				xs.push(row + 1)
-				ys.push(times[row])
-				rows.push(row)
-			}
+			if (row % every === 0) rows.push(row)
 			if (ds.columns.status[row] === ok && times[row] < least) {
 				least = times[row]
 				best.x.push(row + 1)
@@ -86,7 +80,7 @@ export class LiveView extends View {
 		}
 		this.curve.chart.update({
 			series: [
-				{ name: "trial", kind: "points", color: SERIES[4], alpha: 0.6, size: 2.4, x: xs, y: ys, rows },
+				{ name: "trial", kind: "points", color: SERIES[4], alpha: 0.6, size: 2.4, x: rows.map(row => row + 1), y: rows.map(row => times[row]), rows },
 				{ name: "best so far", kind: "steps", color: SERIES[1], width: 2.5, until: ds.rows, ...best }
 			],
 			x: { label: "trials", show: counted },
@@ -96,8 +90,6 @@ export class LiveView extends View {
 
 	tipOf(one, i) {
 		const { ds } = this
-		const lines = [one.name, ["trial", counted(one.x[i])], ["time", nanoseconds(one.y[i], 4)]]
-		if (one.rows) lines.push(["config", configText(ds.config(one.rows[i]))])
-		return lines
+		return [one.name, ["trial", counted(one.x[i])], ["time", nanoseconds(one.y[i], 4)], one.rows && ["config", configText(ds.config(one.rows[i]))]]
 	}
 }

@@ -1,6 +1,6 @@
 // Starts the page.
 
-import { App, measuring } from "./app.js";
+import { App } from "./app.js";
 import { CompareView } from "./compare.js";
 import { CostView } from "./cost.js";
 import { note } from "./dom.js";
@@ -9,6 +9,7 @@ import { LiveView } from "./live.js";
 import { SearchView } from "./search.js";
 import { openSource } from "./source.js";
 import { SpaceView } from "./space.js";
+import { timings } from "./timings.js";
 import { Tour } from "./tour.js";
 import { TrialView } from "./trial.js";
 import { WorkloadsView } from "./workloads.js";
@@ -30,7 +31,7 @@ function begin(source) {
 	const tour = new Tour(app)
 	app.tour = () => tour.go(0)
 	app.started = () => app.about.sample && !linked && app.firstVisit() && tour.go(0)
-	measuring(app)
+	timings.app = app
 	return app.start()
 }
 

@@ -121,15 +121,11 @@ export class Parallel extends Surface {
 		const [na, nb] = [a.axis.count, b.axis.count]
 		const outs = new Float64Array(na)
 		const ins = new Float64Array(nb)
-		for (let i = 0; i < na; i++) {
-			for (let j = 0; j < nb; j++) {
-				const base = (i * nb + j) * CLASSES
-				for (let c = 0; c < CLASSES; c++) {
-					outs[i] += counts[base + c]
-					ins[j] += counts[base + c]
-				}
-			}
-		}
+		counts.forEach((n, at) => {
+			const pair = Math.floor(at / CLASSES)
+			outs[Math.floor(pair / nb)] += n
+			ins[pair % nb] += n
+		})
 		const x0 = this.x(index) + 5
 		const x1 = this.x(index + 1) - 5
 		const flat = grey ? theme().line : null
@@ -141,24 +137,20 @@ export class Parallel extends Surface {
 			pen.fillStyle = flat || classColor(c)
 			pen.globalAlpha = grey ? 0.5 : CLASS_ALPHAS[c]
 			for (let i = 0; i < na; i++) {
-				if (!outs[i]) continue
-				const unitA = fromY.unit[i]
 				for (let j = 0; j < nb; j++) {
 					const n = counts[(i * nb + j) * CLASSES + c]
 					if (!n) continue
-					const unitB = toY.unit[j]
-					const ya = fromY.at[i]
-					const yb = toY.at[j]
-					const ha = Math.max(n * unitA, 0.35)
-					const hb = Math.max(n * unitB, 0.35)
+					const [ya, yb] = [fromY.at[i], toY.at[j]]
+					const [da, db] = [n * fromY.unit[i], n * toY.unit[j]]
+					const [ha, hb] = [Math.max(da, 0.35), Math.max(db, 0.35)]
 					pen.beginPath()
 					pen.moveTo(x0, ya)
 					pen.bezierCurveTo(x0 + bend, ya, x1 - bend, yb, x1, yb)
 					pen.lineTo(x1, yb + hb)
 					pen.bezierCurveTo(x1 - bend, yb + hb, x0 + bend, ya + ha, x0, ya + ha)
 					pen.fill()
-					fromY.at[i] += n * unitA
-					toY.at[j] += n * unitB
+					fromY.at[i] += da
+					toY.at[j] += db
 				}
 			}
 		}

@@ -2,15 +2,15 @@
 
 import { SMALL_FONT, Surface, logTicks, ticks } from "./canvas.js";
 import { theme } from "./colors.js";
-import { hideTip, saveCsv, showTip } from "./dom.js";
-import { digits } from "./format.js";
+import { extent } from "./dataset.js";
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
 
 const PAD = { left: 62, right: 14, top: 10, bottom: 34 }
 
 export class Plot extends Surface {
 	// Acts: `clicked(series, index)`, `ranged(low, high)` after a drag along x, `tip(series, index)` lines.
 	constructor(parent, options) {
-		super(parent, options)
+		super(parent, { ...options, label: `${options.label}; arrow keys read values` })
 		this.on({
 			pointermove: event => this.move(event),
 			pointerleave: () => this.leave(),
@@ -33,17 +33,10 @@ export class Plot extends Surface {
 
 	scale(side) {
 		const axis = this.input[side]
-		let low = Infinity
-		let high = -Infinity
-		for (const one of this.input.series) {
-			for (const value of one[side]) {
-				if (!Number.isFinite(value) || (axis.log && value <= 0)) continue
-				if (value < low) low = value
-				if (value > high) high = value
-			}
-		}
-		if (axis.low !== undefined) low = axis.low
-		if (axis.high !== undefined) high = axis.high
+		const shown = value => Number.isFinite(value) && (!axis.log || value > 0)
+		let [low, high] = extent(this.input.series.flatMap(one => one[side].filter(shown)))
+		low = axis.low ?? low
+		high = axis.high ?? high
 		if (!(high > low)) [low, high] = Number.isFinite(low) ? [low * 0.9, low * 1.1 || 1] : axis.log ? [1, 10] : [0, 1]
 		else if (axis.log) [low, high] = [low / 1.04, high * 1.04]
 		else if (side === "y" && axis.low === undefined) [low, high] = [low - (high - low) * 0.06, high + (high - low) * 0.06]
@@ -65,7 +58,7 @@ export class Plot extends Surface {
 
 	inverse(x) {
 		const { log, ends } = this.input.x
-		const share = Math.max(0, Math.min(1, (x - PAD.left) / (this.wide - PAD.left - PAD.right)))
+		const share = clamp((x - PAD.left) / (this.wide - PAD.left - PAD.right), 0, 1)
 		return log ? ends[0] * (ends[1] / ends[0]) ** share : ends[0] + share * (ends[1] - ends[0])
 	}
 
@@ -102,7 +95,7 @@ export class Plot extends Surface {
 			for (const value of axis.log ? logTicks(...axis.ends) : ticks(...axis.ends, side === "x" ? 7 : 5)) {
 				const at = side === "x" ? this.px(value) : this.py(value)
 				this.line(faint, 1, ...this.across(side, at))
-				const text = (axis.show || digits)(value)
+				const text = axis.show(value)
 				if (side === "y") {
 					this.text(text, PAD.left - 6, at, soft, "right")
 					continue
@@ -125,10 +118,8 @@ export class Plot extends Surface {
 		pen.setLineDash(solid ? [] : [5, 4])
 		this.line(color, solid ? 2 : 1, ...this.across(side, place))
 		pen.setLineDash([])
-		if (!text) return
 		pen.font = SMALL_FONT
-		if (side === "x") this.text(text, place + 4, PAD.top + 9, color, "left")
-		else this.text(text, this.wide - PAD.right - 4, place + dy, color, "right")
+		if (text) this.text(text, this.wide - PAD.right - 4, place + dy, color, "right")
 	}
 
 	drawSeries(pen, one) {
@@ -157,10 +148,10 @@ export class Plot extends Surface {
 		for (let i = 0; i < one.x.length; i++) {
 			if (!Number.isFinite(one.y[i])) continue
 			const x = this.px(one.x[i])
-			if (one.kind === "steps" && points.length) points.push([x, points[points.length - 1][1]])
+			if (one.kind === "steps" && points.length) points.push([x, points.at(-1)[1]])
 			points.push([x, this.py(one.y[i])])
 		}
-		if (points.length && one.until) points.push([this.px(one.until), points[points.length - 1][1]])
+		if (points.length && one.until) points.push([this.px(one.until), points.at(-1)[1]])
 		return points
 	}
 
@@ -193,13 +184,7 @@ export class Plot extends Surface {
 
 	showHover(x, y) {
 		const [s, i] = this.hover
-		const one = this.input.series[s]
-		const lines = this.tip ? this.tip(one, i) : [
-			one.name,
-			[this.input.x.label, (this.input.x.show || digits)(one.x[i])],
-			[this.input.y.label, (this.input.y.show || digits)(one.y[i])]
-		]
-		showTip(x, y, lines)
+		showTip(x, y, this.tip(this.input.series[s], i))
 	}
 
 	leave() {
@@ -232,7 +217,7 @@ export class Plot extends Surface {
 		let at = Math.max(0, solid.indexOf(this.hover ? this.hover[0] : -1))
 		if (!step) at = (at + (event.key === "ArrowUp" ? 1 : solid.length - 1)) % solid.length
 		const one = series[solid[at]]
-		const i = this.hover ? Math.max(0, Math.min(one.x.length - 1, this.hover[1] + step)) : 0
+		const i = this.hover ? clamp(this.hover[1] + step, 0, one.x.length - 1) : 0
 		this.hover = [solid[at], i]
 		this.draw()
 		if (Number.isFinite(one.y[i])) this.showHover(...this.outside(this.px(one.x[i]), this.py(one.y[i])))

@@ -31,18 +31,16 @@ export class SearchView extends View {
 		this.replay = figure({
 			id: "replay",
 			title: "Replay",
-			line: "Every search walks over the same heat map: bright is fast, faint is not tried yet, the ring is where it is now, the diamond the best it has found, the star the best there is.",
-			tools: [(this.controls = el("div.controls"))]
+			line: "Every search walks over the same heat map: bright is fast, faint is not tried yet, the ring is where it is now, the diamond the best it has found, the star the best there is."
 		})
 		this.grid = el("div.lanes")
 		this.replay.body.append(this.grid)
 		this.curve = figure({
 			id: "convergence",
 			title: "Convergence",
-			tools: [(this.curveTools = el("div.controls"))],
 			chart: body => new Plot(body, {
 				height: 250,
-				label: "convergence of searches; arrow keys read values",
+				label: "convergence of searches",
 				tip: (one, i) => this.tipOf(one, i),
 				clicked: (one, i) => this.clicked(one, i),
 				ranged: (low, high) => this.ranged(low, high)
@@ -147,16 +145,20 @@ export class SearchView extends View {
 
 	drawControls() {
 		const { ds, source } = this
-		const known = new Set(this.names)
 		const options = [["", "Add a search…"]]
-		for (const one of this.strategies) if (!known.has(`${one.name}:0`)) options.push([`${one.name}:0`, one.label || one.name])
-		for (const one of this.strategies) if (known.has(`${one.name}:0`)) options.push([`${one.name}:${1 + this.names.filter(n => n.startsWith(`${one.name}:`)).length}`, `${one.label || one.name}, another seed`])
-		for (const run of this.runs) if (!known.has(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
+		const again = []
+		for (const { name, label = name } of this.strategies) {
+			const count = this.names.filter(lane => lane.startsWith(`${name}:`)).length
+			if (count) again.push([`${name}:${count + 1}`, `${label}, another seed`])
+			else options.push([`${name}:0`, label])
+		}
+		options.push(...again)
+		for (const run of this.runs) if (!this.names.includes(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
 		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary" })
 		this.slider = el("input#step", { type: "range", min: 0, max: this.steps(), value: this.step(), "aria-label": "step", oninput: event => this.go(Number(event.target.value)) })
 		this.counter = el("span#step-count.soft")
 		fill(
-			this.controls,
+			this.replay.tools,
 			this.playButton,
 			button("‹", "Back one step (,)", () => this.go(this.step() - 1), { id: "step-back" }),
 			button("›", "Forward one step (.)", () => this.go(this.step() + 1), { id: "step-on" }),
@@ -232,7 +234,7 @@ export class SearchView extends View {
 	drawCurve() {
 		const { ds } = this
 		const by = this.now.by === "seconds"
-		const best = ds.best >= 0 ? ds.usable[ds.best] : NaN
+		const best = ds.usable[ds.best]
 		const step = this.step()
 		const shown = this.lanes.filter(one => !one.absent)
 		const lines = (count, more) => shown.map(one => ({
@@ -254,7 +256,7 @@ export class SearchView extends View {
 		})
 		this.curve.caption.textContent = `The best speed each search has found after so many ${by ? "seconds of building and measuring" : "evaluations"}: higher and further left is better. ${this.reached(best)}`
 		fill(
-			this.curveTools,
+			this.curve.tools,
 			select("by", [["evaluations", "by evaluations"], ["seconds", "by seconds"]], by ? "seconds" : "evaluations", value => this.set({ by: value }), { id: "by" }),
 			el("div.legend.inline", series.map(one => swatch(one.color, one.name)))
 		)
@@ -270,16 +272,12 @@ export class SearchView extends View {
 
 	tipOf(one, i) {
 		const { course } = one
-		const lines = [one.name, ["evaluation", counted(i + 1)], ["share of the best", percent(one.y[i])]]
-		if (course) {
-			lines.push(["spent", seconds(course.seconds[i])])
-			if (course.bestRows[i] >= 0) lines.push(["time", nanoseconds(course.best[i])])
-		}
-		return lines
+		const time = course.bestRows[i] >= 0 && ["time", nanoseconds(course.best[i])]
+		return [one.name, ["evaluation", counted(i + 1)], ["share of the best", percent(one.y[i])], ["spent", seconds(course.seconds[i])], time]
 	}
 
 	clicked(one, i) {
-		const row = one.course && one.course.bestRows[i]
+		const row = one.course.bestRows[i]
 		if (row >= 0) this.open(row)
 	}
 
@@ -289,7 +287,7 @@ export class SearchView extends View {
 		const moment = k => (this.now.by === "seconds" ? course.seconds[k] : k + 1)
 		const inside = course.rows.filter((_, k) => moment(k) >= low && moment(k) <= high)
 		if (!course.lane.startsWith("run:")) this.go(course.rows.filter((_, k) => moment(k) <= high).length)
-		else if (inside.length) this.app.brush("order", [`${inside[0] + 1}..${inside[inside.length - 1] + 1}`])
+		else if (inside.length) this.app.brush("order", [`${inside[0] + 1}..${inside.at(-1) + 1}`])
 	}
 
 	key(event) {
@@ -353,9 +351,7 @@ export class SearchView extends View {
 
 function bestByValue(ds, one) {
 	const best = new Float64Array(one.values.length).fill(Infinity)
-	for (const row of ds.fastest) {
-		if (ds.usable[row] < best[one.codes[row]]) best[one.codes[row]] = ds.usable[row]
-	}
+	for (const row of ds.fastest) best[one.codes[row]] = Math.min(best[one.codes[row]], ds.usable[row])
 	return best
 }
 
@@ -367,9 +363,9 @@ function checkClaims(ds) {
 	for (const one of numeric.filter(p => /block|tile/i.test(p.name)).slice(0, 3)) {
 		const best = bestByValue(ds, one)
 		const at = best.indexOf(Math.min(...best))
-		const ends = [best[0], best[best.length - 1]].map(ns => percent(top / ns))
+		const ends = [best[0], best.at(-1)].map(ns => percent(top / ns))
 		const holds = at > 0 && at < best.length - 1
-		claims.push({ holds, text: `Medium tiles win: the best ${one.name} is ${one.labels[at]}; the smallest (${one.labels[0]}) reaches ${ends[0]} and the largest (${one.labels[one.labels.length - 1]}) ${ends[1]} of the best.` })
+		claims.push({ holds, text: `Medium tiles win: the best ${one.name} is ${one.labels[at]}; the smallest (${one.labels[0]}) reaches ${ends[0]} and the largest (${one.labels.at(-1)}) ${ends[1]} of the best.` })
 	}
 	const stages = numeric.find(p => /stage/i.test(p.name))
 	if (stages) {
@@ -385,7 +381,7 @@ function checkClaims(ds) {
 		for (const row of ds.fastest) if (!areas.has(area(row))) areas.set(area(row), warps.values[warps.codes[row]])
 		const pairs = [...areas].sort((a, b) => a[0] - b[0])
 		const rising = pairs.every(([, w], i) => !i || w >= pairs[i - 1][1])
-		claims.push({ holds: rising && pairs.length > 1 && pairs[0][1] < pairs[pairs.length - 1][1], text: `Warps follow the tile: the best num_warps by tile area is ${pairs.map(([a, w]) => `${w} at ${counted(a)}`).join(", ")}.` })
+		claims.push({ holds: rising && pairs.length > 1 && pairs[0][1] < pairs.at(-1)[1], text: `Warps follow the tile: the best num_warps by tile area is ${pairs.map(([a, w]) => `${w} at ${counted(a)}`).join(", ")}.` })
 	}
 	return claims
 }

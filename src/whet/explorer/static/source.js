@@ -19,48 +19,21 @@ function arraysOf(header, buffer, start) {
 	return arrays
 }
 
-const queryText = query => Object.entries(query).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&")
-
 const ofWorkload = (id, rest) => `workloads/${encodeURIComponent(id)}/${rest}`
 
-class Source {
-	about() {
-		return this.json("about")
-	}
-	workloads() {
-		return this.json("workloads")
-	}
-	strategies() {
-		return this.json("strategies")
-	}
-	runs(id) {
-		return this.json(ofWorkload(id, "runs"))
-	}
-	importance(id) {
-		return this.json(ofWorkload(id, "importance"))
-	}
-	trial(id, row) {
-		return this.json(ofWorkload(id, `trials/${row}`))
-	}
-	timeline(run) {
-		return this.json(`runs/${encodeURIComponent(run)}/timeline`)
-	}
-	search(id, query) {
-		return this.json(ofWorkload(id, `search?${queryText(query)}`))
-	}
-	frontier(id, query) {
-		return this.json(`frontier/${encodeURIComponent(id)}?${queryText(query)}`)
-	}
-	telling() {
-		return 0
-	}
-}
+class HttpSource {
+	token = new URLSearchParams(location.search).get("token")
 
-class HttpSource extends Source {
-	constructor() {
-		super()
-		this.token = new URLSearchParams(location.search).get("token")
-	}
+	about = () => this.json("about")
+	workloads = () => this.json("workloads")
+	strategies = () => this.json("strategies")
+	runs = id => this.json(ofWorkload(id, "runs"))
+	importance = id => this.json(ofWorkload(id, "importance"))
+	trial = (id, row) => this.json(ofWorkload(id, `trials/${row}`))
+	timeline = run => this.json(`runs/${encodeURIComponent(run)}/timeline`)
+	search = (id, query) => this.json(ofWorkload(id, `search?${new URLSearchParams(query)}`))
+	frontier = (id, query) => this.json(`frontier/${encodeURIComponent(id)}?${new URLSearchParams(query)}`)
+	telling = () => 0
 
 	url(path) {
 		const token = this.token ? `${path.includes("?") ? "&" : "?"}token=${encodeURIComponent(this.token)}` : ""
@@ -102,10 +75,10 @@ class HttpSource extends Source {
 	}
 }
 
-class EmbeddedSource extends Source {
+class EmbeddedSource {
+	embedded = true
+
 	constructor(data) {
-		super()
-		this.embedded = true
 		this.data = data
 	}
 
@@ -116,42 +89,24 @@ class EmbeddedSource extends Source {
 		return found
 	}
 
-	async json(path) {
-		return this.part(path)
-	}
-
 	// Only those that were simulated for the report.
-	async strategies(id) {
-		return (this.data.strategies || []).filter(one => this.searched(`${id}|${one.name}|`))
-	}
-	searched(start) {
-		return Object.keys(this.data.searches || {}).find(key => key.startsWith(start))
-	}
+	strategies = async id => (this.data.strategies || []).filter(one => this.searched(`${id}|${one.name}|`))
+	searched = start => Object.keys(this.data.searches || {}).find(key => key.startsWith(start))
 	// Better to begin with than others.
-	telling(id) {
-		return this.searched(`${id}|`) ? 1 : 0
-	}
-	async runs(id) {
-		return (this.data.runs || {})[id] || []
-	}
-	async importance(id) {
-		return this.part("importance", id)
-	}
-	async timeline(run) {
-		return this.part("timelines", run)
-	}
-	async frontier(id) {
-		return this.part("frontier", id)
-	}
-	async trial(id, row) {
-		return this.part("trials", id)[row] || this.part("trials", `${id}|${row}`)
-	}
+	telling = id => (this.searched(`${id}|`) ? 1 : 0)
+
+	about = async () => this.part("about")
+	workloads = async () => this.part("workloads")
+	runs = async id => this.data.runs?.[id] || []
+	importance = async id => this.part("importance", id)
+	timeline = async run => this.part("timelines", run)
+	frontier = async id => this.part("frontier", id)
+	trial = async (id, row) => this.part("trials", id)[row] || this.part("trials", `${id}|${row}`)
+	ir = async (id, row, stage) => this.part("ir", `${id}|${row}|${stage}`)
+
 	async search(id, query) {
 		if (query.run !== undefined) return this.part("searches", `${id}|run|${query.run}`)
 		return this.part("searches", this.searched(`${id}|${query.strategy}|`))
-	}
-	async ir(id, row, stage) {
-		return this.part("ir", `${id}|${row}|${stage}`)
 	}
 
 	async columns(id) {

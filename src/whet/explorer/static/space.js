@@ -47,7 +47,6 @@ export class SpaceView extends View {
 		this.heatFrame = figure({
 			id: "heat",
 			title: "Heat map",
-			tools: [(this.heatTools = el("div.controls"))],
 			chart: body => new HeatMap(body, {
 				height: 330,
 				label: "heat map of two parameters; arrow keys move, Enter opens the config",
@@ -68,7 +67,6 @@ export class SpaceView extends View {
 			id: "parallel",
 			title: "All parameters at once",
 			line: "Every trial runs from left to right through its values; brighter is faster, the widest ribbons hold most trials. Drag along an axis to keep only those trials; drag a title to move it.",
-			tools: [(this.lineTools = el("div.controls"))],
 			chart: body => new Parallel(body, {
 				height: 290,
 				brushed: (name, wanted, draft) => app.brush(name, wanted, draft),
@@ -225,7 +223,7 @@ export class SpaceView extends View {
 		const shownUnit = Object.keys(UNITS).find(key => UNITS[key] === unitOf(now.unit, workload))
 		const focus = document.activeElement?.dataset?.control
 		fill(
-			this.heatTools,
+			this.heatFrame.tools,
 			labelled("x", select("x axis", names, x, value => this.set({ x: value, y: value === y ? x : y }), { id: "heat-x", "data-control": "x" })),
 			labelled("y", select("y axis", names, y, value => this.set({ y: value, x: value === x ? y : x }), { id: "heat-y", "data-control": "y" })),
 			select("reduce other parameters to", [["best", "best of the rest"], ["median", "median of the rest"]], now.reduce, reduce => this.set({ reduce }), { id: "heat-reduce", "data-control": "reduce" }),
@@ -281,7 +279,7 @@ export class SpaceView extends View {
 		const [cx, cy] = this.current()
 		const cell = cy * this.heat.cells.wide + cx
 		const ns = this.heat.cells.ns[cell]
-		const best = ds.best >= 0 ? ds.usable[ds.best] : NaN
+		const best = ds.usable[ds.best]
 		const failed = this.heat.cells.failed[cell]
 		const size = workload.space_size
 		const items = [
@@ -302,7 +300,7 @@ export class SpaceView extends View {
 		const log = usesLog(app)
 		const k = el("input#best-k", { type: "number", min: "0.1", max: "100", step: "any", value: this.k || 5, "aria-label": "best k percent", onchange: () => (this.k = k.value) })
 		fill(
-			this.lineTools,
+			this.linesFrame.tools,
 			button("Best", "Keep the best k % (key B: 1, 5, 10, 25 %, all)", () => this.setBest(Number(k.value)), { id: "best-button" }),
 			k,
 			el("span.soft", "%"),
@@ -317,7 +315,7 @@ export class SpaceView extends View {
 
 	axisChooser(entries) {
 		const names = entries.map(axisName)
-		const was = this.lineTools.querySelector("details")
+		const was = this.linesFrame.tools.querySelector("details")
 		return el("details.chooser", { open: was && was.open },
 			el("summary", "Axes"),
 			el("div.menu", [...this.ds.axes.values()].map(axis => {

@@ -3,7 +3,7 @@
 const PAIRS = ["fix", "brush"]
 const LISTS = ["axes", "lanes"]
 const WHOLE = ["row", "vs", "step", "budget"]
-const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "ir", "knobs"]
+const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs"]
 
 const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
 
@@ -62,7 +62,7 @@ function unpackState(hash) {
 
 const UNDOABLE = ["brush", "axes", "log"]
 // What makes sense for any workload; the rest is of the one that was looked at.
-const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "ir", "knobs"]
+const LASTING = ["view", "w", "reduce", "unit", "lanes", "budget", "by", "b", "c", "diff", "ir", "knobs"]
 
 export class State {
 	constructor() {

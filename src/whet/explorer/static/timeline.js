@@ -2,8 +2,8 @@
 
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
-import { hideTip, save, saveCsv, showTip } from "./dom.js";
-import { seconds, statusText } from "./format.js";
+import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js";
+import { isMeasured, seconds, statusText } from "./format.js";
 
 const LANE = 30
 const NAME_ROOM = 92
@@ -19,18 +19,16 @@ export function spanColumns(answer) {
 	const spans = (answer.spans || []).map(one => ({ ...one, name: one.name.replace(/ of \d+ configs?$/, "") }))
 	const lanes = [...new Set(spans.map(one => one.lane))].sort(laneOrder)
 	const names = [...new Set(spans.map(one => one.name))]
-	const laneAt = new Map(lanes.map((name, i) => [name, i]))
-	const nameAt = new Map(names.map((name, i) => [name, i]))
 	return {
 		lanes,
 		names,
 		count: spans.length,
-		lane: Uint16Array.from(spans, one => laneAt.get(one.lane)),
-		name: Uint16Array.from(spans, one => nameAt.get(one.name)),
+		lane: Uint16Array.from(spans, one => lanes.indexOf(one.lane)),
+		name: Uint16Array.from(spans, one => names.indexOf(one.name)),
 		start: Float64Array.from(spans, one => one.start_s),
 		end: Float64Array.from(spans, one => one.end_s),
 		depth: Uint8Array.from(spans, one => one.depth || 0),
-		row: Int32Array.from(spans, one => (one.row == null ? -1 : one.row)),
+		row: Int32Array.from(spans, one => one.row ?? -1),
 		status: spans.map(one => one.status || "")
 	}
 }
@@ -123,7 +121,7 @@ export class TimelineChart extends Surface {
 			reached[slot] = right
 			const [y, tall] = this.slot(i)
 			const wide = Math.max(0.7, right - left - (right - left > 3 ? 1 : 0))
-			const failed = spans.status[i] && spans.status[i] !== "ok" && spans.status[i] !== "outraced"
+			const failed = spans.status[i] && !isMeasured(spans.status[i])
 			this.rect(this.color(spans.name[i]), left, y, wide, tall, failed ? 0.45 : 1)
 			if (failed && wide > 2) this.rect(theme().bad, left, y + tall - 2, wide, 2)
 			if (clicked !== null && spans.row[i] === clicked) {
@@ -205,14 +203,14 @@ export class TimelineChart extends Surface {
 	zoom(factor, x = (NAME_ROOM + this.wide) / 2) {
 		const at = this.time(x)
 		const { low, high, whole } = this.input
-		const wide = Math.min(whole, Math.max(1e-5, (high - low) * factor))
-		const start = Math.max(0, Math.min(whole - wide, at - ((at - low) / (high - low)) * wide))
+		const wide = clamp((high - low) * factor, 1e-5, whole)
+		const start = clamp(at - ((at - low) / (high - low)) * wide, 0, whole - wide)
 		this.zoomed(start, start + wide)
 	}
 
 	pan(share) {
 		const { low, high, whole } = this.input
-		const start = Math.max(0, Math.min(whole - (high - low), low + share * (high - low)))
+		const start = clamp(low + share * (high - low), 0, whole - high + low)
 		this.zoomed(start, start + high - low)
 	}
 

@@ -1,12 +1,9 @@
 // Kept where a benchmark reads it: window.whetTimings.
 
-const KEPT = 500
-
-export const timings = { marks: [], last: {}, counts: {} }
+export const timings = { first: {}, last: {}, counts: {} }
 
 export function mark(name, ms) {
-	timings.marks.push({ name, ms, at: performance.now() })
-	if (timings.marks.length > KEPT) timings.marks.shift()
+	timings.first[name] ??= performance.now()
 	timings.last[name] = ms
 	timings.counts[name] = (timings.counts[name] || 0) + 1
 }

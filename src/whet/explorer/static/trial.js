@@ -2,12 +2,14 @@
 
 import { SMALL_FONT, Surface, ticks } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
-import { diffLines } from "./diff.js";
+import { diffPane, stageButtons } from "./diff.js";
 import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js";
 import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js";
 import { View, any } from "./view.js";
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
+
+const LINE = "One config: what it is, what became of it, and how it compares with the best."
 
 export class TrialView extends View {
 	constructor(app, root) {
@@ -15,8 +17,7 @@ export class TrialView extends View {
 		this.facts = figure({
 			id: "trial",
 			title: "Trial",
-			line: "One config: what it is, what became of it, and how it compares with the best.",
-			tools: [(this.tools = el("div.controls"))]
+			line: LINE
 		})
 		this.samples = figure({
 			id: "samples",
@@ -29,8 +30,7 @@ export class TrialView extends View {
 		this.code = figure({
 			id: "ir",
 			title: "Intermediate code and assembly",
-			line: "What the compiler made of it, stage by stage; with a second config, what differs.",
-			tools: [(this.codeTools = el("div.controls"))]
+			line: "What the compiler made of it, stage by stage; with a second config, what differs."
 		})
 		root.append(el("div.halves", this.facts.root, this.samples.root), this.code.root)
 	}
@@ -71,7 +71,7 @@ export class TrialView extends View {
 		const rank = ds.rank(row)
 		const at = step => this.set({ row: ds.fastest[ds.fastest.indexOf(row) + step] })
 		fill(
-			this.tools,
+			this.facts.tools,
 			button("‹ faster", "The next faster config", () => at(-1), { disabled: !(rank > 1), id: "faster" }),
 			button("slower ›", "The next slower config", () => at(1), { disabled: !(rank < ds.fastest.length), id: "slower" }),
 			button("best", "The best config", () => this.set({ row: ds.best }), { id: "to-best" }),
@@ -85,7 +85,7 @@ export class TrialView extends View {
 		const { trial, other } = this
 		this.facts.caption.textContent = other
 			? `Row ${row}, beside row ${other.row}, which it is compared with: what differs is marked.`
-			: "One config: what it is, what became of it, and how it compares with the best."
+			: LINE
 		const theirs = other && new Map(this.lines(other))
 		fill(
 			this.facts.body,
@@ -197,14 +197,14 @@ export class TrialView extends View {
 		const { trial, other } = this
 		if (!trial) return
 		const stages = trial.ir || []
-		fill(this.codeTools)
+		fill(this.code.tools)
 		if (!stages.length) {
 			fill(this.code.body, note("None was kept. Tune with --keep-ir to look at it here."))
 			return
 		}
 		const { workload, now } = this
-		const stage = stages.includes(now.ir) ? now.ir : stages[stages.length - 1]
-		fill(this.codeTools, stages.map(name => button(name, `Show ${name}`, () => this.set({ ir: name }), { "aria-pressed": String(name === stage), "data-stage": name })))
+		const stage = stages.includes(now.ir) ? now.ir : stages.at(-1)
+		fill(this.code.tools, stageButtons(this, stages, stage))
 		const ask = one => this.source.ir(workload.id, one.row, stage).catch(error => error.message)
 		const comparable = other && (other.ir || []).includes(stage)
 		const [mine, theirs] = await Promise.all([ask(trial), comparable ? ask(other) : null])
@@ -213,14 +213,7 @@ export class TrialView extends View {
 			fill(this.code.body, el("pre.code", { tabindex: "0", "data-ir": stage, text: mine }))
 			return
 		}
-		const lines = diffLines(theirs.split("\n"), mine.split("\n"))
-		const added = lines.filter(([kind]) => kind === "+").length
-		const removed = lines.filter(([kind]) => kind === "-").length
-		fill(
-			this.code.body,
-			el("p.fact", added + removed ? `${stage}: ${plural(added, "line")} only in row ${trial.row} (+), ${plural(removed, "line")} only in row ${other.row} (−).` : `${stage} is the same in both.`),
-			el("pre.code", { tabindex: "0", "data-ir": stage }, foldSame(lines).map(([kind, text]) => el("span", { class: { "+": "plus", "-": "minus", "…": "soft" }[kind], text: `${kind} ${text}\n` })))
-		)
+		fill(this.code.body, diffPane(stage, theirs, mine, `row ${other.row}`, `row ${trial.row}`))
 	}
 
 	samplesCsv() {
@@ -229,17 +222,4 @@ export class TrialView extends View {
 		const rows = trial.samples?.length ? trial.samples.map((ns, i) => [i + 1, ns]) : (trial.quantiles || []).map((ns, i) => [`${QUANTILES[i]} %`, ns])
 		saveCsv([["sample", "ns"], ...rows], "samples.csv")
 	}
-}
-
-function foldSame(lines) {
-	const near = lines.map((_, i) => lines.slice(Math.max(0, i - 3), i + 4).some(([kind]) => kind !== " "))
-	const folded = []
-	for (let i = 0; i < lines.length; i++) {
-		const next = near.indexOf(true, i)
-		const end = next < 0 ? lines.length : next
-		if (end > i) folded.push(["…", `${end - i} lines alike`])
-		if (end < lines.length) folded.push(lines[end])
-		i = end
-	}
-	return folded
 }

@@ -2,7 +2,7 @@
 
 import { SERIES } from "./colors.js";
 import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js";
-import { configText, counted, digits, isMeasured, keyText, nanoseconds, percent, seconds, statusText } from "./format.js";
+import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js";
 import { View } from "./view.js";
 
 const MOST_SHOWN = 300
@@ -28,30 +28,25 @@ export class WorkloadsView extends View {
 		this.frame = figure({
 			id: "workloads",
 			title: "Workloads",
-			line: "One row for every kernel, key and device that was tuned: its best time, what tuning gained, what failed, and what it cost. Click one to look at its space.",
-			csv: () => this.csv(),
-			tools: [
-				el("input#workload-filter", { type: "search", placeholder: "Filter", "aria-label": "Filter workloads", oninput: event => {
-						this.filter = event.target.value.toLowerCase()
-						this.render()
-					} })
-			]
+			line: "Every kernel, key and device that was tuned: its best time, what tuning gained, what failed, what it cost. Click one to look at its space.",
+			csv: () => this.csv()
 		})
+		const filtered = event => {
+			this.filter = event.target.value.toLowerCase()
+			this.render()
+		}
+		fill(this.frame.tools, el("input#workload-filter", { type: "search", placeholder: "Filter", "aria-label": "Filter workloads", oninput: filtered }))
 		root.append(this.frame.root)
 	}
 
 	columns() {
 		const { workloads } = this
-		const lacking = {
-			speedup: !workloads.some(w => w.speedup),
-			typical: !workloads.some(w => w.typical_ns),
-			roofline: !workloads.some(w => w.roofline_ns)
-		}
-		return COLUMNS_SHOWN.filter(([name]) => !lacking[name])
+		const needs = { speedup: "speedup", typical: "typical_ns", roofline: "roofline_ns" }
+		return COLUMNS_SHOWN.filter(([name]) => !needs[name] || workloads.some(w => w[needs[name]]))
 	}
 
 	listed() {
-		const all = this.workloads.filter(w => `${w.kernel} ${keyText(w)} ${w.device}`.toLowerCase().includes(this.filter))
+		const all = this.workloads.filter(w => workloadText(w).toLowerCase().includes(this.filter))
 		if (!this.sorted) return all
 		const value = COLUMNS_SHOWN.find(([name]) => name === this.sorted)[2]
 		return [...all].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0))
@@ -100,7 +95,7 @@ export class WorkloadsView extends View {
 	row(w) {
 		const best = w.best && w.best.ns !== null ? w.best : null
 		const cells = {
-			kernel: el("td", el("b", w.kernel)),
+			kernel: el("td", el("b", kernelText(w))),
 			key: el("td", keyText(w)),
 			device: el("td", { title: [w.arch, configText(w.toolchain)].filter(Boolean).join(" · "), text: w.device }),
 			best: el("td.number", { title: best ? configText(best.config) : "", text: best ? nanoseconds(best.ns) : "–" }),

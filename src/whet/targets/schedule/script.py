@@ -8,7 +8,8 @@ script itself has selected stays so and is no parameter.
 Where an operation takes no parameter but an attribute, it names the knobs in a dictionary:
 `packed_sizes = [8, 32, 0] {whet.set = {static_packed_sizes = ["ti", "tj", 0]}}`. The module may say
 which configs make sense: `attributes {whet.constraints = ["bi % ti == 0", "{m} % bi == 0"]}`, in
-which `{m}` is a size of the payload.
+which `{m}` is a size of the payload. A script that leaves nothing open has one config,
+`script=fixed`, to be looked at or compared.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from whet.targets.schedule.parameter_file import ParameterFile, SetRule
 
 ENTRY = "__transform_main"
 _KNOB, _ALTERNATIVES = "transform.tune.knob", "transform.tune.alternatives"
+_NOTHING_OPEN = Categorical("script", ("fixed",))
 _NAMES, _SET, _CONSTRAINTS = "whet.names", "whet.set", "whet.constraints"
 
 
@@ -89,12 +91,7 @@ def read_script(text: str, label: str, beside: ParameterFile | None = None) -> S
             _check_place(operation, label)
             _check_set(mlir, operation, {*found}, label)
         canonical, constraints = str(module), _constraints(mlir, module, label)
-    if not found:
-        raise UsageError(
-            f"{label}: the script leaves nothing open; "
-            'add a transform.tune.knob<"name"> or transform.tune.alternatives<"name">'
-        )
-    parameters = tuple(one for one, _ in found.values())
+    parameters = tuple(one for one, _ in found.values()) or (_NOTHING_OPEN,)
     limits = (*constraints, *beside.constraints)
     return ScheduleScript(text, label, canonical, parameters, limits, beside.rules)
 

@@ -102,7 +102,6 @@ def test_another_size_is_another_key_of_the_same_source():
             ),
             r"^script:5:14: arith\.constant is no step of a schedule",
         ),
-        (script(), "the script leaves nothing open"),
         ("module {\n}", "no transform.named_sequence @__transform_main; it has no sequence"),
     ],
 )
@@ -110,6 +109,12 @@ def test_a_wrong_script_is_refused_where_it_is_wrong(text, message):
     with pytest.raises(UsageError, match=message) as refused:
         target(text)
     assert "\n" not in str(refused.value)
+
+
+def test_a_script_that_leaves_nothing_open_is_one_config():
+    fixed = target(script())
+    assert [dict(one) for one in fixed.space] == [{"script": "fixed"}]
+    assert fixed.steps()[-1].problem == ""
 
 
 OLD = """\
