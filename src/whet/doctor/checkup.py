@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from typing import Any
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.trial import Trial
+from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
 from whet.doctor.finding import Examination
-from whet.doctor.journey.report import write_report
+from whet.doctor.journey.report import keep_report, write_report
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for
@@ -25,6 +26,8 @@ from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
 from whet.doctor.subject import Patient, device_of, subject_in, subject_of
 from whet.doctor.symptoms import notes, symptoms, unheard
 from whet.doctor.written import environment_findings, written_findings
+from whet.engine.settings import Settings, resolve_settings
+from whet.store import open_store
 
 Progress = Callable[[str], None]
 
@@ -119,10 +122,12 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
     looked = examine(subject, wanted.progress)
     trial: TrialOfModes | None = None
     device = ""
+    workload: Workload | None = None
     if wanted.modes:
         try:
             target = ModesTarget(subject, source(), wanted.modes)
-            device = target.workload().device.name
+            workload = target.workload()
+            device = workload.device.name
             trial = try_modes(target, wanted.store, wanted.progress)
             looked = _with_symptoms(looked, subject, trial)
         except (UsageError, TuningFailedError) as error:
@@ -130,7 +135,10 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
     place = subject.place
     done = Diagnosis(subject.name, str(place), _torch_version(), looked, trial, device=device)
     if wanted.report is not None and not (trial is not None and trial.interrupted):
-        write_report(done, subject, source(), Path(wanted.report), wanted.progress)
+        text = write_report(done, subject, source(), Path(wanted.report), wanted.progress)
+        if trial is not None and workload is not None:
+            with _opened(wanted.store, resolve_settings().settings) as store:
+                keep_report(text, store, workload.id, wanted.progress)
     return done
 
 
@@ -156,9 +164,7 @@ def checked_modes(modes: Sequence[str]) -> tuple[str, ...]:
 def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfModes:
     """Ctrl-C ends the trial and keeps what is known."""
     from whet.engine.recovery.interrupt import Interrupted
-    from whet.engine.settings import resolve_settings
     from whet.engine.tuning import tune
-    from whet.store import open_store
 
     settings = resolve_settings().settings
     if settings.first_call_limit_s is None:
@@ -172,23 +178,31 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
         if said:
             progress(said)
 
-    with ExitStack() as stack:
-        if store is None or isinstance(store, str | Path):
-            where = settings.store if store is None else store
-            store = stack.enter_context(open_store(where, bundle=settings.bundle))
+    with _opened(store, settings) as kept:
         try:
             result = tune(
                 target,
                 search="grid",  # in the order of the table, so that an early end leaves its head
-                store=store,
+                store=kept,
                 settings=settings,
                 on_event=listen,
                 mode="tune",
             )
         except Interrupted as stopped:
             return trial_of_modes(trials.values(), target.modes, stopped.result)
-        known = {one.config.id: one for one in store.trials(target.workload().id)}
+        known = {one.config.id: one for one in kept.trials(target.workload().id)}
     return trial_of_modes({**known, **trials}.values(), target.modes, result)
+
+
+@contextmanager
+def _opened(store: Any, settings: Settings) -> Iterator[Any]:
+    """A store that was given is the giver's to close."""
+    if store is None or isinstance(store, str | Path):
+        where = settings.store if store is None else store
+        with open_store(where, bundle=settings.bundle) as opened:
+            yield opened
+    else:
+        yield store
 
 
 def _said(event: Event) -> str:

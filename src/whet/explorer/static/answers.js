@@ -37,14 +37,13 @@ function commonError(ds) {
 
 function sureTexts(workload) {
 	const { best } = workload
-	const low = best.low_ns
-	const high = best.high_ns
+	const { low_ns: low, high_ns: high } = best
 	const from = best.samples ? ` from ${plural(best.samples, "sample")}` : ""
 	const interval =
 		low != null && high != null
 			? `${nanoseconds(low, 4)} to ${nanoseconds(high, 4)} (±${digits((50 * (high - low)) / best.ns, 2)} %), 95 % interval${from}`
 			: `Too few samples for an interval${from}`
-	const equals = workload.equals
+	const { equals } = workload
 	const others = equals > 0 ? `${plural(equals, "other config")} cannot be told from it` : equals === 0 ? "No other config is as fast" : ""
 	return [interval, others]
 }

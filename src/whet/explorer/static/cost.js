@@ -50,7 +50,7 @@ export class CostView extends View {
 		const fresh = !changed || changed.has("w") || this.of !== this.workload.id
 		if (fresh || changed.has("data")) this.prepare(fresh)
 		if (fresh || any(changed, "brush data theme size")) this.drawOutcomes()
-		if (changed && changed.has("run")) this.readTimeline()
+		if (changed?.has("run")) this.readTimeline()
 		else if (!fresh && this.spans) this.drawTimeline()
 	}
 
@@ -61,14 +61,15 @@ export class CostView extends View {
 		this.drawBars(workload.work || {}, null)
 		const runs = await this.source.runs(workload.id).catch(() => [])
 		if (this.workload !== workload) return
-		const known = this.runs.map(one => `${one.id} ${one.outcome}`).join()
+		const told = list => list.map(one => `${one.id} ${one.outcome}`).join()
+		const known = told(this.runs)
 		this.runs = runs
-		if (fresh || known !== runs.map(one => `${one.id} ${one.outcome}`).join()) await this.readTimeline()
+		if (fresh || known !== told(runs)) await this.readTimeline()
 	}
 
 	run() {
 		const asked = this.now.run
-		return this.runs.find(one => String(one.id) === asked) || this.runs[this.runs.length - 1] || null
+		return this.runs.find(one => String(one.id) === asked) || this.runs.at(-1) || null
 	}
 
 	async readTimeline() {
@@ -84,8 +85,8 @@ export class CostView extends View {
 		const told = await this.source.timeline(run.id).catch(error => ({ absent: error.message }))
 		if (this.workload !== workload || this.run() !== run) return
 		this.drawStock(told.stock, told)
-		if (told.phases && Object.keys(told.phases).length) this.drawBars({ ...told.phases, ...told.stages }, run)
-		if (told.absent || !told.spans || !told.spans.length) {
+		if (Object.keys(told.phases || {}).length) this.drawBars({ ...told.phases, ...told.stages }, run)
+		if (!told.spans?.length) {
 			this.absent(told.absent || (run.outcome === "running" ? "The run is still going on; its timeline is kept when it ends." : "No timeline was kept for this run."))
 			return
 		}
@@ -115,14 +116,13 @@ export class CostView extends View {
 	drawOutcomes() {
 		const { ds } = this
 		const { mask } = this.chosen
-		const cost = ds.columns.cost_s
-		const { status } = ds.columns
+		const { status, cost_s: cost } = ds.columns
 		const spent = new Float64Array(ds.statuses.length)
 		const counts = new Uint32Array(ds.statuses.length)
 		for (let i = 0; i < ds.rows; i++) {
 			if (!mask[i]) continue
 			counts[status[i]]++
-			if (cost && cost[i] > 0) spent[status[i]] += cost[i]
+			if (cost?.[i] > 0) spent[status[i]] += cost[i]
 		}
 		const total = spent.reduce((all, s) => all + s, 0) || 1
 		const list = ds.statuses
@@ -135,7 +135,7 @@ export class CostView extends View {
 	drawStock(stock, told) {
 		const { payback, saved } = told || {}
 		const lines = [
-			...(stock ? stockLines(stock) : []),
+			stock && stockText(stock),
 			payback?.calls && `The tuning has paid for itself after ${plural(payback.calls, "call")}.`,
 			...(saved ? savedLines(saved) : [])
 		].filter(Boolean)
@@ -199,21 +199,16 @@ function ends(text) {
 	return parts.length === 2 && parts.every(Number.isFinite) && parts[1] > parts[0] ? parts : null
 }
 
-/** What Triton's own autotuner would have spent on a recorded table: one build after the other, and
- * 25 ms of warming up and 100 ms of repeating for each config that works. */
+// On a recorded table: for each config that works, 25 ms of warming up and 100 ms of repeating.
 function stockOf(workload, ds) {
-	const build = (workload.work || {}).build
-	if (!(build > 0) || !workload.toolchain || !workload.toolchain.triton) return null
+	const build = workload.work?.build
+	if (!(build > 0) || !workload.toolchain?.triton) return null
 	const benchmarks = ds.fastest.length
 	return { build_s: build, benchmarks, benchmark_s: benchmarks * 0.125, total_s: build + benchmarks * 0.125 }
 }
 
-function stockLines(stock) {
-	const { build_s: build, benchmarks, benchmark_s: bench, total_s: total } = stock
-	return [
-		`triton.autotune would have spent about ${seconds(total)}: ${seconds(build)} on builds, one after the other, and ${seconds(bench)} on ${plural(benchmarks, "benchmark")}.`
-	]
-}
+const stockText = ({ build_s: build, benchmarks, benchmark_s: bench, total_s: total }) =>
+	`triton.autotune would have spent about ${seconds(total)}: ${seconds(build)} on builds, one after the other, and ${seconds(bench)} on ${plural(benchmarks, "benchmark")}.`
 
 function savedLines({ racing, early_refusal: refusal, cache }) {
 	return [

@@ -36,7 +36,7 @@ export class LiveView extends View {
 	}
 
 	told(event) {
-		if (event && event.workload) {
+		if (event?.workload) {
 			this.events.unshift(event)
 			this.events.length = Math.min(this.events.length, KEPT_EVENTS)
 			const other = this.now.view === "live" && event.workload !== this.workload?.id

@@ -5,6 +5,7 @@ import { CompareView } from "./compare.js";
 import { CostView } from "./cost.js";
 import { note } from "./dom.js";
 import { FrontierView } from "./frontier.js";
+import { JourneyView } from "./journey.js";
 import { LiveView } from "./live.js";
 import { SearchView } from "./search.js";
 import { openSource } from "./source.js";
@@ -21,7 +22,8 @@ const VIEW_CLASSES = {
 	Frontier: FrontierView,
 	Compare: CompareView,
 	Trial: TrialView,
-	Live: LiveView
+	Live: LiveView,
+	Journey: JourneyView
 }
 
 function begin(source) {

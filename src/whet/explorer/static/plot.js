@@ -78,7 +78,7 @@ export class Plot extends Surface {
 		if (Number.isFinite(cursor)) this.drawRule(pen, { side: "x", at: cursor, color: theme().accent, solid: true })
 		if (this.hover) this.drawHover(pen)
 		const { drag } = this
-		if (drag && drag.to !== undefined) this.rect(theme().accent, Math.min(drag.from, drag.to), PAD.top, Math.abs(drag.to - drag.from), this.tall, 0.2)
+		if (drag?.to !== undefined) this.rect(theme().accent, Math.min(drag.from, drag.to), PAD.top, Math.abs(drag.to - drag.from), this.tall, 0.2)
 	}
 
 	get floor() {
@@ -157,10 +157,10 @@ export class Plot extends Surface {
 		for (let i = 0; i < one.x.length; i++) {
 			if (!Number.isFinite(one.y[i])) continue
 			const x = this.px(one.x[i])
-			if (one.kind === "steps" && points.length) points.push([x, points[points.length - 1][1]])
+			if (one.kind === "steps" && points.length) points.push([x, points.at(-1)[1]])
 			points.push([x, this.py(one.y[i])])
 		}
-		if (points.length && one.until) points.push([this.px(one.until), points[points.length - 1][1]])
+		if (points.length && one.until) points.push([this.px(one.until), points.at(-1)[1]])
 		return points
 	}
 

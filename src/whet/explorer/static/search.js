@@ -8,7 +8,7 @@ import { Plot } from "./plot.js";
 import { heatAxes } from "./space.js";
 import { View, any } from "./view.js";
 
-const SPEEDS = [["1", "1 a second"], ["5", "5 a second"], ["20", "20 a second"], ["100", "100 a second"]]
+const SPEEDS = [1, 5, 20, 100].map(n => [String(n), `${n} a second`])
 const FIRST_LANES = ["grid", "random", "gp", "auto"]
 const MOST_LANES = 6
 
@@ -149,8 +149,9 @@ export class SearchView extends View {
 		const { ds, source } = this
 		const known = new Set(this.names)
 		const options = [["", "Add a search…"]]
-		for (const one of this.strategies) if (!known.has(`${one.name}:0`)) options.push([`${one.name}:0`, one.label || one.name])
-		for (const one of this.strategies) if (known.has(`${one.name}:0`)) options.push([`${one.name}:${1 + this.names.filter(n => n.startsWith(`${one.name}:`)).length}`, `${one.label || one.name}, another seed`])
+		const listed = this.strategies.map(({ name, label }) => [name, label || name, known.has(`${name}:0`)])
+		for (const [name, label, there] of listed) if (!there) options.push([`${name}:0`, label])
+		for (const [name, label, there] of listed) if (there) options.push([`${name}:${1 + this.names.filter(n => n.startsWith(`${name}:`)).length}`, `${label}, another seed`])
 		for (const run of this.runs) if (!known.has(`run:${run.id}`)) options.push([`run:${run.id}`, `run: ${run.search}, ${counted(run.tried)} tried`])
 		this.playButton = button(this.playing ? "⏸ Pause" : "▶ Play", "Play or pause (space)", () => this.toggle(), { id: "play", class: "primary" })
 		this.slider = el("input#step", { type: "range", min: 0, max: this.steps(), value: this.step(), "aria-label": "step", oninput: event => this.go(Number(event.target.value)) })
@@ -268,18 +269,13 @@ export class SearchView extends View {
 		return texts.length ? `${texts.join("; ")}.` : ""
 	}
 
-	tipOf(one, i) {
-		const { course } = one
-		const lines = [one.name, ["evaluation", counted(i + 1)], ["share of the best", percent(one.y[i])]]
-		if (course) {
-			lines.push(["spent", seconds(course.seconds[i])])
-			if (course.bestRows[i] >= 0) lines.push(["time", nanoseconds(course.best[i])])
-		}
-		return lines
+	tipOf({ name, course, y }, i) {
+		const time = course.bestRows[i] >= 0 && ["time", nanoseconds(course.best[i])]
+		return [name, ["evaluation", counted(i + 1)], ["share of the best", percent(y[i])], ["spent", seconds(course.seconds[i])], time]
 	}
 
-	clicked(one, i) {
-		const row = one.course && one.course.bestRows[i]
+	clicked({ course }, i) {
+		const row = course.bestRows[i]
 		if (row >= 0) this.open(row)
 	}
 
@@ -289,7 +285,7 @@ export class SearchView extends View {
 		const moment = k => (this.now.by === "seconds" ? course.seconds[k] : k + 1)
 		const inside = course.rows.filter((_, k) => moment(k) >= low && moment(k) <= high)
 		if (!course.lane.startsWith("run:")) this.go(course.rows.filter((_, k) => moment(k) <= high).length)
-		else if (inside.length) this.app.brush("order", [`${inside[0] + 1}..${inside[inside.length - 1] + 1}`])
+		else if (inside.length) this.app.brush("order", [`${inside[0] + 1}..${inside.at(-1) + 1}`])
 	}
 
 	key(event) {
@@ -367,9 +363,9 @@ function checkClaims(ds) {
 	for (const one of numeric.filter(p => /block|tile/i.test(p.name)).slice(0, 3)) {
 		const best = bestByValue(ds, one)
 		const at = best.indexOf(Math.min(...best))
-		const ends = [best[0], best[best.length - 1]].map(ns => percent(top / ns))
+		const ends = [best[0], best.at(-1)].map(ns => percent(top / ns))
 		const holds = at > 0 && at < best.length - 1
-		claims.push({ holds, text: `Medium tiles win: the best ${one.name} is ${one.labels[at]}; the smallest (${one.labels[0]}) reaches ${ends[0]} and the largest (${one.labels[one.labels.length - 1]}) ${ends[1]} of the best.` })
+		claims.push({ holds, text: `Medium tiles win: the best ${one.name} is ${one.labels[at]}; the smallest (${one.labels[0]}) reaches ${ends[0]} and the largest (${one.labels.at(-1)}) ${ends[1]} of the best.` })
 	}
 	const stages = numeric.find(p => /stage/i.test(p.name))
 	if (stages) {
@@ -379,13 +375,13 @@ function checkClaims(ds) {
 	}
 	const warps = ds.parameter("num_warps")
 	const tiles = ds.parameters.filter(p => /block.*[mn]$|tile.*[mn]$/i.test(p.name))
-	if (warps && warps.values.length > 1 && tiles.length >= 2) {
+	if (warps?.values.length > 1 && tiles.length >= 2) {
 		const area = row => tiles.slice(0, 2).reduce((all, p) => all * Number(p.values[p.codes[row]]), 1)
 		const areas = new Map()
 		for (const row of ds.fastest) if (!areas.has(area(row))) areas.set(area(row), warps.values[warps.codes[row]])
 		const pairs = [...areas].sort((a, b) => a[0] - b[0])
 		const rising = pairs.every(([, w], i) => !i || w >= pairs[i - 1][1])
-		claims.push({ holds: rising && pairs.length > 1 && pairs[0][1] < pairs[pairs.length - 1][1], text: `Warps follow the tile: the best num_warps by tile area is ${pairs.map(([a, w]) => `${w} at ${counted(a)}`).join(", ")}.` })
+		claims.push({ holds: rising && pairs.length > 1 && pairs[0][1] < pairs.at(-1)[1], text: `Warps follow the tile: the best num_warps by tile area is ${pairs.map(([a, w]) => `${w} at ${counted(a)}`).join(", ")}.` })
 	}
 	return claims
 }

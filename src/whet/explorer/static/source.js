@@ -132,7 +132,7 @@ class EmbeddedSource extends Source {
 		return this.searched(`${id}|`) ? 1 : 0
 	}
 	async runs(id) {
-		return (this.data.runs || {})[id] || []
+		return this.data.runs?.[id] || []
 	}
 	async importance(id) {
 		return this.part("importance", id)

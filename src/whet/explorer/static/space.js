@@ -38,7 +38,7 @@ function usesLog(app) {
 	const { ds, state } = app
 	if (state.now.log !== null) return state.now.log === "1"
 	const axis = ds.axes.get("median_ns")
-	return Boolean(axis && axis.high > 10 * axis.low)
+	return axis?.high > 10 * axis?.low
 }
 
 export class SpaceView extends View {
@@ -318,7 +318,7 @@ export class SpaceView extends View {
 	axisChooser(entries) {
 		const names = entries.map(axisName)
 		const was = this.lineTools.querySelector("details")
-		return el("details.chooser", { open: was && was.open },
+		return el("details.chooser", { open: was?.open },
 			el("summary", "Axes"),
 			el("div.menu", [...this.ds.axes.values()].map(axis => {
 				const box = el("input", { type: "checkbox", onchange: () => this.set({ axes: box.checked ? [...entries, axis.name] : entries.filter(entry => axisName(entry) !== axis.name) }) })

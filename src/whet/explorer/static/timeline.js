@@ -2,8 +2,8 @@
 
 import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js";
 import { SERIES, theme } from "./colors.js";
-import { hideTip, save, saveCsv, showTip } from "./dom.js";
-import { seconds, statusText } from "./format.js";
+import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js";
+import { isMeasured, seconds, statusText } from "./format.js";
 
 const LANE = 30
 const NAME_ROOM = 92
@@ -123,7 +123,7 @@ export class TimelineChart extends Surface {
 			reached[slot] = right
 			const [y, tall] = this.slot(i)
 			const wide = Math.max(0.7, right - left - (right - left > 3 ? 1 : 0))
-			const failed = spans.status[i] && spans.status[i] !== "ok" && spans.status[i] !== "outraced"
+			const failed = spans.status[i] && !isMeasured(spans.status[i])
 			this.rect(this.color(spans.name[i]), left, y, wide, tall, failed ? 0.45 : 1)
 			if (failed && wide > 2) this.rect(theme().bad, left, y + tall - 2, wide, 2)
 			if (clicked !== null && spans.row[i] === clicked) {
@@ -142,7 +142,7 @@ export class TimelineChart extends Surface {
 	}
 
 	drawRange() {
-		const ends = this.drag && this.drag.to !== undefined ? [this.time(this.drag.from), this.time(this.drag.to)] : this.input.range
+		const ends = this.drag?.to !== undefined ? [this.time(this.drag.from), this.time(this.drag.to)] : this.input.range
 		if (!ends) return
 		const [a, b] = [...ends].sort((p, q) => p - q).map(at => this.px(at))
 		const { accent } = theme()
@@ -205,14 +205,14 @@ export class TimelineChart extends Surface {
 	zoom(factor, x = (NAME_ROOM + this.wide) / 2) {
 		const at = this.time(x)
 		const { low, high, whole } = this.input
-		const wide = Math.min(whole, Math.max(1e-5, (high - low) * factor))
-		const start = Math.max(0, Math.min(whole - wide, at - ((at - low) / (high - low)) * wide))
+		const wide = clamp((high - low) * factor, 1e-5, whole)
+		const start = clamp(at - ((at - low) / (high - low)) * wide, 0, whole - wide)
 		this.zoomed(start, start + wide)
 	}
 
 	pan(share) {
 		const { low, high, whole } = this.input
-		const start = Math.max(0, Math.min(whole - (high - low), low + share * (high - low)))
+		const start = clamp(low + share * (high - low), 0, whole - (high - low))
 		this.zoomed(start, start + high - low)
 	}
 

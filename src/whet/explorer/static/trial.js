@@ -15,7 +15,6 @@ export class TrialView extends View {
 		this.facts = figure({
 			id: "trial",
 			title: "Trial",
-			line: "One config: what it is, what became of it, and how it compares with the best.",
 			tools: [(this.tools = el("div.controls"))]
 		})
 		this.samples = figure({
@@ -203,7 +202,7 @@ export class TrialView extends View {
 			return
 		}
 		const { workload, now } = this
-		const stage = stages.includes(now.ir) ? now.ir : stages[stages.length - 1]
+		const stage = stages.includes(now.ir) ? now.ir : stages.at(-1)
 		fill(this.codeTools, stages.map(name => button(name, `Show ${name}`, () => this.set({ ir: name }), { "aria-pressed": String(name === stage), "data-stage": name })))
 		const ask = one => this.source.ir(workload.id, one.row, stage).catch(error => error.message)
 		const comparable = other && (other.ir || []).includes(stage)
