@@ -85,7 +85,8 @@ def _trial(trial: TrialOfModes) -> list[str]:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
     notes = []
     if trial.interrupted:
-        notes.append("The trial was interrupted: the verdict may change when all modes are timed.")
+        later = "the verdict may change" if trial.verdict else "there is a verdict"
+        notes.append(f"The trial was interrupted: {later} when all modes are timed.")
     if trial.source == "stored":
         notes.append("Timings are from the store; --store :memory: measures again.")
     for note in notes:
