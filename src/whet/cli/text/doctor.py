@@ -55,7 +55,8 @@ def report_lines(done: Diagnosis) -> list[str]:
         lines += ["", *_trial(done.trial)]
         for note in (*looked.conditions, *looked.notes):
             lines += wrap(f"Note: {note}.", page(), indent=2)
-    lines += ["", count_text(len(looked.findings), "finding") if looked.findings else "no findings"]
+    counted = count_text(len(looked.findings), "finding") if looked.findings else "no findings"
+    lines += ["", f"{counted} so far" if looked.interrupted else counted]
     for number, finding in enumerate(looked.findings, 1):
         lines += ["", *_finding(number, finding)]
     for note in looked.left_out:
