@@ -92,6 +92,19 @@ def test_the_doctors_report_is_a_view_of_its_model(
     page.frame_locator("#view-journey iframe").locator("#python").wait_for()
 
 
+def test_a_journey_has_the_explorers_colours(examined: Examined, explorer: str, tab: Tab) -> None:
+    page = tab.open(explorer, f"#journey?w={examined.model}")
+    ground = "body => getComputedStyle(body).backgroundColor"
+    seen = {page.frame_locator("iframe").locator("body").evaluate(ground)}
+    for _ in range(2):  # from the system's to light to dark
+        page.click("#theme")
+        frame = page.frame_locator("iframe")
+        frame.locator("#findings").wait_for()
+        assert frame.locator("body").evaluate(ground) == page.evaluate(f"({ground})(document.body)")
+        seen.add(frame.locator("body").evaluate(ground))
+    assert len(seen) == 2
+
+
 def test_without_a_journey_there_is_no_such_view(
     examined: Examined, explorer: str, tab: Tab
 ) -> None:

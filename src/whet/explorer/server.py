@@ -137,6 +137,9 @@ def _journey(library: Library, request: Request) -> Response:
             "no journey was kept of this workload; of a model, 'whet doctor FILE.py:FUNCTION "
             "--report OUT.html' keeps one"
         )
+    theme = request.query_params.get("theme")
+    if theme in ("light", "dark"):
+        page = page.replace(b"<html", f'<html style="color-scheme: {theme}"'.encode(), 1)
     return Response(page, media_type="text/html", headers=INERT)
 
 

@@ -6,8 +6,9 @@ import { View } from "./view.js";
 export class JourneyView extends View {
 	render() {
 		const { id, journey } = this.workload || {}
-		if (this.shown === id) return
-		this.shown = id
-		fill(this.root, journey ? el("iframe", { sandbox: "", title: "journey", src: this.source.url(`workloads/${id}/journey`) }) : note("No journey was kept: run whet doctor with --report."))
+		const path = journey && `workloads/${id}/journey?theme=${document.documentElement.dataset.theme}`
+		if (path && path === this.path) return
+		this.path = path
+		fill(this.root, path ? el("iframe", { sandbox: "", title: "journey", src: this.source.url(path) }) : note("No journey was kept: run whet doctor with --report."))
 	}
 }
