@@ -18,6 +18,7 @@ pytest.importorskip("uvicorn")
 from whet.explorer.library import Library
 from whet.explorer.server import make_app
 from whet.store import SqliteStore
+from whet.store.scanning import journey_file
 
 LOCAL = {"host": "127.0.0.1:8642"}
 
@@ -161,6 +162,38 @@ def test_text_from_a_store_is_never_a_page(tmp_path: Path) -> None:
             assert HOSTILE in json.dumps(json.loads(body), ensure_ascii=False).replace('\\"', '"')
         _, headers, _ = _get(library, f"/api/workloads/{of.id}/columns", LOCAL)
         assert headers["content-type"] == "application/octet-stream"
+
+
+def _kept_journey(library: Library, text: str) -> str:
+    """Where the explorer answers with it."""
+    (line,) = library.summaries()
+    assert library.store is not None
+    path = journey_file(library.store, line["id"])
+    assert path is not None
+    path.parent.mkdir()
+    path.write_text(text)
+    return f"/api/workloads/{line['id']}/journey"
+
+
+def test_a_journey_that_was_kept_is_a_page_in_which_nothing_runs(library: Library) -> None:
+    place = _kept_journey(library, "<h1>m</h1><script>alert(1)</script>")
+    status, headers, body = _get(library, place, LOCAL)
+    assert (status, body) == (200, b"<h1>m</h1><script>alert(1)</script>")
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "sandbox", "frame-ancestors 'self'"} <= set(policy)
+    assert headers["x-frame-options"] == "SAMEORIGIN"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_workload_says_whether_a_journey_of_it_was_kept(library: Library) -> None:
+    (line,) = library.summaries()
+    assert line["journey"] is False
+    status, headers, body = _get(library, f"/api/workloads/{line['id']}/journey", LOCAL)
+    assert status == 404
+    assert b"whet doctor" in body
+    assert "default-src 'self'" in headers["content-security-policy"]
+    _kept_journey(library, "later")
+    assert library.summaries()[0]["journey"] is True
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ from typing import Any
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.trial import Trial
+from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
 from whet.doctor.finding import Examination
-from whet.doctor.journey.report import write_report
+from whet.doctor.journey.report import keep_report, write_report
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
-from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for
+from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for, knobs_without_effect
 from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
 from whet.doctor.subject import Patient, device_of, subject_in, subject_of
 from whet.doctor.symptoms import notes, symptoms, unheard
 from whet.doctor.written import environment_findings, written_findings
+from whet.engine.settings import Settings, resolve_settings
+from whet.store import open_store
 
 Progress = Callable[[str], None]
 
@@ -64,7 +67,7 @@ def doctor(
         return _diagnose(
             subject,
             lambda: save(subject, Path(folder)),
-            _Wanted(_with_knobs(wanted, subject, full), store, report, progress or _silent),
+            _Wanted(wanted, full, store, report, progress or _silent),
         )
 
 
@@ -92,15 +95,8 @@ def doctor_file(
         looked = Examination((*written, *environment_findings()))
         return Diagnosis(name, str(path), _torch_version(), looked, problem=str(error))
     source = MadeInFile(str(path.resolve()), name, training)
-    knobs = _with_knobs(wanted, subject, full)
-    return _diagnose(subject, lambda: source, _Wanted(knobs, store, report, progress or _silent))
-
-
-def _with_knobs(modes: tuple[str, ...], subject: Patient, full: bool) -> tuple[str, ...]:
-    if not full or not modes:
-        return modes
-    knobs = knobs_for(device_of(subject) is not None, subject.training)
-    return tuple(dict.fromkeys((*modes, *knobs)))
+    asked = _Wanted(wanted, full, store, report, progress or _silent)
+    return _diagnose(subject, lambda: source, asked)
 
 
 def _silent(text: str) -> None:
@@ -110,6 +106,7 @@ def _silent(text: str) -> None:
 @dataclass(frozen=True)
 class _Wanted:
     modes: tuple[str, ...]
+    full: bool
     store: Any
     report: str | Path | None
     progress: Progress
@@ -119,29 +116,51 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
     looked = examine(subject, wanted.progress)
     trial: TrialOfModes | None = None
     device = ""
-    if wanted.modes:
+    workload: Workload | None = None
+    if wanted.modes and not looked.interrupted:
         try:
-            target = ModesTarget(subject, source(), wanted.modes)
-            device = target.workload().device.name
+            target = ModesTarget(subject, source(), _with_knobs(wanted, subject))
+            workload = target.workload()
+            device = workload.device.name
             trial = try_modes(target, wanted.store, wanted.progress)
-            looked = _with_symptoms(looked, subject, trial)
+            looked = _with_symptoms(looked, subject, trial, wanted)
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))
     place = subject.place
     done = Diagnosis(subject.name, str(place), _torch_version(), looked, trial, device=device)
-    if wanted.report is not None and not (trial is not None and trial.interrupted):
-        write_report(done, subject, source(), Path(wanted.report), wanted.progress)
+    if wanted.report is None or done.interrupted:
+        return done
+    try:
+        text = write_report(done, subject, source(), Path(wanted.report), wanted.progress)
+        if trial is not None and workload is not None:
+            with _opened(wanted.store, resolve_settings().settings) as store:
+                keep_report(text, store, workload.id, wanted.progress)
+    except KeyboardInterrupt:
+        lines = (*looked.left_out, "report not written (interrupted)")
+        return replace(done, examination=replace(looked, left_out=lines, interrupted=True))
     return done
 
 
-def _with_symptoms(looked: Examination, subject: Patient, trial: TrialOfModes) -> Examination:
-    found = symptoms(trial, subject.place, gpu=device_of(subject) is not None)
+def _with_knobs(wanted: _Wanted, subject: Patient) -> tuple[str, ...]:
+    if not wanted.full:
+        return wanted.modes
+    knobs = knobs_for(device_of(subject) is not None, subject.training)
+    return tuple(dict.fromkeys((*wanted.modes, *knobs)))
+
+
+def _with_symptoms(
+    looked: Examination, subject: Patient, trial: TrialOfModes, wanted: _Wanted
+) -> Examination:
+    gpu = device_of(subject) is not None
+    found = symptoms(trial, subject.place, gpu=gpu)
     found += numeric_findings(trial, subject.place)
+    full = wanted.full
+    others = knobs_without_effect(gpu, subject.training, wanted.modes) if full else []
     return replace(
         looked,
         findings=(*looked.findings, *found),
         left_out=(*looked.left_out, *unheard(trial)),
-        notes=(*notes(trial), *numeric_notes(trial)),
+        notes=(*notes(trial), *numeric_notes(trial), *others),
     )
 
 
@@ -156,9 +175,7 @@ def checked_modes(modes: Sequence[str]) -> tuple[str, ...]:
 def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfModes:
     """Ctrl-C ends the trial and keeps what is known."""
     from whet.engine.recovery.interrupt import Interrupted
-    from whet.engine.settings import resolve_settings
     from whet.engine.tuning import tune
-    from whet.store import open_store
 
     settings = resolve_settings().settings
     if settings.first_call_limit_s is None:
@@ -172,23 +189,31 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
         if said:
             progress(said)
 
-    with ExitStack() as stack:
-        if store is None or isinstance(store, str | Path):
-            where = settings.store if store is None else store
-            store = stack.enter_context(open_store(where, bundle=settings.bundle))
+    with _opened(store, settings) as kept:
         try:
             result = tune(
                 target,
                 search="grid",  # in the order of the table, so that an early end leaves its head
-                store=store,
+                store=kept,
                 settings=settings,
                 on_event=listen,
                 mode="tune",
             )
         except Interrupted as stopped:
             return trial_of_modes(trials.values(), target.modes, stopped.result)
-        known = {one.config.id: one for one in store.trials(target.workload().id)}
+        known = {one.config.id: one for one in kept.trials(target.workload().id)}
     return trial_of_modes({**known, **trials}.values(), target.modes, result)
+
+
+@contextmanager
+def _opened(store: Any, settings: Settings) -> Iterator[Any]:
+    """A store that was given is the giver's to close."""
+    if store is None or isinstance(store, str | Path):
+        where = settings.store if store is None else store
+        with open_store(where, bundle=settings.bundle) as opened:
+            yield opened
+    else:
+        yield store
 
 
 def _said(event: Event) -> str:

@@ -22,6 +22,10 @@ class Diagnosis:
     problem: str = ""
     device: str = ""
 
+    @property
+    def interrupted(self) -> bool:
+        return self.examination.interrupted or (self.trial is not None and self.trial.interrupted)
+
     def to_json(self) -> dict[str, Any]:
         looked = self.examination
         return {
@@ -31,6 +35,7 @@ class Diagnosis:
             "torch": self.torch,
             "device": self.device,
             "problem": self.problem,
+            "interrupted": self.interrupted,
             "graphs": looked.graphs,
             "operations": looked.operations,
             "findings": [finding.to_json() for finding in looked.findings],

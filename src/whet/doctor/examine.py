@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 def examine(subject: Patient, progress: Callable[[str], None] = lambda text: None) -> Examination:
-    """A look that needs what this torch lacks is left out, and said so."""
+    """A look that needs what this torch lacks is left out, and said so; so are those that Ctrl-C
+    cuts short."""
     _check_eager(subject)
     looks = _Looks(progress)
     file = subject.file or subject.place.file
@@ -44,6 +45,7 @@ def examine(subject: Patient, progress: Callable[[str], None] = lambda text: Non
         None if traced is None else len(traced.graphs),
         None if traced is None else traced.operations,
         tuple(holding),
+        interrupted=looks.interrupted,
     )
 
 
@@ -54,12 +56,20 @@ class _Looks:
         self._progress = progress
         self.findings: list[Finding] = []
         self.left_out: list[str] = []
+        self.interrupted = False
 
     def at(self, what: str, step: Callable[[], list[T]]) -> list[T]:
         """Findings are kept; whatever else it answers is returned only."""
+        if self.interrupted:
+            self.left_out.append(f"not looked for: {what} (interrupted)")
+            return []
         self._progress(f"looking for {what}")
         try:
             answer = step()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.left_out.append(f"not looked for: {what} (interrupted)")
+            return []
         except dynamo.TorchLacksError as error:
             self.left_out.append(f"not looked for: {what} ({error} in torch {_version()})")
             return []

@@ -71,7 +71,7 @@ NAMES = {
 class Examination:
     """`left_out` has a line for each finding that could not be looked for, and why; `conditions`
     those under which torch silently does less than a mode's name says; `notes` what is worth
-    knowing and no fault."""
+    knowing and no fault. `interrupted`: Ctrl-C ended it before its end."""
 
     findings: tuple[Finding, ...]
     left_out: tuple[str, ...] = ()
@@ -79,3 +79,4 @@ class Examination:
     operations: int | None = None
     conditions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    interrupted: bool = False

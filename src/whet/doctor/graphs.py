@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from whet.doctor import dynamo
 from whet.doctor.finding import Finding, Line, Remedy
-from whet.doctor.subject import Patient
+from whet.doctor.subject import Patient, device_of
 
 _HOST_METHODS = ("cpu", "tolist", "numpy", "item")
+_HOST_WORD = re.compile(r"""["']cpu["']""")
 _IN_PLACE_FUNCTIONS = (
     operator.setitem,
     operator.iadd,
@@ -23,7 +25,7 @@ _IN_PLACE_FUNCTIONS = (
 def graph_findings(subject: Patient, graphs: Sequence[Any]) -> list[Finding]:
     return [
         *_upcasts(subject, graphs),
-        *_host_copies(graphs),
+        *_host_copies(subject, graphs),
         *_input_mutations(subject, graphs),
     ]
 
@@ -111,12 +113,15 @@ def _cast_remedy(subject: Patient) -> Remedy:
     return Remedy(text, "tried: no operation computes in a wider type", works=True)
 
 
-def _host_copies(graphs: Sequence[Any]) -> list[Finding]:
+def _host_copies(subject: Patient, graphs: Sequence[Any]) -> list[Finding]:
     found: dict[Line, Finding] = {}
+    on_gpu = device_of(subject) is not None
     for node in _nodes(graphs):
-        if node.op != "call_method" or not _copies_to_host(node):
+        if node.op != "call_method":
             continue
         place = _place(node)
+        if not (_leaves_the_gpu(node) if on_gpu else _asks_for_the_host(node, place)):
+            continue
         evidence = (
             f"'{node.target}' copies to the host; on a GPU each call waits for the device there, "
             "and CUDA graphs are not used"
@@ -126,9 +131,23 @@ def _host_copies(graphs: Sequence[Any]) -> list[Finding]:
     return list(found.values())
 
 
-def _copies_to_host(node: Any) -> bool:
+def _leaves_the_gpu(node: Any) -> bool:
+    """What is on the host already is not copied there."""
+    source = _value(node.args[0]) if node.args else None
+    if source is not None and source.device.type == "cpu":
+        return False
+    return node.target in _HOST_METHODS or _goes_to_the_host(node)
+
+
+def _asks_for_the_host(node: Any, place: Line) -> bool:
+    """On a CPU all is on the host, and `y.to(x.device)` is captured like `y.to("cpu")`: only what
+    is written tells which one it is."""
     if node.target in _HOST_METHODS:
         return True
+    return _goes_to_the_host(node) and _HOST_WORD.search(place.code) is not None
+
+
+def _goes_to_the_host(node: Any) -> bool:
     given = [*node.args[1:], *node.kwargs.values()]
     return node.target == "to" and any(str(value) == "cpu" for value in given)
 

@@ -17,7 +17,7 @@ STATIC = Path(__file__).parent / "static"
 INDEX, ENTRY = "index.html", "main.js"
 
 _IMPORT = re.compile(
-    r'^import\s+(?:(?P<names>\{[^}]*\})|\*\s+as\s+(?P<all>[\w$]+))\s+from\s+"\./(?P<file>[\w.-]+)";',
+    r'^import\s+(?:(?P<names>\{[^}]*\})|\*\s+as\s+(?P<all>[\w$]+))\s+from\s+"\./(?P<file>[\w.-]+)";?',
     re.MULTILINE,
 )
 _EXPORTED = re.compile(

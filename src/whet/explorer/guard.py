@@ -30,6 +30,16 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
+# For a page that was kept as a file, shown in a frame of the explorer's own: it may have styles,
+# and nothing in it can run, fetch or lead anywhere.
+INERT = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'self'; sandbox"
+    ),
+    "x-frame-options": "SAMEORIGIN",
+}
+
 
 @dataclass(frozen=True)
 class RequestRefused(Exception):
@@ -55,7 +65,12 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                own = {name for name, _ in message["headers"]}
+                extra = [
+                    (name.encode(), value.encode())
+                    for name, value in HEADERS.items()
+                    if name.encode() not in own
+                ]
                 if given:
                     cookie = f"{COOKIE}={given}; Path=/; HttpOnly; SameSite=Strict"
                     extra.append((b"set-cookie", cookie.encode()))

@@ -88,7 +88,10 @@ def report_data(
     _add_code(data, coded)
     # After the columns, which know more of each workload.
     wanted = {subject.id for subject in subjects}
-    data["workloads"] = [line for line in library.summaries() if line["id"] in wanted]
+    # A model's journey is a page of its own.
+    data["workloads"] = [
+        {**line, "journey": False} for line in library.summaries() if line["id"] in wanted
+    ]
     return data
 
 

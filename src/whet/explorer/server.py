@@ -20,7 +20,7 @@ from whet.core.errors import WhetError
 from whet.explorer.comparing import compare_json
 from whet.explorer.details import stage_text, trial_json
 from whet.explorer.frontiers import Knobs, frontier_json
-from whet.explorer.guard import Guard
+from whet.explorer.guard import INERT, Guard
 from whet.explorer.importance import importance
 from whet.explorer.library import Library
 from whet.explorer.live import events
@@ -63,6 +63,7 @@ def make_app(library: Library, token: str | None = None) -> Starlette:
             route("/api/workloads/{id}/columns", _columns),
             route("/api/workloads/{id}/trials/{row:int}", _trial),
             route("/api/workloads/{id}/trials/{row:int}/ir/{stage}", _ir),
+            route("/api/workloads/{id}/journey", _journey),
             route("/api/workloads/{id}/runs", _runs),
             route("/api/workloads/{id}/importance", _importance),
             route("/api/workloads/{id}/search", _search),
@@ -127,6 +128,19 @@ def _ir(library: Library, request: Request) -> Response:
     asked = request.path_params
     text = stage_text(_subject(library, request), asked["row"], asked["stage"])
     return PlainTextResponse(text.encode(errors="replace"))
+
+
+def _journey(library: Library, request: Request) -> Response:
+    page = _subject(library, request).journey()
+    if page is None:
+        raise NotThereError(
+            "no journey was kept of this workload; of a model, 'whet doctor FILE.py:FUNCTION "
+            "--report OUT.html' keeps one"
+        )
+    theme = request.query_params.get("theme")
+    if theme in ("light", "dark"):
+        page = page.replace(b"<html", f'<html style="color-scheme: {theme}"'.encode(), 1)
+    return Response(page, media_type="text/html", headers=INERT)
 
 
 def _runs(library: Library, request: Request) -> Response:

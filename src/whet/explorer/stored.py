@@ -34,7 +34,7 @@ from whet.explorer.subject import (
 )
 from whet.replay.recording import table_from_stores
 from whet.store import StoreReader, WorkloadSummary
-from whet.store.scanning import code_folder, column_folder, scan
+from whet.store.scanning import code_folder, column_folder, journey_file, scan
 
 # The first is small, so that there is something to draw.
 FIRST_BATCH, BATCH = 5_000, 20_000
@@ -61,6 +61,7 @@ class StoreSubject(Subject):
         self._epoch = new_id()
         folder = column_folder(store)
         self._file = None if folder is None else column_file.path_in(folder, self.id)
+        self._journey = journey_file(store, self.id)
         self._kept_rows = 0
         self._checked = 0.0
         self._second: SecondHalf | None = None
@@ -104,7 +105,9 @@ class StoreSubject(Subject):
         """Kept until the store says something else of it: a run changes one workload of many."""
         if statuses is not None or self._told is None or not self._is_told:
             self._told = self.known, self.loaded_rows, self._summary(statuses)
-        return self._told[2]
+        # A report is written after the run's last word.
+        told = self._journey is not None and self._journey.is_file()
+        return {**self._told[2], "journey": told}
 
     def _summary(self, statuses: Mapping[str, int] | None) -> dict[str, Any]:
         known, runs = self.known, self.runs()
@@ -181,6 +184,12 @@ class StoreSubject(Subject):
     def stages(self, trial: Trial) -> Mapping[str, str]:
         folder = code_folder(self._store)
         return {} if folder is None else kept_stages(folder, trial.facts.get(FACT))
+
+    def journey(self) -> bytes | None:
+        try:
+            return None if self._journey is None else self._journey.read_bytes()
+        except OSError:
+            return None
 
     def recorded(self) -> Recorded:
         """Of its latest trials; made anew when there are more."""

@@ -81,6 +81,10 @@ class Subject(ABC):
         """The intermediate code that was kept of a trial, stage by stage."""
         return {}
 
+    def journey(self) -> bytes | None:
+        """The report of a model's way to machine code, if one was kept."""
+        return None
+
     def runs(self) -> Sequence[Run]:
         """Newest first."""
         return ()

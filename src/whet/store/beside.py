@@ -1,6 +1,7 @@
 """What lies beside a store's file: `runs.db` has the folders `locks`, `runs.db.models`,
-`runs.db.columns` with what an explorer has read, `runs.db.ir` with intermediate code, and
-`runs.db.jit` with the specializations of kernels that programs have met."""
+`runs.db.columns` with what an explorer has read, `runs.db.ir` with intermediate code,
+`runs.db.journeys` with reports of models, and `runs.db.jit` with the specializations of kernels
+that programs have met."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from whet.store.protocol import Models
 
 MOST_BYTES = 16 << 20
 COLUMN_SUFFIX = ".columns"
+JOURNEY_SUFFIX = ".html"
 _SUFFIX = ".json"
 _UNSTORED_S = 3600.0
 
@@ -33,6 +35,10 @@ def code_folder_of(file: str | Path) -> Path:
     return Path(f"{file}.ir")
 
 
+def journey_folder_of(file: str | Path) -> Path:
+    return Path(f"{file}.journeys")
+
+
 def jit_folder_of(file: str | Path) -> Path:
     return Path(f"{file}.jit")
 
@@ -41,6 +47,12 @@ def removed_columns(file: Path, valid: Collection[str]) -> int:
     """Removes columns of all workloads but those; how many bytes that were."""
     files = column_folder_of(file).glob(f"*{COLUMN_SUFFIX}")
     return _removed([one for one in files if one.stem not in valid])
+
+
+def removed_journeys(file: Path, there: Collection[str]) -> int:
+    """Removes reports of workloads that are not there; how many bytes that were."""
+    files = journey_folder_of(file).glob(f"*{JOURNEY_SUFFIX}")
+    return _removed([one for one in files if one.stem not in there])
 
 
 def removed_code(file: Path, named: Callable[[], Collection[object]]) -> int:

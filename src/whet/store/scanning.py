@@ -21,7 +21,7 @@ from whet.core.cost import Cost
 from whet.core.errors import StoreError
 from whet.core.timing import median_interval
 from whet.core.trial import Trial
-from whet.store.beside import code_folder_of, column_folder_of
+from whet.store.beside import JOURNEY_SUFFIX, code_folder_of, column_folder_of, journey_folder_of
 from whet.store.connecting import connect
 from whet.store.faults import store_error
 from whet.store.overlay import OverlayStore
@@ -119,6 +119,14 @@ def column_folder(store: StoreReader) -> Path | None:
 def code_folder(store: StoreReader) -> Path | None:
     """Where intermediate code of a store's trials is kept, if any was."""
     return _beside(store, code_folder_of)
+
+
+def journey_file(store: StoreReader, workload_id: str) -> Path | None:
+    """Where the report of a model's way to machine code is kept; None where none may be."""
+    folder = _beside(store, journey_folder_of)
+    if folder is None or not workload_id.isalnum():
+        return None
+    return folder / f"{workload_id}{JOURNEY_SUFFIX}"
 
 
 def _beside(store: StoreReader, folder_of: Callable[[str], Path]) -> Path | None:

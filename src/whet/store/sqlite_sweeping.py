@@ -13,7 +13,7 @@ from typing import Any
 from whet.core.frozen import FrozenMap
 from whet.store import schema
 from whet.store import statements as sql
-from whet.store.beside import removed_code, removed_columns
+from whet.store.beside import removed_code, removed_columns, removed_journeys
 from whet.store.connecting import pragma, stored_version
 from whet.store.protocol import GcReport
 from whet.store.sweeping import Sweep, Weighed
@@ -39,11 +39,11 @@ class SweepPlan:
 
     def remove_beside(self, db: sqlite3.Connection, file: Path) -> int:
         """Once it is carried out: columns and intermediate code, kept beside the file, of trials
-        that are gone. How many bytes that were."""
+        that are gone, and reports of workloads that are. How many bytes that were."""
         try:
             there = {id for _, id, _, _ in db.execute(sql.SWEPT)}
-            columns = removed_columns(file, there - self.changed)
-            return columns + removed_code(file, lambda: {name for (name,) in db.execute(sql.CODE)})
+            freed = removed_columns(file, there - self.changed) + removed_journeys(file, there)
+            return freed + removed_code(file, lambda: {name for (name,) in db.execute(sql.CODE)})
         except (sqlite3.Error, UnicodeDecodeError):  # of a damaged row: then they stay
             return 0
 

@@ -93,6 +93,12 @@ class CopiesToTheHost(Layer):
         return x / largest
 
 
+class MovesToTheHost(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        return x / x.amax().to("cpu")  # finds: host-copy
+
+
 class CallsAStranger(Layer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.linear(x)
@@ -217,6 +223,14 @@ def transformer() -> nn.Module:
     return nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
 
 
+class FollowsItsInput(Layer):
+    """As transformers do; on a CPU torch captures the same as for `.to("cpu")`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(x.shape[1]).to(x.device, x.dtype)
+        return self.linear(x) + steps.to(device=x.device)
+
+
 HEALTHY: dict[Any, Any] = {
     Mlp: torch.ones(8, 32),
     transformer: torch.ones(2, 5, 32),
@@ -225,4 +239,5 @@ HEALTHY: dict[Any, Any] = {
     Embeds: {"tokens": torch.ones(2, 5, dtype=torch.long), "mask": torch.ones(2, 5)},
     SelectsByMask: batch(),
     ClampsQuietly: batch(),
+    FollowsItsInput: batch(),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,25 @@ def test_the_last_call_that_was_compiled_again_is_known() -> None:
     assert finding.call == 4
 
 
+def test_a_cast_to_the_host_by_name_is_a_copy() -> None:
+    [finding] = found_in(models.MovesToTheHost(), models.batch())
+    assert (finding.name, finding.place.line) == marked(models.MovesToTheHost)[0]
+
+
+@pytest.mark.parametrize(("device", "copied"), [("cuda", True), ("cpu", False)])
+def test_on_a_gpu_only_what_is_there_is_copied_to_the_host(device: str, copied: bool) -> None:
+    from whet.doctor.graphs import _leaves_the_gpu
+
+    graph = torch.fx.Graph()
+    value = graph.placeholder("x")
+    value.meta["example_value"] = SimpleNamespace(
+        dtype=torch.float32, shape=(2,), device=torch.device(device)
+    )
+    assert _leaves_the_gpu(graph.call_method("to", (value, torch.device("cpu")))) is copied
+    assert _leaves_the_gpu(graph.call_method("item", (value,))) is copied
+    assert not _leaves_the_gpu(graph.call_method("to", (value, torch.device("cuda"))))
+
+
 def test_a_cast_was_tried_against_an_upcast() -> None:
     assert list(tried(models.Upcasts)) == [
         "cast the model's parameters and buffers: model.to(torch.float32)"
@@ -181,6 +201,20 @@ def test_without_explain_the_rest_is_still_looked_for(monkeypatch: Any) -> None:
     assert [one.name for one in looked.findings] == ["recompilation"]
     [line] = looked.left_out
     assert line.startswith("not looked for: graph breaks (")
+
+
+def test_ctrl_c_keeps_what_was_found_and_says_what_was_not_looked_for(monkeypatch: Any) -> None:
+    def interrupted(subject: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whet.doctor.examine.recompile_findings", interrupted)
+    looked = examine(subject_of(models.TakesItem(), models.batch()))
+    assert looked.interrupted
+    assert [one.name for one in looked.findings] == ["graph-break"]
+    assert looked.left_out == (
+        "not looked for: recompilations (interrupted)",
+        "not looked for: silent conditions (interrupted)",
+    )
 
 
 CALLS = """\

@@ -179,6 +179,24 @@ def test_a_report_has_the_artefacts_of_this_very_model(tmp_path: Path, monkeypat
     assert "<svg" in text
 
 
+@pytest.mark.slow
+def test_ctrl_c_in_the_report_keeps_the_findings(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    from whet.doctor.checkup import doctor_file
+
+    def interrupted(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whet.doctor.journey.report.journey", interrupted)
+    file, report = tmp_path / "model.py", tmp_path / "report.html"
+    file.write_text(MODEL)
+    done = doctor_file(file, "make_model", modes=[], report=report)
+    assert done.interrupted
+    assert done.examination.graphs == 1
+    assert done.examination.left_out == ("report not written (interrupted)",)
+    assert not report.exists()
+
+
 def test_the_stages_of_a_kernel_are_found_wherever_they_are_cached(tmp_path: Path) -> None:
     from whet.doctor.journey.gather import _triton_kernels
 

@@ -92,15 +92,17 @@ def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
 
 
 def _kept_beside(path: Path, *workloads: Workload) -> list[Path]:
-    """Columns and code of each, and code that a build has just written."""
-    columns, code = Path(f"{path}.columns"), Path(f"{path}.ir")
+    """Columns, report and code of each, and code that a build has just written."""
+    columns, journeys, code = (Path(f"{path}.{name}") for name in ("columns", "journeys", "ir"))
     columns.mkdir()
+    journeys.mkdir()
     for one in workloads:
         (columns / f"{one.id}.columns").write_bytes(bytes(1000))
+        (journeys / f"{one.id}.html").write_bytes(bytes(1000))
         keep_stages(code, one.kernel, {"ttir": "module {}"})
         os.utime(code / f"{one.kernel}.json.gz", (1e9, 1e9))
     keep_stages(code, "new", {"ttir": "module {}"})
-    return [*columns.iterdir(), *code.iterdir()]
+    return [*columns.iterdir(), *journeys.iterdir(), *code.iterdir()]
 
 
 def test_gc_removes_what_is_beside_the_store_of_trials_that_go(path: Path) -> None:
@@ -115,8 +117,8 @@ def test_gc_removes_what_is_beside_the_store_of_trials_that_go(path: Path) -> No
         size = path.stat().st_size
         report = store.gc(kernel="old")
     left = {one.name for one in beside if one.exists()}
-    assert left == {f"{kept.id}.columns", "kept.json.gz", "new.json.gz"}
-    assert report.bytes_freed >= 1000 + size - path.stat().st_size
+    assert left == {f"{kept.id}.columns", f"{kept.id}.html", "kept.json.gz", "new.json.gz"}
+    assert report.bytes_freed >= 2000 + size - path.stat().st_size
 
 
 def test_gc_of_superseded_trials_removes_columns_that_hold_them(path: Path) -> None:

@@ -112,9 +112,10 @@ def doctor(
         print_lines(report_lines(done))
         if limits is not None:
             print_lines(over_budget_lines(exceeded))
-    if report is not None and not quiet:
+    written = report is not None and not done.interrupted and not done.problem
+    if written and not quiet:
         print(f"wrote {report}", file=sys.stderr)
-    if done.trial is not None and done.trial.interrupted:
+    if done.interrupted:
         raise typer.Exit(130)
     if exceeded or done.problem:
         raise typer.Exit(1)

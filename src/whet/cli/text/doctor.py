@@ -55,7 +55,8 @@ def report_lines(done: Diagnosis) -> list[str]:
         lines += ["", *_trial(done.trial)]
         for note in (*looked.conditions, *looked.notes):
             lines += wrap(f"Note: {note}.", page(), indent=2)
-    lines += ["", count_text(len(looked.findings), "finding") if looked.findings else "no findings"]
+    counted = count_text(len(looked.findings), "finding") if looked.findings else "no findings"
+    lines += ["", f"{counted} so far" if looked.interrupted else counted]
     for number, finding in enumerate(looked.findings, 1):
         lines += ["", *_finding(number, finding)]
     for note in looked.left_out:
@@ -85,7 +86,8 @@ def _trial(trial: TrialOfModes) -> list[str]:
             lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
     notes = []
     if trial.interrupted:
-        notes.append("The trial was interrupted: the verdict may change when all modes are timed.")
+        later = "the verdict may change" if trial.verdict else "there is a verdict"
+        notes.append(f"The trial was interrupted: {later} when all modes are timed.")
     if trial.source == "stored":
         notes.append("Timings are from the store; --store :memory: measures again.")
     for note in notes:

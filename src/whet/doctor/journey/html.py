@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# The explorer's colours.
+# The explorer's colours; it asks for light or dark by a style of the first element.
 STYLE = """
-:root { --ground: #f4f6f8; --panel: #fff; --ink: #17202b; --soft: #5a6675; --line: #cfd6de;
-  --faint: #e9edf1; --accent: #0b6bcb; --bad: #b3261e; --good: #00734f; color-scheme: light; }
-@media (prefers-color-scheme: dark) { :root { --ground: #0e131a; --panel: #161d27; --ink: #e8edf3;
-  --soft: #9aa7b6; --line: #364252; --faint: #222b37; --accent: #5eb1ff; --bad: #ff8a80;
-  --good: #5fd3a8; color-scheme: dark; } }
+:root { color-scheme: light dark;
+  --ground: light-dark(#f4f6f8, #0e131a); --panel: light-dark(#fff, #161d27);
+  --ink: light-dark(#17202b, #e8edf3); --soft: light-dark(#5a6675, #9aa7b6);
+  --line: light-dark(#cfd6de, #364252); --faint: light-dark(#e9edf1, #222b37);
+  --accent: light-dark(#0b6bcb, #5eb1ff); --bad: light-dark(#b3261e, #ff8a80);
+  --good: light-dark(#00734f, #5fd3a8); }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1100px; padding: 16px; background: var(--ground);
   color: var(--ink); font: 14px/1.45 ui-sans-serif, system-ui, "Segoe UI", sans-serif;

@@ -13,6 +13,8 @@ from whet.doctor.journey.gather import journey
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.variants import EAGER
 from whet.doctor.subject import Patient, device_of
+from whet.store import StoreReader
+from whet.store.scanning import journey_file
 
 if TYPE_CHECKING:
     from whet.doctor.diagnosis import Diagnosis
@@ -28,7 +30,8 @@ def write_report(
     source: SubjectSource,
     path: Path,
     progress: Callable[[str], None],
-) -> None:
+) -> str:
+    """What it has written."""
     from whet.doctor.journey.page import page
 
     journeys = []
@@ -40,6 +43,21 @@ def write_report(
         write_whole(path, text.encode(errors="replace"))
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    return text
+
+
+def keep_report(
+    text: str, store: StoreReader, workload_id: str, progress: Callable[[str], None]
+) -> None:
+    """Beside the store, where an explorer finds it."""
+    path = None if store.read_only else journey_file(store, workload_id)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, text.encode(errors="replace"))
+    except OSError as error:
+        progress(f"not kept for the explorer: {error}")
 
 
 def followed(done: Diagnosis, gpu: bool) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -84,7 +84,8 @@ class CompilerWatch:
         with suppress(Exception):
             inputs = rest[0] if rest else ()
             again = next((one for one in rest if callable(one)), None)
-            heard = _Heard(name, _shapes(inputs), dict(timings), again, V.graph)
+            frozen = _constants(V.graph, inputs)
+            heard = _Heard(name, _shapes(inputs), dict(timings), again, V.graph, frozen)
             self._tables.setdefault(f"{name} {heard.shapes}", heard)
 
     def facts(self) -> dict[str, Value]:
@@ -123,6 +124,13 @@ class _Heard:
     timings: Mapping[Any, float]
     again: Callable[..., Mapping[Any, float]] | None
     graph: Any
+    constants: Mapping[str, Any]
+
+
+def _constants(graph: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Frozen weights among the inputs."""
+    names = {str(one.get_name()) for one in inputs}
+    return {name: value for name, value in graph.constants.items() if name in names}
 
 
 def _shapes(inputs: Sequence[Any]) -> str:
@@ -155,7 +163,7 @@ def _careful(heard: _Heard, choices: Sequence[Any], until: float) -> dict[str, f
     from torch._inductor.virtualized import V
 
     taken: dict[str, list[float]] = {_name(choice): [] for choice in choices}
-    with suppress(Exception), V.set_graph_handler(heard.graph), torch.no_grad():
+    with suppress(Exception), _as_heard(heard), V.set_graph_handler(heard.graph), torch.no_grad():
         for _ in range(_LOOKS):
             if time.monotonic() > until:
                 break
@@ -163,6 +171,20 @@ def _careful(heard: _Heard, choices: Sequence[Any], until: float) -> dict[str, f
                 taken[_name(choice)] += [float(ms)] if math.isfinite(ms) else []
     rounds = min(map(len, taken.values()))
     return {name: median(times) for name, times in taken.items()} if rounds >= 3 else {}
+
+
+@contextmanager
+def _as_heard(heard: _Heard) -> Iterator[None]:
+    """Torch 2.11 takes frozen weights that nothing uses any more out of the graph, and they are
+    what the choices are timed on."""
+    kept = heard.graph.constants
+    lost = {name: value for name, value in heard.constants.items() if name not in kept}
+    kept.update(lost)
+    try:
+        yield
+    finally:
+        for name in lost:
+            kept.pop(name, None)
 
 
 def _timed_again(again: Callable[..., Any], choices: list[Any]) -> Mapping[Any, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,20 @@ def knobs_for(gpu: bool, training: bool) -> tuple[str, ...]:
         for knob in KNOBS
         if (knob.for_gpu if gpu else knob.for_cpu) and (knob.for_training or not training)
     )
+
+
+def knobs_without_effect(gpu: bool, training: bool, timed: Sequence[str] = ()) -> list[str]:
+    """Why those that were not timed were not."""
+    others = [knob for knob in KNOBS if knob.name not in timed]
+    here = [knob for knob in others if (knob.for_gpu if gpu else knob.for_cpu)]
+    elsewhere = [knob.name for knob in others if knob not in here]
+    inference = [knob.name for knob in here if training and not knob.for_training]
+    device = "a GPU" if gpu else "a CPU"
+    return [
+        f"not timed, since they change nothing {why}: {', '.join(names)}"
+        for why, names in ((f"on {device}", elsewhere), ("when training", inference))
+        if names
+    ]
 
 
 def compiled(model: Callable[..., Any], name: str) -> Callable[..., Any]:

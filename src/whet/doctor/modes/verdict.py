@@ -51,13 +51,15 @@ def trial_of_modes(
     trials: Iterable[Trial], order: Sequence[str], result: Result | None
 ) -> TrialOfModes:
     """`result` is None where the trial was interrupted before anything could be chosen. Where only
-    eager was timed, there is nothing to recommend."""
+    eager was timed, because nothing else was asked for or Ctrl-C came first, there is nothing to
+    recommend."""
     by_mode = {str(trial.config["mode"]): trial for trial in trials}
     modes = tuple(mode_trial(name, by_mode[name]) for name in order if name in by_mode)
     if result is None:
         return TrialOfModes(modes, None, interrupted=True)
     timed = {one.mode: one for one in modes}
-    verdict = _verdict(timed, result) if len(order) > 1 else None
+    tried = len(timed) > 1 or not result.interrupted
+    verdict = _verdict(timed, result) if len(order) > 1 and tried else None
     return TrialOfModes(modes, verdict, result.source, result.interrupted)
 
 

@@ -1,8 +1,8 @@
 // The five questions everybody asks, answered in words.
 
-import { extent } from "./dataset.js";
-import { el, fill } from "./dom.js";
-import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js";
+import { extent } from "./dataset.js"
+import { el, fill } from "./dom.js"
+import { configText, counted, digits, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf } from "./format.js"
 
 const QUESTIONS = [
 	["best", "Best config"],

@@ -1,17 +1,17 @@
 // The application: one workload's data, the selection, the view.
 
-import { drawAnswers } from "./answers.js";
-import { forgetTheme } from "./colors.js";
-import { Dataset } from "./dataset.js";
-import { button, clamp, el, fill, hideTip, note, select } from "./dom.js";
-import { configText, counted, percent, workloadText } from "./format.js";
-import { RowTable } from "./rows.js";
-import { Missing } from "./source.js";
-import { State } from "./state.js";
-import { mark, timed } from "./timings.js";
-import { any } from "./view.js";
+import { drawAnswers } from "./answers.js"
+import { forgetTheme } from "./colors.js"
+import { Dataset } from "./dataset.js"
+import { button, clamp, el, fill, hideTip, note, select } from "./dom.js"
+import { configText, counted, percent, workloadText } from "./format.js"
+import { RowTable } from "./rows.js"
+import { Missing } from "./source.js"
+import { State } from "./state.js"
+import { mark, timed } from "./timings.js"
+import { any } from "./view.js"
 
-const WITHOUT_TABLE = ["workloads", "frontier"]
+const WITHOUT_TABLE = ["workloads", "frontier", "journey"]
 const FOLLOWING = ["workloads", "space", "live"]
 const LAZY_MS = 5000
 const THEMES = ["auto", "light", "dark"]
@@ -46,7 +46,7 @@ export class App {
 		if (!this.about.sample) this.tour = null
 		this.setTheme(this.theme)
 		const where = this.source.embedded ? "A report; everything is in this file." : this.about.store ? `Store: ${this.about.store}` : ""
-		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 8 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
+		this.places.foot.textContent = [`whet ${this.about.version || ""}`, where, "Keys: 1 to 9 views, B best k %, L log, U undo, C clear, M best or median"].filter(Boolean).join(" · ")
 		this.follow()
 		await this.open(this.state.now.w)
 		mark("started", performance.now())
@@ -59,6 +59,7 @@ export class App {
 		const chosen = found || mostTelling(this.workloads, this.source)
 		Object.assign(this, { workload: chosen, ds: null, masked: null, importance: null, searched: null })
 		this.drawChooser()
+		this.drawTabs()
 		if (chosen) this.state.now.w = chosen.id
 		this.state.write(false)
 		this.render(null)
@@ -100,7 +101,7 @@ export class App {
 		}
 	}
 
-	// While a run goes on, most is drawn only now and then: the run wants the machine.
+	// During a run most is drawn only now and then: the run wants the machine.
 	take(ds, current) {
 		if (!current()) return
 		this.ds = ds
@@ -169,7 +170,7 @@ export class App {
 		const { view } = this.state.now
 		hideTip()
 		if (any(changed, "view") || !this.shown) this.show(view)
-		if (changed && changed.has("view")) changed = null
+		if (changed?.has("view")) changed = null
 		if (!changed?.has("grown") || FOLLOWING.includes(view)) this.made[view].render(changed)
 		// After the canvases, which ask how wide they are.
 		if (any(changed, "data grown w importance unit list")) drawAnswers(this, this.places.answers)
@@ -192,10 +193,14 @@ export class App {
 		this.drawTabs()
 	}
 
+	get names() {
+		const without = [this.source.embedded && "live", !this.workload?.journey && "journey"]
+		return Object.keys(this.views).filter(name => !without.includes(name))
+	}
+
 	drawTabs() {
 		const { view } = this.state.now
-		const names = Object.keys(this.views).filter(name => !(this.source.embedded && name === "live"))
-		fill(this.places.tabs, names.map((name, i) => {
+		fill(this.places.tabs, this.names.map((name, i) => {
 			const { title } = this.views[name]
 			const go = event => {
 				event.preventDefault()
@@ -244,9 +249,9 @@ export class App {
 		if (typing || event.defaultPrevented) return
 		if (event.ctrlKey && event.key === "z") this.state.undo()
 		if (event.ctrlKey || event.altKey || event.metaKey) return
-		const chosen = Object.keys(this.views)[event.key - 1]
+		const chosen = this.names[event.key - 1]
 		const view = this.made[this.state.now.view]
-		const act = chosen ? () => this.state.set({ view: chosen }) : this.ds && view && view.key && view.key(event)
+		const act = chosen ? () => this.state.set({ view: chosen }) : this.ds && view?.key?.(event)
 		if (!act) return
 		event.preventDefault()
 		act()

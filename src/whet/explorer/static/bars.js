@@ -1,8 +1,8 @@
 // Horizontal bars.
 
-import { SMALL_FONT, Surface, fitText } from "./canvas.js";
-import { SERIES, theme } from "./colors.js";
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
+import { SMALL_FONT, Surface, fitText } from "./canvas.js"
+import { SERIES, theme } from "./colors.js"
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const BAR_STEP = 22
 const NAMES = 150

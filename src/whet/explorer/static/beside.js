@@ -1,8 +1,8 @@
 // The best of two or three workloads, with the code that was kept of each.
 
-import { diffPane, stageButtons } from "./diff.js";
-import { el, fill, headCells, select } from "./dom.js";
-import { configText, kernelText, nanoseconds, workloadText } from "./format.js";
+import { diffPane, stageButtons } from "./diff.js"
+import { el, fill, headCells, select } from "./dom.js"
+import { configText, kernelText, nanoseconds, workloadText } from "./format.js"
 
 // A stage that is a sentence, and stands in the table.
 const INSIGHT = "insight"

@@ -1,7 +1,7 @@
 // Canvases, ticks, and pictures of them.
 
-import { theme } from "./colors.js";
-import { el, hideTip, save } from "./dom.js";
+import { theme } from "./colors.js"
+import { el, hideTip, save } from "./dom.js"
 
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif'
 export const SMALL_FONT = '11px ui-sans-serif, system-ui, "Segoe UI", sans-serif'

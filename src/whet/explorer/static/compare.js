@@ -1,19 +1,19 @@
 // The same kernel on two devices, keys or commits.
 
-import { Beside } from "./beside.js";
-import { SERIES } from "./colors.js";
-import { Dataset, extent } from "./dataset.js";
-import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js";
-import { configText, counted, digits, keyText, nanoseconds, percent, plural, workloadText } from "./format.js";
-import { Plot } from "./plot.js";
-import { View, any } from "./view.js";
+import { Beside } from "./beside.js"
+import { SERIES } from "./colors.js"
+import { Dataset, extent } from "./dataset.js"
+import { el, facts, figure, fill, headCells, labelled, note, numberCells, opens, saveCsv, select } from "./dom.js"
+import { configText, counted, digits, keyText, nanoseconds, percent, plural, workloadText } from "./format.js"
+import { Plot } from "./plot.js"
+import { View, any } from "./view.js"
 
 const MOST_DRAWN = 20000
 const LISTED = 12
 
 function sharedRows(a, b) {
 	const shared = a.parameters.filter(one => b.parameter(one.name))
-	// What only one of them has must not vary, or a config of the other would be several.
+	// What only one has must not vary, or a config of the other would be several.
 	const alone = [...a.parameters, ...b.parameters].filter(one => !(a.parameter(one.name) && b.parameter(one.name)))
 	if (!shared.length || alone.some(one => one.values.length > 1)) return []
 	// A config is one number: its codes in a, digit by digit; NaN where a lacks the value.
@@ -151,7 +151,7 @@ export class CompareView extends View {
 			x: { label: `place on ${this.name(workload, other)}`, low: 0, show: counted },
 			y: { label: `place on ${this.name(other, workload)}`, low: 0, show: counted }
 		})
-		this.frame.caption.textContent = pairs.length < 3 ? "" : "Every dot is a config measured on both, by its place on either side: on the dashed line it keeps it, far from it the two disagree. Drag to select configs by their place."
+		this.frame.caption.textContent = pairs.length < 3 ? "" : "Every dot is a config, by its place on either side: far from the dashed line the two disagree. Drag to select configs."
 		this.drawWords(other)
 		this.drawMoves()
 	}

@@ -1,12 +1,12 @@
 // What tuning cost.
 
-import { Bars } from "./bars.js";
-import { SERIES } from "./colors.js";
-import { extent } from "./dataset.js";
-import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js";
-import { counted, digits, percent, plural, seconds, statusText } from "./format.js";
-import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js";
-import { View, any } from "./view.js";
+import { Bars } from "./bars.js"
+import { SERIES } from "./colors.js"
+import { extent } from "./dataset.js"
+import { button, el, facts, figure, fill, headCells, note, numberCells, select, swatch } from "./dom.js"
+import { counted, digits, percent, plural, seconds, statusText } from "./format.js"
+import { TimelineChart, rangeStatistics, spanColumns } from "./timeline.js"
+import { View, any } from "./view.js"
 
 const bare = phase => phase.replace(/^build\./, "")
 
@@ -20,14 +20,14 @@ export class CostView extends View {
 		this.outcomes = figure({
 			id: "outcomes",
 			title: "By outcome",
-			line: "What the selected trials cost, by what became of them. Click an outcome to select its trials.",
+			line: "What the selected trials cost. Click an outcome to select its trials.",
 			chart: bars({ label: "seconds by outcome", color: SERIES[5], clicked: one => app.brush("status", [one.key]) })
 		})
 		this.stock = figure({ id: "stock", title: "Compared with stock", line: "What the framework's own autotuner would have spent." })
 		this.time = figure({
 			id: "timeline",
 			title: "Timeline",
-			line: "What every build worker and the device did, and when. W and S zoom, A and D pan, 0 shows all; drag to select a range, click a bar to open its trial.",
+			line: "What every worker and the device did, and when. W and S zoom, A and D pan, 0 shows all; drag to select a range, click a bar for its trial.",
 			chart: body => new TimelineChart(body, {
 				ranged: (low, high) => this.set({ range: low === null ? null : `${tidySeconds(low)}..${tidySeconds(high)}` }),
 				zoomed: (low, high) => this.set({ zoom: low <= 0 && high >= this.whole ? null : `${low}..${high}` }),
@@ -49,7 +49,7 @@ export class CostView extends View {
 		const fresh = !changed || changed.has("w") || this.of !== this.workload.id
 		if (fresh || changed.has("data")) this.prepare(fresh)
 		if (fresh || any(changed, "brush data theme size")) this.drawOutcomes()
-		if (changed && changed.has("run")) this.readTimeline()
+		if (changed?.has("run")) this.readTimeline()
 		else if (!fresh && this.spans) this.drawTimeline()
 	}
 
@@ -77,15 +77,15 @@ export class CostView extends View {
 		this.spans = null
 		this.drawTools()
 		if (!run) {
-			this.absent(workload.origin === "table" ? "A recorded table has no timeline: its configs were built and measured one by one. The bars above are what each spent." : "No run of this workload was recorded.")
+			this.absent(workload.origin === "table" ? "A recorded table has no timeline: its configs were measured one by one." : "No run of this workload was recorded.")
 			this.drawStock(workload.stock || stockOf(workload, this.ds), null)
 			return
 		}
 		const told = await this.source.timeline(run.id).catch(error => ({ absent: error.message }))
 		if (this.workload !== workload || this.run() !== run) return
 		this.drawStock(told.stock, told)
-		if (told.phases && Object.keys(told.phases).length) this.drawBars({ ...told.phases, ...told.stages }, run)
-		if (told.absent || !told.spans || !told.spans.length) {
+		if (Object.keys(told.phases || {}).length) this.drawBars({ ...told.phases, ...told.stages }, run)
+		if (!told.spans?.length) {
 			this.absent(told.absent || (run.outcome === "running" ? "The run is still going on; its timeline is kept when it ends." : "No timeline was kept for this run."))
 			return
 		}
@@ -115,8 +115,7 @@ export class CostView extends View {
 	drawOutcomes() {
 		const { ds } = this
 		const { mask } = this.chosen
-		const cost = ds.columns.cost_s
-		const { status } = ds.columns
+		const { status, cost_s: cost } = ds.columns
 		const spent = new Float64Array(ds.statuses.length)
 		const counts = ds.statusCounts(mask)
 		for (let i = 0; i < ds.rows; i++) if (mask[i] && cost?.[i] > 0) spent[status[i]] += cost[i]
@@ -195,8 +194,7 @@ function ends(text) {
 	return parts.length === 2 && parts.every(Number.isFinite) && parts[1] > parts[0] ? parts : null
 }
 
-// What stock Triton would have spent on a table: one build after the other, and 25 ms of warming up
-// and 100 ms of repeating for each config that works.
+// On a recorded table: 25 ms of warming up and 100 ms of repeating for each config that works.
 function stockOf(workload, ds) {
 	const build = workload.work?.build
 	if (!(build > 0) || !workload.toolchain?.triton) return null

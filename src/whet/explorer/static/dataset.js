@@ -1,6 +1,6 @@
 // Trials as typed columns, and the passes over them.
 
-import { isMeasured, statusText, valueText } from "./format.js";
+import { isMeasured, statusText, valueText } from "./format.js"
 
 const NUMBER_BINS = 40
 const MOST_VALUES = 48
@@ -123,7 +123,7 @@ export class Dataset {
 		this.usable = usable
 		this.finished = status.map(code => Number(code === ok))
 		this.fastest = fastestFirst(usable)
-		// One that was stopped early is known to be slower, whatever its few samples say.
+		// One stopped early is known to be slower, whatever its few samples say.
 		const first = this.fastest.findIndex(row => this.finished[row])
 		this.best = first >= 0 ? this.fastest[first] : -1
 		if (usable[this.bestRow] >= 0) this.best = this.bestRow

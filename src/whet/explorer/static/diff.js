@@ -1,7 +1,7 @@
 // What differs between two texts, line by line (Myers).
 
-import { button, el } from "./dom.js";
-import { plural } from "./format.js";
+import { button, el } from "./dom.js"
+import { plural } from "./format.js"
 
 // Beyond this the texts have little in common.
 const MOST_EDITS = 3000

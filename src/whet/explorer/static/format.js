@@ -83,7 +83,7 @@ export const UNITS = {
 
 export function unitOf(wanted, workload) {
 	const unit = UNITS[wanted]
-	if (unit && unit.known(workload)) return unit
+	if (unit?.known(workload)) return unit
 	return UNITS.tflops.known(workload) ? UNITS.tflops : UNITS.time
 }
 

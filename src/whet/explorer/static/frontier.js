@@ -1,10 +1,10 @@
 // Tuning time against what it finds, as in 'whet pareto'.
 
-import { SERIES } from "./colors.js";
-import { button, el, facts, figure, fill, labelled, note, swatch } from "./dom.js";
-import { counted, digits, percent, seconds } from "./format.js";
-import { Plot } from "./plot.js";
-import { View, any } from "./view.js";
+import { SERIES } from "./colors.js"
+import { button, el, facts, figure, fill, labelled, note, swatch } from "./dom.js"
+import { counted, digits, percent, seconds } from "./format.js"
+import { Plot } from "./plot.js"
+import { View, any } from "./view.js"
 
 // Name, label, what it means, least, usual and most.
 const KNOBS = [
@@ -25,7 +25,7 @@ export class FrontierView extends View {
 		this.frame = figure({
 			id: "frontier",
 			title: "Frontier",
-			line: "Every dot is a way of tuning, simulated many times on these measurements: how long it takes and how fast a kernel it finds. The lines join those that no other beats in both. Further left and higher is better.",
+			line: "Every dot is a way of tuning, simulated many times: how long it takes and how fast a kernel it finds. The lines join those that no other beats in both. Further left and higher is better.",
 			chart: body => new Plot(body, {
 				height: 380,
 				label: "tuning time against performance",

@@ -1,10 +1,10 @@
 // Two parameters, every cell the best or median config.
 
-import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js";
-import { inkOn, rgb, theme, viridis } from "./colors.js";
-import { heatCells } from "./dataset.js";
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
-import { configText, counted, digits, inUnit, nanoseconds, percent, statusGlyph, statusText } from "./format.js";
+import { FONT, SMALL_FONT, Surface, fitText, roundBox } from "./canvas.js"
+import { inkOn, rgb, theme, viridis } from "./colors.js"
+import { heatCells } from "./dataset.js"
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
+import { configText, counted, digits, inUnit, nanoseconds, percent, statusGlyph, statusText } from "./format.js"
 
 const TOP = 8
 const BOTTOM = 38

@@ -1,10 +1,10 @@
 // A tuning run as it happens.
 
-import { SERIES } from "./colors.js";
-import { button, el, figure, fill } from "./dom.js";
-import { configText, counted, nanoseconds, plural, workloadText } from "./format.js";
-import { Plot } from "./plot.js";
-import { View } from "./view.js";
+import { SERIES } from "./colors.js"
+import { button, el, figure, fill } from "./dom.js"
+import { configText, counted, nanoseconds, plural, workloadText } from "./format.js"
+import { Plot } from "./plot.js"
+import { View } from "./view.js"
 
 const KEPT_EVENTS = 6
 
@@ -36,7 +36,7 @@ export class LiveView extends View {
 	}
 
 	told(event) {
-		if (event && event.workload) {
+		if (event?.workload) {
 			this.events.unshift(event)
 			this.events.length = Math.min(this.events.length, KEPT_EVENTS)
 			const other = this.now.view === "live" && event.workload !== this.workload?.id

@@ -1,18 +1,19 @@
 // Starts the page.
 
-import { App } from "./app.js";
-import { CompareView } from "./compare.js";
-import { CostView } from "./cost.js";
-import { note } from "./dom.js";
-import { FrontierView } from "./frontier.js";
-import { LiveView } from "./live.js";
-import { SearchView } from "./search.js";
-import { openSource } from "./source.js";
-import { SpaceView } from "./space.js";
-import { timings } from "./timings.js";
-import { Tour } from "./tour.js";
-import { TrialView } from "./trial.js";
-import { WorkloadsView } from "./workloads.js";
+import { App } from "./app.js"
+import { CompareView } from "./compare.js"
+import { CostView } from "./cost.js"
+import { note } from "./dom.js"
+import { FrontierView } from "./frontier.js"
+import { JourneyView } from "./journey.js"
+import { LiveView } from "./live.js"
+import { SearchView } from "./search.js"
+import { openSource } from "./source.js"
+import { SpaceView } from "./space.js"
+import { timings } from "./timings.js"
+import { Tour } from "./tour.js"
+import { TrialView } from "./trial.js"
+import { WorkloadsView } from "./workloads.js"
 
 const VIEW_CLASSES = {
 	Workloads: WorkloadsView,
@@ -22,7 +23,8 @@ const VIEW_CLASSES = {
 	Frontier: FrontierView,
 	Compare: CompareView,
 	Trial: TrialView,
-	Live: LiveView
+	Live: LiveView,
+	Journey: JourneyView
 }
 
 function begin(source) {

@@ -1,11 +1,11 @@
 // Parallel coordinates. Parameters have few values, so rows are counted between pairs of axes and
 // drawn as ribbons: drawing takes as long as there are values, not rows.
 
-import { FONT, SMALL_FONT, Surface, fitText, logTicks, ticks } from "./canvas.js";
-import { rgb, theme, viridis } from "./colors.js";
-import { CLASSES, FAILED_CLASS, brushEnds } from "./dataset.js";
-import { button, clamp, el, fill, saveCsv } from "./dom.js";
-import { digits, nanoseconds } from "./format.js";
+import { FONT, SMALL_FONT, Surface, fitText, logTicks, ticks } from "./canvas.js"
+import { rgb, theme, viridis } from "./colors.js"
+import { CLASSES, FAILED_CLASS, brushEnds } from "./dataset.js"
+import { button, clamp, el, fill, saveCsv } from "./dom.js"
+import { digits, nanoseconds } from "./format.js"
 
 const HEAD = 46
 const FOOT = 20
@@ -87,16 +87,17 @@ export class Parallel extends Surface {
 	draw() {
 		const pen = this.begin()
 		if (!this.axes.length) return
-		const { ds, mask, count } = this.input
+		const { ds, mask, count, log } = this.input
 		const selective = count < ds.count
 		if (selective) pen.drawImage(this.prepared(), 0, 0, this.wide, this.high)
 		// The first brush should not be the one that waits.
 		else setTimeout(() => this.prepared(), 50)
-		for (let i = 0; i + 1 < this.axes.length; i++) {
-			const [a, b] = [this.axes[i].axis, this.axes[i + 1].axis]
-			this.ribbons(pen, i, selective ? ds.pairs(a, b, mask, this.input.log) : ds.allPairs(a, b, this.input.log), false)
-		}
+		this.between((a, b, i) => this.ribbons(pen, i, selective ? ds.pairs(a, b, mask, log) : ds.allPairs(a, b, log), false))
 		this.axes.forEach((one, i) => this.drawAxis(pen, one, i))
+	}
+
+	between(act) {
+		this.axes.slice(1).forEach((one, i) => act(this.axes[i].axis, one.axis, i))
 	}
 
 	prepared() {
@@ -109,9 +110,7 @@ export class Parallel extends Surface {
 			this.ground.height = canvas.height
 			const below = this.ground.getContext("2d", { willReadFrequently: true })
 			below.setTransform(canvas.width / wide, 0, 0, canvas.height / high, 0, 0)
-			for (let i = 0; i + 1 < this.axes.length; i++) {
-				this.ribbons(below, i, ds.allPairs(this.axes[i].axis, this.axes[i + 1].axis, log), true)
-			}
+			this.between((a, b, i) => this.ribbons(below, i, ds.allPairs(a, b, log), true))
 		}
 		return this.ground
 	}
@@ -349,8 +348,7 @@ export class Parallel extends Surface {
 			if (axis.kind === "values") return axis.labels[bin]
 			return bin === 0 ? "none" : String(tidy(this.valueOf(axis, (bin - 0.5) / (axis.count - 1))))
 		}
-		for (let i = 0; i + 1 < this.axes.length; i++) {
-			const [a, b] = [this.axes[i].axis, this.axes[i + 1].axis]
+		this.between((a, b) => {
 			const counts = ds.pairs(a, b, mask, log)
 			for (let p = 0; p < a.count; p++) {
 				for (let q = 0; q < b.count; q++) {
@@ -359,7 +357,7 @@ export class Parallel extends Surface {
 					if (n) rows.push([a.name, label(a, p), b.name, label(b, q), n])
 				}
 			}
-		}
+		})
 		saveCsv(rows, `${name}.csv`)
 	}
 }

@@ -1,9 +1,9 @@
 // Lines, steps and points over two scales.
 
-import { SMALL_FONT, Surface, logTicks, ticks } from "./canvas.js";
-import { theme } from "./colors.js";
-import { extent } from "./dataset.js";
-import { clamp, hideTip, saveCsv, showTip } from "./dom.js";
+import { SMALL_FONT, Surface, logTicks, ticks } from "./canvas.js"
+import { theme } from "./colors.js"
+import { extent } from "./dataset.js"
+import { clamp, hideTip, saveCsv, showTip } from "./dom.js"
 
 const PAD = { left: 62, right: 14, top: 10, bottom: 34 }
 
@@ -71,7 +71,7 @@ export class Plot extends Surface {
 		if (Number.isFinite(cursor)) this.drawRule(pen, { side: "x", at: cursor, color: theme().accent, solid: true })
 		if (this.hover) this.drawHover(pen)
 		const { drag } = this
-		if (drag && drag.to !== undefined) this.rect(theme().accent, Math.min(drag.from, drag.to), PAD.top, Math.abs(drag.to - drag.from), this.tall, 0.2)
+		if (drag?.to !== undefined) this.rect(theme().accent, Math.min(drag.from, drag.to), PAD.top, Math.abs(drag.to - drag.from), this.tall, 0.2)
 	}
 
 	get floor() {

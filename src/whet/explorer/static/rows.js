@@ -1,10 +1,10 @@
 // The table of the selected rows.
 
-import { brushEnds } from "./dataset.js";
-import { button, el, fill, figure, opens, saveCsv } from "./dom.js";
-import { counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js";
-import { timed } from "./timings.js";
-import { View } from "./view.js";
+import { brushEnds } from "./dataset.js"
+import { button, el, fill, figure, opens, saveCsv } from "./dom.js"
+import { counted, digits, isMeasured, nanoseconds, plural, statusText } from "./format.js"
+import { timed } from "./timings.js"
+import { View } from "./view.js"
 
 const PAGE = 50
 

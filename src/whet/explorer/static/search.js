@@ -1,14 +1,14 @@
 // Searches: convergence, and a replay over the heat map.
 
-import { SERIES } from "./colors.js";
-import { button, clamp, el, figure, fill, labelled, note, select, swatch } from "./dom.js";
-import { counted, digits, nanoseconds, percent, seconds, statusText, unitOf } from "./format.js";
-import { HeatMap } from "./heat.js";
-import { Plot } from "./plot.js";
-import { heatAxes } from "./space.js";
-import { View, any } from "./view.js";
+import { SERIES } from "./colors.js"
+import { button, clamp, el, figure, fill, labelled, note, select, swatch } from "./dom.js"
+import { counted, digits, nanoseconds, percent, seconds, statusText, unitOf } from "./format.js"
+import { HeatMap } from "./heat.js"
+import { Plot } from "./plot.js"
+import { heatAxes } from "./space.js"
+import { View, any } from "./view.js"
 
-const SPEEDS = [["1", "1 a second"], ["5", "5 a second"], ["20", "20 a second"], ["100", "100 a second"]]
+const SPEEDS = [1, 5, 20, 100].map(n => [String(n), `${n} a second`])
 const FIRST_LANES = ["grid", "random", "gp", "auto"]
 const MOST_LANES = 6
 
@@ -375,7 +375,7 @@ function checkClaims(ds) {
 	}
 	const warps = ds.parameter("num_warps")
 	const tiles = ds.parameters.filter(p => /block.*[mn]$|tile.*[mn]$/i.test(p.name))
-	if (warps && warps.values.length > 1 && tiles.length >= 2) {
+	if (warps?.values.length > 1 && tiles.length >= 2) {
 		const area = row => tiles.slice(0, 2).reduce((all, p) => all * Number(p.values[p.codes[row]]), 1)
 		const areas = new Map()
 		for (const row of ds.fastest) if (!areas.has(area(row))) areas.set(area(row), warps.values[warps.codes[row]])

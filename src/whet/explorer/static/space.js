@@ -1,14 +1,14 @@
 // The space: heat map, parallel coordinates, importance.
 
-import { Bars } from "./bars.js";
-import { rgb, viridis } from "./colors.js";
-import { CLASS_NAMES } from "./dataset.js";
-import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js";
-import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitOf } from "./format.js";
-import { HeatMap } from "./heat.js";
-import { Parallel, axisName, classColor } from "./parallel.js";
-import { timed } from "./timings.js";
-import { View, any } from "./view.js";
+import { Bars } from "./bars.js"
+import { rgb, viridis } from "./colors.js"
+import { CLASS_NAMES } from "./dataset.js"
+import { button, clamp, el, figure, fill, labelled, note, saveCsv, select, swatch } from "./dom.js"
+import { UNITS, counted, inUnit, percent, plural, statusGlyph, statusText, unitOf } from "./format.js"
+import { HeatMap } from "./heat.js"
+import { Parallel, axisName, classColor } from "./parallel.js"
+import { timed } from "./timings.js"
+import { View, any } from "./view.js"
 
 const BEST_SHARES = [1, 5, 10, 25]
 const MOST_AXES = 8
@@ -38,7 +38,7 @@ function usesLog(app) {
 	const { ds, state } = app
 	if (state.now.log !== null) return state.now.log === "1"
 	const axis = ds.axes.get("median_ns")
-	return Boolean(axis && axis.high > 10 * axis.low)
+	return axis?.high > 10 * axis.low
 }
 
 export class SpaceView extends View {
@@ -316,7 +316,7 @@ export class SpaceView extends View {
 	axisChooser(entries) {
 		const names = entries.map(axisName)
 		const was = this.linesFrame.tools.querySelector("details")
-		return el("details.chooser", { open: was && was.open },
+		return el("details.chooser", { open: was?.open },
 			el("summary", "Axes"),
 			el("div.menu", [...this.ds.axes.values()].map(axis => {
 				const box = el("input", { type: "checkbox", onchange: () => this.set({ axes: box.checked ? [...entries, axis.name] : entries.filter(entry => axisName(entry) !== axis.name) }) })

@@ -5,7 +5,7 @@ const LISTS = ["axes", "lanes"]
 const WHOLE = ["row", "vs", "step", "budget"]
 const TEXTS = ["w", "x", "y", "unit", "at", "log", "sort", "by", "run", "range", "zoom", "b", "c", "diff", "ir", "knobs"]
 
-const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live"]
+const VIEWS = ["workloads", "space", "search", "cost", "frontier", "compare", "trial", "live", "journey"]
 
 const each = (keys, make) => Object.fromEntries(keys.map(key => [key, make()]))
 const DEFAULTS = { view: "workloads", ...each([...TEXTS, ...WHOLE], () => null), ...each(PAIRS, () => ({})), ...each(LISTS, () => []), reduce: "best" }

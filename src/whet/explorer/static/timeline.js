@@ -1,9 +1,9 @@
 // A run as it went, lane by lane.
 
-import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js";
-import { SERIES, theme } from "./colors.js";
-import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js";
-import { isMeasured, seconds, statusText } from "./format.js";
+import { SMALL_FONT, Surface, fitText, ticks } from "./canvas.js"
+import { SERIES, theme } from "./colors.js"
+import { clamp, hideTip, save, saveCsv, showTip } from "./dom.js"
+import { isMeasured, seconds, statusText } from "./format.js"
 
 const LANE = 30
 const NAME_ROOM = 92
@@ -110,7 +110,7 @@ export class TimelineChart extends Surface {
 
 	drawSpans(pen) {
 		const { spans, low, high, clicked } = this.input
-		// What would be narrower than half a pixel behind its neighbour is not drawn again.
+		// Narrower than half a pixel behind its neighbour: not drawn again.
 		const reached = new Float64Array(spans.lanes.length * 2).fill(-10)
 		for (let i = 0; i < spans.count; i++) {
 			if (spans.end[i] < low || spans.start[i] > high) continue
@@ -140,7 +140,7 @@ export class TimelineChart extends Surface {
 	}
 
 	drawRange() {
-		const ends = this.drag && this.drag.to !== undefined ? [this.time(this.drag.from), this.time(this.drag.to)] : this.input.range
+		const ends = this.drag?.to !== undefined ? [this.time(this.drag.from), this.time(this.drag.to)] : this.input.range
 		if (!ends) return
 		const [a, b] = [...ends].sort((p, q) => p - q).map(at => this.px(at))
 		const { accent } = theme()

@@ -1,6 +1,6 @@
 // A tour of two minutes for a first visit.
 
-import { button, el, fill } from "./dom.js";
+import { button, el, fill } from "./dom.js"
 
 // Where, what is shown there, what is said of it, and what happens then.
 const STOPS = [

@@ -1,11 +1,11 @@
 // One trial, and how it differs from another.
 
-import { SMALL_FONT, Surface, ticks } from "./canvas.js";
-import { SERIES, theme } from "./colors.js";
-import { diffPane, stageButtons } from "./diff.js";
-import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js";
-import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js";
-import { View, any } from "./view.js";
+import { SMALL_FONT, Surface, ticks } from "./canvas.js"
+import { SERIES, theme } from "./colors.js"
+import { diffPane, stageButtons } from "./diff.js"
+import { button, clamp, el, figure, fill, headCells, note, saveCsv } from "./dom.js"
+import { bytesText, configText, counted, inUnit, nanoseconds, percent, plural, seconds, statusText, unitOf, valueText } from "./format.js"
+import { View, any } from "./view.js"
 
 const QUANTILES = [0, 5, 25, 50, 75, 95, 100]
 
@@ -141,7 +141,7 @@ export class TrialView extends View {
 		this.samples.caption.textContent = ""
 		if (!sets.length) return
 		const n = trial.samples_total
-		this.samples.caption.textContent = `${plural(n, "sample")}: every dot is one, the box holds the middle half, the line is the median and the band its 95 % interval. Narrow is trustworthy.`
+		this.samples.caption.textContent = `${plural(n, "sample")}: the box holds the middle half, the line is the median and the band its 95 % interval.`
 		this.drawDistribution(sets)
 	}
 

@@ -1,9 +1,9 @@
 // Every kernel, key and device in the store.
 
-import { SERIES } from "./colors.js";
-import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js";
-import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js";
-import { View } from "./view.js";
+import { SERIES } from "./colors.js"
+import { button, el, figure, fill, note, opens, saveCsv, swatch } from "./dom.js"
+import { configText, counted, digits, isMeasured, kernelText, keyText, nanoseconds, percent, seconds, statusText, workloadText } from "./format.js"
+import { View } from "./view.js"
 
 const MOST_SHOWN = 300
 
