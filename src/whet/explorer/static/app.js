@@ -299,7 +299,7 @@ export class App {
 	}
 }
 
-// To begin with: what a report tells most of, what was tuned last, or the largest.
+// First: what a report tells most of, what was tuned last, or the largest.
 function mostTelling(workloads, source) {
 	const worth = w => [source.telling(w.id), w.last_seen || 0, w.flops || 0, w.rows || 0]
 	const order = (a, b) => worth(a).map((value, i) => worth(b)[i] - value).find(Boolean) || 0

@@ -401,7 +401,7 @@ export function heatCells(ds, { x, y, fixed, reduce, mask }) {
 	return cells
 }
 
-// What was measured to the end goes before what was stopped early.
+// Measured to the end goes before stopped early.
 function bestCells({ usable, ties, finished }, cells, fits, mask, across, down) {
 	const { wide, ns, row } = cells
 	for (let i = 0; i < fits.length; i++) {

@@ -2,7 +2,7 @@
 
 import { button, el, fill } from "./dom.js"
 
-// Where, what is shown there, what is said of it, and what happens then.
+// Where, what is shown, what is said of it, and what happens then.
 const STOPS = [
 	["#workloads", { view: "workloads" }, "What was tuned", "A row is a kernel with one set of sizes on one device: here a matrix product, measured on an H200."],
 	["#answers", { view: "workloads" }, "Five answers", "They follow the workload chosen above."],

@@ -179,7 +179,7 @@ export class TrialView extends View {
 		pen.strokeRect(...box)
 		surface.rect(color, px(one.median_ns) - 1.5, top, 3, high)
 		if (!sorted) return
-		// Dots are piled up by where they are, so that none hides another.
+		// Dots are piled up, so that none hides another.
 		const piles = new Map()
 		for (const ns of sorted) {
 			const slot = Math.round(px(ns) / 5)
