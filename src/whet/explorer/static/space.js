@@ -38,7 +38,7 @@ function usesLog(app) {
 	const { ds, state } = app
 	if (state.now.log !== null) return state.now.log === "1"
 	const axis = ds.axes.get("median_ns")
-	return axis?.high > 10 * axis.low
+	return axis?.high > 10 * axis?.low
 }
 
 export class SpaceView extends View {
