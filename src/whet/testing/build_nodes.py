@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from typing import Self
 
 from whet.engine.executors.ray_node import BuildHost
@@ -19,11 +20,20 @@ class WorkerNode:
         self.slots = slots
         self.built: list[str] = []
         self._host = BuildHost(slots)
-        self._threads = ThreadPoolExecutor(slots)
 
     def start(self, ticket: int, task: Task) -> Future[TaskOutcome]:
         self.built.append(task.label)
-        return self._threads.submit(self._host.build, ticket, pickle.dumps(task))
+        done: Future[TaskOutcome] = Future()
+
+        def build() -> None:
+            try:
+                done.set_result(self._host.build(ticket, pickle.dumps(task)))
+            except Exception as problem:
+                done.set_exception(problem)
+
+        # A daemon: what a closed machine was asked for never ends.
+        threading.Thread(target=build, daemon=True).start()
+        return done
 
     def limit(self, ticket: int, limit_s: float | None) -> None:
         self._host.limit(ticket, limit_s)
@@ -33,7 +43,6 @@ class WorkerNode:
 
     def close(self) -> None:
         self._host.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
