@@ -12,17 +12,8 @@ from pathlib import Path
 
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
-from whet.engine.fallback.policy import open_for
 from whet.engine.settings import Settings
-from whet.store import (
-    MemoryStore,
-    Store,
-    is_missing,
-    lock_folder,
-    open_store,
-    over_bundle,
-    store_place,
-)
+from whet.store import Store, is_missing, lock_folder, open_store, over_bundle, store_place
 from whet.targets.triton.warn import say_once
 
 
@@ -58,11 +49,7 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
         say_once(f"results will not be saved: {error}")
         place, kept = ":memory:", None
     if kept is None:
-        with (
-            MemoryStore()
-            if place == ":memory:"
-            else open_for(mode, place, replace(settings, bundle=None)) as store
-        ):
+        with _opened_once(place, settings, mode) as store:
             yield _over_bundle(store, settings)
         return
     try:
@@ -72,6 +59,14 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
             kept.users -= 1
             if kept is not _last and not kept.users:
                 kept.store.close()
+
+
+def _opened_once(place: str, settings: Settings, mode: Mode) -> Store:
+    if place == ":memory:":
+        return open_store(place)
+    from whet.engine.fallback.policy import open_for
+
+    return open_for(mode, place, replace(settings, bundle=None))
 
 
 # Bundles that packages bring along.
