@@ -165,7 +165,15 @@ class Builder:
         job = order.job
         shared = self._limit_s if self._cut is None else self._cut.limit_s
         limit = shared if order.limit_s is None else order.limit_s
-        task = Task(job.call, job.args, limit, self._memory_bytes, str(order.config), job.identity)
+        task = Task(
+            job.call,
+            job.args,
+            limit,
+            self._memory_bytes,
+            str(order.config),
+            job.identity,
+            job.first,
+        )
         with self._ordering:  # the build may start before its ticket is written down
             ticket = pool.submit(task, order.priority)
             self._orders[ticket] = order

@@ -27,11 +27,13 @@ class Job:
     It may raise `ConfigFailure` to say which status the config deserves. Jobs of equal `identity`
     build the very same binary, or fail in the same way: one is built for all, and its artifact is
     kept for the life of the process, so it should be small. None where that cannot be told.
+    `first` is the part of it that needs this process, as in `Task`; None where it has no parts.
     """
 
     call: Callable[..., Built]
     args: tuple[Any, ...] = ()
     identity: str | None = None
+    first: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Target(Protocol):
     - `features` describes a config to models, so that no other room knows what a tile is.
 
     What else a target may be, each by itself: `OwnMode`, `QuickSpace`, `FromFile`, `Claiming`,
-    `Placeable`, `BuiltAhead`, `OnDevices`, `BitChecked`.
+    `Placeable`, `BuiltAhead`, `DividedBuilds`, `OnDevices`, `BitChecked`.
     """
 
     @property
@@ -121,6 +121,14 @@ class QuickSpace(Protocol):
 
     def offers(self, config: Config) -> bool:
         """Whether the config is in the space."""
+
+
+@runtime_checkable
+class DividedBuilds(Protocol):
+    """A target whose jobs have a first part, after which any machine can go on."""
+
+    @property
+    def divides_builds(self) -> bool: ...
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from whet.core.effort import Effort, checked_effort
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
 from whet.engine.accounts.ledger import WallLedger
-from whet.engine.executors.current import current_executor
+from whet.engine.executors import current
 from whet.engine.fallback.mode import current_mode
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
@@ -96,6 +96,7 @@ def tune(
             f"{type(target).__name__} cannot be tuned; use whet.function(…) or whet.native(…)"
         )
     settings = settings or resolve_settings().settings
+    executor = executor or current.executor
     own = target.mode if isinstance(target, OwnMode) else None
     allowed = current_mode(own, settings) if mode is None else mode
     if allowed != "tune":
@@ -145,11 +146,11 @@ def tune(
             opened,
             settings,
             budget,
-            _plan(plan, settings),
+            _plan(plan, settings, executor),
             ledger,
             on_event,
             shield,
-            executor or current_executor(),
+            executor,
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
@@ -237,12 +238,20 @@ def _logged(workload: Workload, carry_out: Callable[[], Result]) -> Result:
     return result
 
 
-def _plan(plan: Plan | Callable[[], Plan] | None, settings: Settings) -> Plan:
+def _plan(
+    plan: Plan | Callable[[], Plan] | None, settings: Settings, executor: DeviceExecutor | None
+) -> Plan:
     from whet.engine.plan import Plan
 
     if settings.samples is not None:
-        return Plan.fixed(settings.samples)
-    return (plan() if callable(plan) else plan) or Plan()
+        made = Plan.fixed(settings.samples)
+    else:
+        made = (plan() if callable(plan) else plan) or Plan()
+    if executor is None:
+        return made
+    from whet.engine.executors.of_run import plan_for
+
+    return plan_for(executor, made)
 
 
 def _strategy(

@@ -27,6 +27,8 @@ class Task:
 
     `memory_bytes` is what the task may allocate on top of what its worker holds already.
     `label` names the task in messages. Tasks of equal `identity` come to the same end.
+    `first(*args)`, where there is one, does the part that only a fork of this process can do: it
+    returns the `Rest`, or `Stayed` where no other machine could do that.
     """
 
     call: Callable[..., Any]
@@ -35,10 +37,38 @@ class Task:
     memory_bytes: int | None = None
     label: str = ""
     identity: str | None = None
+    first: Callable[..., Rest | Stayed] | None = None
 
     @property
     def name(self) -> str:
         return self.label or getattr(self.call, "__qualname__", repr(self.call))
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a task, for any machine with the same software: `call(*args)`. `finish`,
+    called here with what that returned, returns what the whole task would have."""
+
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+    finish: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Stayed:
+    """What the whole task returned; `why` it could not be divided, if that is worth saying."""
+
+    value: Any
+    why: str = ""
+
+
+class UnfitMachine(Exception):
+    """A task refuses the machine that it is run on: `reason` says what differs there. Another
+    machine may do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True)

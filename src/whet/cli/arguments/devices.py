@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from whet.engine.target import Target
     from whet.targets.triton.offline.kernel import Kernel
 
+# What a machine that compiles Triton kernels must have as here; which assembler, the build looks.
+TRITON_TOOLS = ("whet", "triton")
+
 DevicesOption = Annotated[
     str | None,
     typer.Option(
@@ -85,7 +88,8 @@ def _on_ray(found: Target | Kernel, address: str, build_on: str) -> DeviceExecut
     from whet.engine.target import Target
 
     kind = "cpu" if isinstance(found, Target) and found.shares_host else "gpu"
-    return RayExecutor(address, measure_on=kind, build_on=build_on, say=_said)
+    tools = None if isinstance(found, Target) else TRITON_TOOLS
+    return RayExecutor(address, measure_on=kind, build_on=build_on, build_tools=tools, say=_said)
 
 
 def _said(text: str) -> None:

@@ -10,18 +10,14 @@ if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor
 
 # Not a context variable: torch runs backward passes, which launch kernels, in threads of its own.
-_current: DeviceExecutor | None = None
-
-
-def current_executor() -> DeviceExecutor | None:
-    return _current
+executor: DeviceExecutor | None = None
 
 
 @contextmanager
-def using(executor: DeviceExecutor | None) -> Iterator[None]:
-    global _current
-    before, _current = _current, executor
+def using(given: DeviceExecutor | None) -> Iterator[None]:
+    global executor
+    before, executor = executor, given
     try:
         yield
     finally:
-        _current = before
+        executor = before

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -31,13 +31,15 @@ class SeatFacts:
     driver: str = ""
     toolchain: FrozenMap[str] = field(default_factory=FrozenMap)
 
-    def differences(self, expected: SeatFacts, *, device: bool = True) -> tuple[str, ...]:
+    def differences(
+        self, expected: SeatFacts, *, device: bool = True, tools: Collection[str] | None = None
+    ) -> tuple[str, ...]:
         """`("triton 3.6.0, not 3.9.0",)`: in what this is not as expected. Only a seat has a device
-        that counts; a node that builds needs none."""
+        that counts; a node that builds needs none, and no more than the `tools` of its builds."""
         found = [
             f"{name} {self.toolchain.get(name, 'missing')}, not {wanted}"
             for name, wanted in expected.toolchain.items()
-            if self.toolchain.get(name) != wanted
+            if self.toolchain.get(name) != wanted and (tools is None or name in tools)
         ]
         if device:
             pairs = (

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from whet.engine.executors.protocol import SeatLostError
-from whet.workers.task import Kind, Task, TaskOutcome
+from whet.workers.task import Kind, Task, TaskOutcome, UnfitMachine
 
 # A build that was lost with its machine so often is not the machines' fault.
 TRIES = 3
@@ -67,8 +67,14 @@ class NodePool:
     """Tasks go to whichever machine has most room, lower priorities first; what a machine was doing
     when it was lost goes to another. For all threads."""
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        patience_s: float = PATIENCE_S,
+        on_unfit: Callable[[str, str], None] = lambda name, reason: None,
+    ) -> None:
+        """`on_unfit` hears of each machine that a build has refused, and why."""
         self._patience_s = patience_s
+        self._on_unfit = on_unfit
         self._used_at = time.monotonic()
         self._news = threading.Condition(threading.RLock())
         self._nodes: dict[str, _NodeState] = {}
@@ -80,8 +86,11 @@ class NodePool:
         self._thread = threading.Thread(target=self._dispatch, name="whet-nodes", daemon=True)
         self._thread.start()
 
-    def view(self, on_start: Callable[[int], None] | None = None) -> NodePoolView:
-        return NodePoolView(self, on_start)
+    def view(
+        self, on_start: Callable[[int], None] | None = None, patience_s: float | None = None
+    ) -> NodePoolView:
+        """With `patience_s`, its builds wait only so long for a machine to join."""
+        return NodePoolView(self, on_start, self._patience_s if patience_s is None else patience_s)
 
     def add(self, node: BuildNode) -> None:
         with self._news:
@@ -119,8 +128,11 @@ class NodePool:
         now = time.monotonic()
         if self._nodes:
             self._used_at = now
-        elif now - self._used_at > self._patience_s:
-            for one in [one for one in self._tasks.values() if one.node is None]:
+        else:
+            waiting = [one for one in self._tasks.values() if one.node is None]
+            for one in waiting:
+                if now - self._used_at <= one.view.patience_s:
+                    continue
                 one.cancelled = True
                 text = "no machine is left to build on; see whet cluster"
                 outcome = TaskOutcome(
@@ -176,10 +188,16 @@ class NodePool:
 
     def _ended(self, one: _NodeTask, state: _NodeState, done: Future[TaskOutcome]) -> None:
         problem = done.exception()
+        refused = ""
         with self._news:
             state.busy.pop(one.ticket, None)
             if one.cancelled or one.ticket not in self._tasks:
                 pass
+            elif problem is None and isinstance(done.result().exception, UnfitMachine):
+                if self._nodes.pop(state.node.name, None) is not None:
+                    refused = str(done.result().exception)
+                one.node = None
+                heapq.heappush(self._queue, (one.place, one))
             elif problem is None:
                 self._hand_over(one, replace(done.result(), ticket=one.ticket))
             elif isinstance(problem, SeatLostError) and one.tries + 1 < TRIES:
@@ -194,6 +212,8 @@ class NodePool:
                     one, TaskOutcome(one.ticket, kind, error=text, started=now, ended=now)
                 )
             self._wake()
+        if refused:
+            self._on_unfit(state.node.name, refused)
 
     def _hand_over(self, one: _NodeTask, outcome: TaskOutcome) -> None:
         del self._tasks[one.ticket]
@@ -214,9 +234,12 @@ class NodePool:
 class NodePoolView:
     """What one builder sees of a `NodePool`: like a pool of its own."""
 
-    def __init__(self, pool: NodePool, on_start: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, pool: NodePool, on_start: Callable[[int], None] | None, patience_s: float
+    ) -> None:
         self._pool = pool
         self._on_start = on_start
+        self.patience_s = patience_s
         self._mine: set[int] = set()
         self.finished: list[TaskOutcome] = []
 

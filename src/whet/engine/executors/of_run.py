@@ -1,4 +1,4 @@
-"""What a run asks of its executor, where it has one."""
+"""What a run asks of its executor. One without never comes here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whet.engine.plan import Plan
-from whet.engine.target import BenchLimits, BuiltAhead, Target
+from whet.engine.target import BenchLimits, DividedBuilds, Target
 
 if TYPE_CHECKING:
     from whet.builds import PoolSource
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 BETWEEN_DEVICES = 0.02
 
 
-def plan_for(executor: DeviceExecutor | None, plan: Plan) -> Plan:
+def plan_for(executor: DeviceExecutor, plan: Plan) -> Plan:
     """First looks of different devices are one visit further apart than those of one."""
-    if executor is None:
-        return plan
     seats = executor.seats()
     if len(seats) == 1 and not seats[0].remote:  # and none will join
         return plan
@@ -30,28 +28,27 @@ def plan_for(executor: DeviceExecutor | None, plan: Plan) -> Plan:
     return replace(plan, race=replace(plan.race, visit_noise=noise))
 
 
-def pool_for(executor: DeviceExecutor | None, target: Target) -> PoolSource | None:
-    ahead = target.pool if isinstance(target, BuiltAhead) else None
-    if ahead is not None or executor is None:
-        return ahead
-    return executor.builders(target.build_mode)
+def builds_on(
+    executor: DeviceExecutor, target: Target, ahead: PoolSource | None, jobs: int
+) -> tuple[PoolSource | None, int]:
+    """Where it is built, unless that has begun `ahead`, and how many builds run at once."""
+    mode = _mode(target)
+    pool = executor.builders(mode, jobs) if ahead is None else ahead
+    return pool, executor.build_slots(mode) or jobs
 
 
-def jobs_for(executor: DeviceExecutor | None, target: Target, jobs: int) -> int:
-    """How many builds run at once."""
-    slots = None if executor is None else executor.build_slots(target.build_mode)
-    return slots or jobs
+def _mode(target: Target) -> str:
+    divided = isinstance(target, DividedBuilds) and target.divides_builds
+    return "divided" if divided else target.build_mode
 
 
 def bench_for(
-    executor: DeviceExecutor | None,
+    executor: DeviceExecutor,
     target: Target,
     limits: BenchLimits,
     store: Store,
     say: Callable[[str], None],
 ) -> Bench:
-    if executor is None:
-        return target.bench(limits)
     from whet.engine.executors.opening import bench_on  # few have more than one device
 
     return bench_on(executor, target, limits, store, say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from whet.builds.shared import PoolSource
 from whet.core.errors import UsageError
+from whet.engine.executors.divided_pool import DividedPool
 from whet.engine.executors.facts import SeatFacts, facts_here
 from whet.engine.executors.node_pool import NodePool
 from whet.engine.executors.protocol import Seat, SeatLostError
@@ -106,7 +107,8 @@ class RayExecutor:
 
     `measure_on="cpu"` is for kernels that run on the CPU: then a machine is a seat. `build_on` is
     `all`, `cpu` (machines without a GPU), `gpu`, or names and addresses of machines. `expected` are
-    the facts that a machine must have; by default those of this process.
+    the facts that a machine must have; by default those of this process. Of its tools only those
+    in `build_tools` count where it builds, if that is given.
     """
 
     def __init__(
@@ -116,12 +118,14 @@ class RayExecutor:
         measure_on: str = "gpu",
         build_on: str = "all",
         expected: SeatFacts | None = None,
+        build_tools: Collection[str] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = f"Ray at {address}"
         self._measure_on = measure_on
         self._build_on = build_on
         self._expected = expected or facts_here()
+        self._build_tools = build_tools
         self._say = say
         self._lock = threading.Lock()
         self._seats: dict[str, RaySeat] = {}
@@ -129,7 +133,7 @@ class RayExecutor:
         self._known: set[str] = set()
         self._pending: dict[str, tuple[Node, str, Any, Any, float]] = {}
         self._refused: dict[str, str] = {}
-        self._pool = NodePool()
+        self._pool = NodePool(on_unfit=self._unfit)
         self._closed = threading.Event()
         self._own = connect(address)
         self._board = _board()
@@ -148,12 +152,14 @@ class RayExecutor:
         with self._lock:
             return tuple(self._seats.values())
 
-    def builders(self, mode: str) -> PoolSource | None:
-        """What is built in a fork of this process cannot be built elsewhere."""
-        return self._pool if self._builds and mode == "spawn" else None
+    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
+        """What is built whole in a fork of this process cannot be built elsewhere."""
+        if not self._pool.slots or mode == "fork":
+            return None
+        return DividedPool(self._pool, jobs, self._say) if mode == "divided" else self._pool
 
     def build_slots(self, mode: str) -> int | None:
-        return self._pool.slots or None if mode == "spawn" else None
+        return None if mode == "fork" else self._pool.slots or None
 
     def refused(self) -> Sequence[str]:
         with self._lock:
@@ -258,7 +264,8 @@ class RayExecutor:
         except SeatLostError:
             return
         gpu = seat and self._measure_on == "gpu"
-        differences = found.differences(self._expected, device=gpu)
+        tools = None if seat else self._build_tools
+        differences = found.differences(self._expected, device=gpu, tools=tools)
         with self._lock:
             if differences:
                 what = "device" if seat else "machine"
@@ -275,6 +282,14 @@ class RayExecutor:
                 self._say(text)
         elif not seat:
             self._pool.add(self._builds[name])
+
+    def _unfit(self, id: str, reason: str) -> None:
+        """A machine that a build has refused."""
+        name = next((node.name for node in nodes() if node.id == id), id)
+        text = f"machine {name} does not build: {reason}"
+        with self._lock:
+            self._refused[id] = text
+        self._say(text)
 
     def _post(self) -> None:
         names = {node.id: node.name for node in nodes()}

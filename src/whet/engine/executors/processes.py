@@ -111,7 +111,7 @@ class ProcessPerDevice:
     def seats(self) -> Sequence[Seat]:
         return self._seats
 
-    def builders(self, mode: str) -> PoolSource | None:
+    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
         return None
 
     def build_slots(self, mode: str) -> int | None:

@@ -69,8 +69,9 @@ class DeviceExecutor(Protocol):
 
     def seats(self) -> Sequence[Seat]: ...
 
-    def builders(self, mode: str) -> PoolSource | None:
-        """Where builds of this mode run; None: in a pool of this machine, as ever."""
+    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
+        """Where builds of this mode run; None: in a pool of this machine, as ever. The mode
+        `divided` is `fork` whose tasks have a first part; `jobs` of these may run here at once."""
 
     def build_slots(self, mode: str) -> int | None:
         """How many builds run at once there; None where there are no builders."""

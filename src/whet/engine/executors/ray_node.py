@@ -70,7 +70,9 @@ class DeviceHost:
         self._sessions[number] = Session(UnpackedFactory(packed), "spawn", preload=preload)
 
     def prepare(self, number: int) -> None:
-        self._sessions[number].prepare()
+        session = self._sessions.get(number)  # calls of an actor with threads may overtake `open`
+        if session is not None:
+            session.prepare()
 
     def discard(self, number: int) -> None:
         self._sessions[number].discard()

@@ -82,7 +82,7 @@ class ThisProcess:
     def seats(self) -> Sequence[Seat]:
         return (self._seat,)
 
-    def builders(self, mode: str) -> PoolSource | None:
+    def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
         return None
 
     def build_slots(self, mode: str) -> int | None:

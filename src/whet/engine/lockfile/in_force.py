@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whet.core.config import Config
-from whet.core.run import Choice
-from whet.core.workload import Workload
-from whet.engine.lockfile.entries import choices_digest, entry_id
 from whet.engine.log import warn
+
+if TYPE_CHECKING:
+    from whet.core.config import Config
+    from whet.core.run import Choice
+    from whet.core.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,21 @@ class InForce:
     config: Config
 
 
-_choices: dict[str, InForce] = {}
+# By workload, the latest last. Few programs ask for them, so nothing is hashed before that.
+_choices: dict[str, tuple[Workload, Config]] = {}
 _unlocked: dict[str, UnlockedChoice] = {}
 
 
 def in_force(workload: Workload, config: Config) -> None:
     """The latest choice for a workload is the one that counts."""
-    _choices[entry_id(workload)] = InForce(str(workload), config)
+    _choices.pop(workload.id, None)
+    _choices[workload.id] = workload, config
 
 
 def not_locked(workload: Workload, choice: Choice, complain: Callable[[str], None] = warn) -> None:
     """Lists the choice; the first of each kernel is also said."""
+    from whet.engine.lockfile.entries import entry_id
+
     new = all(one.workload.kernel != workload.kernel for one in _unlocked.values())
     _unlocked[entry_id(workload)] = UnlockedChoice(workload, choice.config, choice.reason)
     if new:
@@ -55,10 +61,17 @@ def unlocked() -> tuple[UnlockedChoice, ...]:
 
 
 def choices_in_force() -> dict[str, InForce]:
-    return dict(_choices)
+    from whet.engine.lockfile.entries import entry_id  # few ask, and every program tunes
+
+    return {
+        entry_id(workload): InForce(str(workload), config)
+        for workload, config in list(_choices.values())
+    }
 
 
 def own_digest() -> str:
+    from whet.engine.lockfile.entries import choices_digest
+
     return choices_digest({id: one.config for id, one in choices_in_force().items()})
 
 

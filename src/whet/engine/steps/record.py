@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +138,23 @@ class Recorder:
         ]
         self._keep([(c, trial) for c, trial in news if trial is not (c.trial or c.stored)])
         return [trial for _, trial in news]
+
+    def settle(
+        self, candidates: Iterable[Candidate], kept: Collection[str], lost: Mapping[str, str]
+    ) -> None:
+        """Everything measured that is not kept, by its id, was outraced; `lost` says by how much
+        where that is known."""
+        outcomes = []
+        for candidate in candidates:
+            last = candidate.trial or candidate.stored
+            if last is None or not last.status.measured:
+                continue
+            if candidate.id in kept:
+                outcomes.append((candidate, Status.OK, ""))
+            else:
+                reason = lost.get(candidate.id, last.error)
+                outcomes.append((candidate, Status.OUTRACED, reason))
+        self.measured_all(outcomes)
 
     def consider_best(self, trial: Trial) -> None:
         """What was timed one launch at a time is best only where nothing was timed better."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 
-from whet.builds import Builder
+from whet.builds import Builder, PoolSource
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
@@ -16,11 +16,10 @@ from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result
-from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import timeline_of
-from whet.engine.executors.of_run import bench_for, jobs_for, plan_for, pool_for
+from whet.engine.executors.of_run import bench_for, builds_on
 from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
@@ -47,7 +46,7 @@ from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
 from whet.engine.steps.samples import LEAST_S, Sampler
-from whet.engine.target import BenchLimits, BuiltAhead, Target
+from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target
 from whet.measure import Bench, Race
 from whet.search import Strategy
 from whet.store import Store
@@ -78,7 +77,8 @@ class OneRun:
         self._make_strategy = strategy
         self.store = store
         self.settings = settings
-        self._plan = plan_for(executor, plan)
+        self._plan = plan
+        self._compares_bits = isinstance(target, BitChecked) and target.bit_check is not None
         self.ledger = ledger
         self.shield = shield
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
@@ -193,18 +193,22 @@ class OneRun:
             self._admit_incumbents()
             self._explore()
             winner = self._decided()
-            say_price(self._sampler, winner, self.known)
+            if self._compares_bits:
+                say_price(self._sampler, winner, self.known)
             return self._contest.judged(winner) if self.known.contested else winner
 
     def _opened(self, stack: ExitStack) -> Sampler:
         """Entered last, left first: a kernel must not run on while its builder is closed."""
+        jobs, shared = self.settings.jobs, self._pool_ahead()
+        if self._executor is not None:
+            shared, jobs = builds_on(self._executor, self.target, shared, jobs)
         builder = stack.enter_context(
             Builder(
                 jobs=self.settings.jobs,
                 mode=self.target.build_mode,
                 limit_s=self.settings.build_limit_s,
                 on_start=lambda config: self.recorder.emit(BuildStarted(config)),
-                shared=pool_for(self._executor, self.target),
+                shared=shared,
             )
         )
         stack.enter_context(self._watch.kept())
@@ -239,18 +243,26 @@ class OneRun:
             watch=self._watch,
             run_limit_s=self.settings.run_limit_s,
             first_call_limit_s=self.settings.first_call_s,
-            jobs=jobs_for(self._executor, self.target, self.settings.jobs),
+            jobs=jobs,
             budget=self._budget,
             candidates=candidates,
         )
+
+    def _pool_ahead(self) -> PoolSource | None:
+        return self.target.pool if isinstance(self.target, BuiltAhead) else None
 
     def _measuring(self, stack: ExitStack) -> Bench:
         isolate = self.settings.isolate or bool(self._crash_report.open)
         device_memory = self.settings.device_memory_bytes
         limits = BenchLimits(self._memory, isolate, device_memory, self._first_call_s)
         method = self.target.method
-        bench = bench_for(self._executor, self.target, limits, self.store, self.recorder.note)
-        bench = stack.enter_context(closing(compared(bench, self.target, self.known)))
+        if self._executor is None:
+            bench = self.target.bench(limits)
+        else:
+            bench = bench_for(self._executor, self.target, limits, self.store, self.recorder.note)
+        if self._compares_bits:
+            bench = compared(bench, self.target, self.known)
+        stack.enter_context(closing(bench))
         if self.target.method != method:  # there was no memory for the other way
             self.known = self.recall()
         return bench
@@ -394,21 +406,9 @@ class OneRun:
         return winner.speedup
 
     def _settle(self, winner: Winner) -> None:
-        """Everything measured that neither won nor equals the winner was outraced."""
-        if self._plan.fixed_samples is not None:
-            return
-        kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
-        outcomes = []
-        for candidate in self._sampler.candidates.values():
-            last = candidate.trial or candidate.stored
-            if last is None or not last.status.measured:
-                continue
-            if candidate.id in kept:
-                outcomes.append((candidate, Status.OK, ""))
-            else:
-                reason = winner.lost.get(candidate.id, last.error)
-                outcomes.append((candidate, Status.OUTRACED, reason))
-        self.recorder.measured_all(outcomes)
+        if self._plan.fixed_samples is None:
+            kept = {winner.candidate.id, *(candidate.id for candidate in winner.equals)}
+            self.recorder.settle(self._sampler.candidates.values(), kept, winner.lost)
 
     def _result(self, best: Trial, trials: tuple[Trial, ...], winner: Winner) -> Result:
         if winner.said:

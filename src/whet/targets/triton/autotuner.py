@@ -23,7 +23,7 @@ from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
-from whet.targets.triton.fallback.refused import launch_fitting
+from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
@@ -186,7 +186,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.nargs = None
         if lasting:
             self._remember(config, args, kwargs)
-        return None if config is SKIPPED else launch_fitting(self, config, args, kwargs)
+        if config is SKIPPED:
+            return None
+        try:
+            return self._launch(config, args, kwargs)
+        except stock.OutOfResources as refusal:
+            return launch_another(self, config, refusal, args, kwargs)
 
     def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """For the next call of this kind, unless the config has a hook that must be run."""
@@ -264,7 +269,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         except BusyElsewhere as busy:
             self._busy[full_key] = (busy.config, time.monotonic() + LOOK_AGAIN_S)
             return busy.config, False
-        self._report(full_key, from_disk)
+        announce(self, full_key, jit_function(self.fn), from_disk)
         self._tell_dynamo(passed, self.cache[full_key])
         self._drop_stopgaps(full_key)
         return self.cache[full_key], True
@@ -334,13 +339,13 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self._stopgaps[mode, key] = config
         if exact:
             config = self.cache[key]
-            self._report(key, from_disk=True)
+            announce(self, key, jit_function(self.fn), from_disk=True)
         self._tell_dynamo(passed, config, exact)
         return config
 
     def _known(self, mode: Mode, key: tuple[Any, ...]) -> Any:
         """Under a lock file, what was found in another way does not count."""
-        if lock_holds(self.whet_lock, mode):
+        if mode != "tune" and lock_holds(self.whet_lock, mode):
             return self._stopgaps.get((mode, key))
         return self.cache.get(key)
 
@@ -448,6 +453,3 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if getattr(self.whet_timer, "__func__", None) is not Autotuner.whet_timer:
             return None
         return device.method(*timing_of(self))
-
-    def _report(self, key: tuple[Any, ...], from_disk: bool) -> None:
-        announce(self, key, jit_function(self.fn), from_disk)

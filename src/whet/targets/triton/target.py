@@ -45,6 +45,7 @@ class TritonTarget(QuickSpace):
 
     shares_host = False
     build_mode = "fork"
+    divides_builds = True
 
     def __init__(
         self,
@@ -140,7 +141,8 @@ class TritonTarget(QuickSpace):
     @property
     def bit_check(self) -> BitCheck | None:
         """None where a benchmark of the user's own decides, which compares nothing."""
-        if self._foreign or self.call.tuner.whet_check is None:
+        asked = None if self._foreign else self.call.tuner.whet_check
+        if not isinstance(asked, str):
             return None
         from whet.targets.triton.measuring.bits import bit_check_of
 
@@ -242,6 +244,7 @@ class TritonTarget(QuickSpace):
     def job(self, config: Config) -> Job | None:
         from whet.builds import Job
         from whet.targets.triton.compiler.compile import compile_kernel
+        from whet.targets.triton.compiler.divided import begin_kernel
         from whet.targets.triton.compiler.launcher import launcher_class
         from whet.targets.triton.packed.serving import packed_for
 
@@ -253,7 +256,8 @@ class TritonTarget(QuickSpace):
         ready_to_fork(request.target)
         caches = self._binary_caches
         packed = packed_for(request, caches) if caches else None
-        return Job(compile_kernel, (request, packed, launcher_class(), self._ir_folder), identity)
+        args = (request, packed, launcher_class(), self._ir_folder)
+        return Job(compile_kernel, args, identity, begin_kernel)
 
     @cached_property
     def _ir_folder(self) -> Path | None:

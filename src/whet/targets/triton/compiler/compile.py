@@ -7,7 +7,7 @@ asked for it loads it from there without compiling again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.intermediate import FACT, keep_stages
 from whet.core.status import Status
 from whet.targets.triton.compiler.launcher import LauncherClass, launcher_built
-from whet.targets.triton.compiler.request import DeviceLimits, Request
+from whet.targets.triton.compiler.request import DeviceLimits, IrRequest, Request
 from whet.workers.stages import stage
 
 if TYPE_CHECKING:
@@ -45,43 +45,53 @@ def compile_kernel(
         kernels.append(compiled_kernel(request, packed))
     [kernel] = kernels
     found = facts(kernel)
-    if keep is not None and _kept(kernel, keep):
-        found = FrozenMap({**found, FACT: kernel.hash})
+    if keep is not None:
+        texts = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
+        found = with_kept(found, kernel.hash, texts, keep)
     return Built(kernel.hash, found)
 
 
-def _kept(kernel: Any, folder: Path) -> bool:
+def with_kept(
+    found: FrozenMap[Any], name: str, texts: Mapping[str, str], folder: Path
+) -> FrozenMap[Any]:
     """A config is worth measuring whether or not its code can be kept."""
-    stages = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
     try:
-        keep_stages(folder, kernel.hash, stages)
+        keep_stages(folder, name, texts)
     except OSError:
-        return False
-    return bool(stages)
+        return found
+    return FrozenMap({**found, FACT: name}) if texts else found
 
 
 def compiled_kernel(request: Request, packed: PackedKernel | None = None) -> Any:
     """Triton's `CompiledKernel`, not loaded onto any device; raises `ConfigFailure`."""
+    from triton import knobs
+
+    chained = knobs.runtime.add_stages_inspection_hook
+    return run_compiler(request, stage_hook(request.limits, chained), packed)
+
+
+def run_compiler(
+    request: Request | IrRequest, hook: Callable[..., Any], packed: PackedKernel | None = None
+) -> Any:
+    """Triton's compiler, with this look at its stages. A failure is a `ConfigFailure`."""
     import triton
     from triton import knobs
-    from triton.compiler import ASTSource
 
     try:
         _check_threads(request)
         placed = packed is not None and _placed(packed, request)
-        source = ASTSource(request.fn, request.signature, request.constexprs, request.attrs)
-        knobs.runtime.add_stages_inspection_hook = _stage_hook(
-            request, knobs.runtime.add_stages_inspection_hook
-        )
+        knobs.runtime.add_stages_inspection_hook = hook
         with nullcontext() if placed else stage("frontend"):
-            return triton.compile(source, target=request.target, options=request.options)
+            return triton.compile(
+                request.source(), target=request.target, options=dict(request.options)
+            )
     except Refused as refused:
         raise ConfigFailure(Status.RESOURCES, out_of_resources_text(refused)) from None
     except Exception as error:
         raise ConfigFailure(Status.BUILD_ERROR, f"{type(error).__name__}: {error}") from None
 
 
-def _placed(packed: PackedKernel, request: Request) -> bool:
+def _placed(packed: PackedKernel, request: Any) -> bool:
     """False where it could not be used; the kernel is then compiled."""
     from whet.targets.triton.packed.portable import place
 
@@ -116,15 +126,20 @@ def facts(kernel: Any) -> FrozenMap[Any]:
     )
 
 
-def _check_threads(request: Request) -> None:
+def _check_threads(request: Request | IrRequest) -> None:
     limit = request.limits.threads
     needed = request.options.get("num_warps", 4) * request.target.warp_size
     if limit is not None and needed > limit:
         raise Refused(needed, limit, "threads")
 
 
-def _stage_hook(request: Request, chained: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Times every stage, and looks at shared memory before the code generator runs.
+def stage_hook(
+    limits: DeviceLimits,
+    chained: Callable[..., Any] | None = None,
+    change: Callable[[dict[str, Any]], None] = lambda stages: None,
+) -> Callable[..., Any]:
+    """Times every stage, and looks at shared memory before the code generator runs. `change` may
+    put others in their place.
 
     A user's own hook is kept, and so is the cache key: from 3.7 on Triton also calls the hook
     without arguments and adds what it returns to the key.
@@ -139,7 +154,8 @@ def _stage_hook(request: Request, chained: Callable[..., Any] | None) -> Callabl
         for name, run in list(stages.items()):
             stages[name] = _timed(name, run)
         if "llir" in stages:
-            stages["llir"] = _guarded(stages["llir"], backend, options, request.limits)
+            stages["llir"] = _guarded(stages["llir"], backend, options, limits)
+        change(stages)
         return None
 
     return hook

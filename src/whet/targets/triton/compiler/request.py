@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -26,3 +28,22 @@ class Request:
     options: dict[str, Any]
     target: Any
     limits: DeviceLimits
+
+    def source(self) -> Any:
+        """What Triton compiles."""
+        from triton.compiler import ASTSource
+
+        return ASTSource(self.fn, self.signature, self.constexprs, self.attrs)
+
+
+@dataclass(frozen=True)
+class IrRequest:
+    """The same for a file of Triton's IR, of which nobody knows the Python."""
+
+    path: Path
+    options: Mapping[str, Any]
+    target: Any
+    limits: DeviceLimits
+
+    def source(self) -> Any:
+        return str(self.path)

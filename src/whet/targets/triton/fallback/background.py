@@ -15,10 +15,12 @@ from whet.engine.log import logger
 from whet.engine.ranks.board import group_board
 from whet.engine.settings import Settings, resolve_settings
 from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.compiler.capture import jit_function
 from whet.targets.triton.fallback.shadow import PassingCall, ShadowTarget
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
+from whet.targets.triton.tritons import announce
 
 # What finding the refinement of a call may take.
 LOOK_UP_S = 1e-4
@@ -165,7 +167,7 @@ class IdleAutotuner(Autotuner):
         self.whet_spent_s += self.bench_time
         self.cache[key] = best
         self._drop_stopgaps(key)
-        self._report(key, from_disk=False)
+        announce(self, key, jit_function(self.fn), from_disk=False)
         self._tell_dynamo(passed, best)
 
 

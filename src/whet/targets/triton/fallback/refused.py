@@ -13,29 +13,30 @@ from whet.targets.triton.warn import say_once
 _UNTRIED = ("cached", "record")
 
 
-def launch_fitting(
-    tuner: Any, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+def launch_another(
+    tuner: Any,
+    config: Any,
+    refusal: OutOfResources,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> Any:
-    """Launches the config; where that was only a guess and asks for more than the device has, the
-    first other one that does not. The same is used for later calls of this kind."""
-    try:
-        return tuner._launch(config, args, kwargs)
-    except OutOfResources as refusal:
-        mode = tuner._mode_now()
-        others = _others(tuner, mode, config, args, kwargs) if mode in _UNTRIED else None
-        if others is None:
-            raise
-        key, configs = others
-        for other in configs:
-            try:
-                done = tuner._launch(other, args, kwargs)
-            except OutOfResources:
-                continue
-            tuner._stopgaps[mode, key] = other
-            tuner._remember(other, args, kwargs)
-            say_once(_said(tuner.base_fn.__name__, config, other, refusal))
-            return done
-        raise
+    """Where the refused config was only a guess, launches the first other one that asks for no more
+    than the device has. The same is used for later calls of this kind."""
+    mode = tuner._mode_now()
+    others = _others(tuner, mode, config, args, kwargs) if mode in _UNTRIED else None
+    if others is None:
+        raise refusal
+    key, configs = others
+    for other in configs:
+        try:
+            done = tuner._launch(other, args, kwargs)
+        except OutOfResources:
+            continue
+        tuner._stopgaps[mode, key] = other
+        tuner._remember(other, args, kwargs)
+        say_once(_said(tuner.base_fn.__name__, config, other, refusal))
+        return done
+    raise refusal
 
 
 def _said(kernel: str, config: Any, other: Any, refusal: OutOfResources) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from functools import cache
@@ -44,6 +44,9 @@ __all__ = [
 
 # The stages that are packed: what is loaded, and what whet itself reads (see `effects.py`).
 _STAGES = ("ttir", "cubin", "hsaco")
+
+# Triton cuts the names of its files.
+LONGEST_NAME = 150
 
 # How much of a key says which kernel it is for which architecture; the rest says all.
 RELATED = 24
@@ -143,20 +146,35 @@ class CacheSlot:
         text = get_cache_key(source, backend, options, env_vars=environment())
         self.hash = hashlib.sha256((text + _inspection()).encode()).hexdigest()
         self._manager = get_cache_manager(self.hash)
-        self._name = source.name[:150]
+        self._name = source.name[:LONGEST_NAME]
 
     @property
     def filled(self) -> bool:
         return bool(self._manager.get_group(f"{self._name}.json"))
 
     def fill(self, files: Mapping[str, bytes], metadata: str) -> None:
-        group = {}
-        for stage, body in files.items():
-            name = f"{self._name}.{stage}"
-            group[name] = self._manager.put(body, name)
-        name = f"{self._name}.json"
-        group[name] = self._manager.put(metadata, name, binary=False)
-        self._manager.put_group(name, group)
+        fill_cache(self.hash, self._name, files, metadata)
+
+
+def fill_cache(
+    hash: str,
+    name: str,
+    files: Mapping[str, bytes],
+    metadata: str,
+    present: Sequence[str] = (),
+) -> None:
+    """Puts a kernel's files, by stage, into Triton's cache under this key of Triton's. Those of
+    the `present` stages that are there already belong to it too."""
+    from triton.runtime.cache import get_cache_manager
+
+    manager, start = get_cache_manager(hash), name[:LONGEST_NAME]
+    there = {f"{start}.{stage}": manager.get_file(f"{start}.{stage}") for stage in present}
+    group = {file: path for file, path in there.items() if path}
+    for stage, body in files.items():
+        group[f"{start}.{stage}"] = manager.put(body, f"{start}.{stage}")
+    described = f"{start}.json"
+    group[described] = manager.put(metadata, described, binary=False)
+    manager.put_group(described, group)
 
 
 def check_packed(packed: PackedKernel, request: Request) -> None:
