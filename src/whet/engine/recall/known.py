@@ -198,14 +198,12 @@ def answer_from(
     known = recalled(target, store, settings, memory_bytes, samples)
     if not known.answers(target.space, budget, settings.effort):
         return None
-    run = new_run(store, target, settings, budget, search)
+    run = new_run(target, settings, budget, search, time.time())
     keep_place(store, run.workload)
     return known.answer(run, ledger)
 
 
-def new_run(
-    store: StoreReader, target: Target, settings: Settings, budget: Budget, search: str
-) -> Run:
+def new_run(target: Target, settings: Settings, budget: Budget, search: str, started: float) -> Run:
     return Run(
         workload=located(target),
         space_id=target.space.id,
@@ -214,7 +212,7 @@ def new_run(
         search=search,
         seed=settings.seed,
         budget=budget,
-        started=start_after(store, target.workload().id),
+        started=started,
         whet=__version__,
     )
 

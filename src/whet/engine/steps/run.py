@@ -83,7 +83,8 @@ class OneRun:
         self.shield = shield
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
-        self.run = new_run(store, target, settings, budget, search)
+        started = start_after(store, target.workload().id)
+        self.run = new_run(target, settings, budget, search, started)
         self._began = time.monotonic()
         self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
         self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)

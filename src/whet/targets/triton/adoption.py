@@ -57,10 +57,9 @@ def live() -> Iterator[Any]:
     """Every `Autotuner` of this process, Triton's and whet's. Only the garbage collector knows of
     those that were there before us; it takes some 50 ms for a million objects."""
     kinds = set(_kinds(stock.Autotuner))
-    for thing in gc.get_objects():
-        # Not isinstance, which proxies answer by doing things.
-        if type(thing) in kinds and "base_fn" in vars(thing):
-            yield thing
+    # Not isinstance, which proxies answer by doing things.
+    found = [thing for thing in gc.get_objects() if type(thing) in kinds]
+    yield from (thing for thing in found if "base_fn" in vars(thing))
 
 
 def _kinds(kind: Any) -> Iterator[Any]:

@@ -198,7 +198,7 @@ class TritonTarget(QuickSpace):
 
     def defined_at(self) -> str:
         tuner = self.call.tuner
-        return str(tuner.whet_place) or place_of(self.file, tuner)
+        return str(tuner.whet_place) or place_of(self.file, tuner, tuner.base_fn.__module__)
 
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named
