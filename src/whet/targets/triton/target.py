@@ -100,8 +100,12 @@ class TritonTarget(QuickSpace):
     @property
     def method(self) -> Method:
         """What the timer says may change once: where there is no memory for a cold L2."""
-        if self._told is not None:
-            return self._told
+        told = self._told
+        if told is None and "_timer" not in vars(self) and not device.timer_made():
+            # As the timer will, which talks to the driver: what is stored need not wait for that.
+            told = self.call.tuner.whet_method()
+        if told is not None:
+            return told
         timer = self._timer
         return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
 
