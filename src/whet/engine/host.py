@@ -6,8 +6,10 @@ import os
 import platform
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from whet.core.mark import ProcessName
+if TYPE_CHECKING:
+    from whet.core.mark import ProcessName
 
 
 def memory_info(field: str) -> int | None:
@@ -23,6 +25,8 @@ def memory_info(field: str) -> int | None:
 
 
 def this_process() -> ProcessName:
+    from whet.core.mark import ProcessName
+
     pid = os.getpid()
     return ProcessName(platform.node(), _boot(), pid, _started(pid) or 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -376,14 +375,20 @@ def _from_file(
     named = environ.get("WHET_CONFIG")
     path = file or (Path(named).expanduser() if named else _default_file(environ))
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if file is None and not named:
             return {}
         raise SettingsError(f"settings file {path} does not exist") from None
     except OSError as error:
         raise SettingsError(f"cannot read settings file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
+    import tomllib  # most programs have no such file
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
     source = SettingSource("file", str(path))
     for name in table:

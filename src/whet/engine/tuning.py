@@ -8,44 +8,37 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from whet.core.budget import Budget
 from whet.core.effort import Effort, checked_effort
 from whet.core.errors import TuningFailedError, UsageError
-from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
-from whet.core.run import Result
-from whet.core.space import Space
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.executors import current
-from whet.engine.executors.of_run import plan_for
-from whet.engine.executors.protocol import DeviceExecutor
-from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.mode import current_mode
-from whet.engine.fallback.policy import (
-    lock_for,
-    locked_result,
-    open_for,
-    own_mode,
-    stored_result,
-)
 from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
-from whet.engine.plan import Plan
-from whet.engine.ranks.together import agreed
-from whet.engine.recall.learning import learned
-from whet.engine.recovery.interrupt import Shield
+from whet.engine.recall.known import answer_from
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.steps.run import OneRun
-from whet.engine.target import KeepsCode, Target
-from whet.engine.turns.lock import Turn
-from whet.engine.turns.waiting import after_waiting
-from whet.learn.prior import Prior
-from whet.search import Strategy, check_search, make_strategy
+from whet.engine.target import KeepsCode, OwnMode, Target
+from whet.search.registry import check_search
 from whet.search.strategy import RACED_WHOLE
-from whet.store import Store, open_store
-from whet.store.scanning import code_folder
+from whet.store import open_store
+
+# Imported where they are used: what the store answers needs no run, and a new process should have
+# it at once.
+if TYPE_CHECKING:
+    from whet.core.event import Event
+    from whet.core.run import Result
+    from whet.core.space import Space
+    from whet.core.workload import Workload
+    from whet.engine.executors.protocol import DeviceExecutor
+    from whet.engine.plan import Plan
+    from whet.engine.steps.run import OneRun
+    from whet.learn.prior import Prior
+    from whet.search import Strategy
+    from whet.store import Store
 
 # Without a budget, what a space gets that is too large to be raced whole.
 DEFAULT_TRIALS = 200
@@ -55,7 +48,7 @@ DEFAULT_TRIALS = 200
 WHOLE_IN_TIME = 256
 
 
-Transfer: TypeAlias = Prior | Callable[[Space], Prior | None]
+Transfer: TypeAlias = "Prior | Callable[[Space], Prior | None]"
 
 
 def tune(
@@ -67,7 +60,7 @@ def tune(
     seed: int | None = None,
     jobs: int | None = None,
     settings: Settings | None = None,
-    plan: Plan | None = None,
+    plan: Plan | Callable[[], Plan] | None = None,
     transfer: Transfer | None = None,
     on_event: Callable[[Event], None] | None = None,
     mode: Mode | None = None,
@@ -104,7 +97,8 @@ def tune(
         )
     settings = settings or resolve_settings().settings
     executor = executor or current.executor
-    allowed = current_mode(own_mode(target), settings) if mode is None else mode
+    own = target.mode if isinstance(target, OwnMode) else None
+    allowed = current_mode(own, settings) if mode is None else mode
     if allowed != "tune":
         allowed = checked_mode(allowed)
         where = settings.store if store is None else store
@@ -132,17 +126,26 @@ def tune(
             )
         else:
             opened = store
-        folder = code_folder(opened) if settings.keep_ir else None
-        if folder is not None and isinstance(target, KeepsCode):
-            target = target.keeping(folder.absolute())
+        name = wanted if isinstance(wanted, str) else wanted.name
+        budget = _effective_budget(settings.budget, target.space)
+        fixed = settings.samples or (0 if plan is None or callable(plan) else plan.fixed_samples)
+        if on_event is None and not _in_a_group():
+            found = answer_from(opened, target, settings, budget, name, fixed or 0, ledger)
+            if found is not None:
+                return _logged(found.run.workload, lambda: found)
+        if settings.keep_ir:
+            target = _keeping_code(target, opened)
+        from whet.engine.recovery.interrupt import Shield
+        from whet.engine.steps.run import OneRun
+
         shield = stack.enter_context(Shield())
         one = OneRun(
             target,
-            wanted if isinstance(wanted, str) else wanted.name,
+            name,
             lambda: _strategy(wanted, target, opened, settings, transfer),
             opened,
             settings,
-            _effective_budget(settings.budget, target.space),
+            budget,
             _plan(plan, settings, executor),
             ledger,
             on_event,
@@ -151,18 +154,34 @@ def tune(
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
-        return _logged(one)
+        return _logged(one.run.workload, lambda: _carried_out(one))
+
+
+def _keeping_code(target: Target, store: Store) -> Target:
+    from whet.store.scanning import code_folder
+
+    folder = code_folder(store)
+    if folder is None or not isinstance(target, KeepsCode):
+        return target
+    return target.keeping(folder.absolute())
 
 
 def _carried_out(one: OneRun) -> Result:
     """Its own result, or what the ranks of a process group agreed on."""
-    return agreed(one, alone=_in_turn) if _in_a_group() else _in_turn(one)
+    if not _in_a_group():
+        return _in_turn(one)
+    from whet.engine.ranks.together import agreed
+
+    return agreed(one, alone=_in_turn)
 
 
 def _in_turn(one: OneRun) -> Result:
     """One process at a time tunes a workload for a store."""
     if one.answered:
         return one.from_store()
+    from whet.engine.turns.lock import Turn
+    from whet.engine.turns.waiting import after_waiting
+
     with Turn(one.store, one.run.workload.id) as turn:
         return one.tuned() if turn.take() else after_waiting(one, turn)
 
@@ -177,6 +196,9 @@ def _in_a_group() -> bool:
 def _without_tuning(
     target: Target, store: Store | str | Path | None, mode: Mode, settings: Settings
 ) -> Result:
+    from whet.engine.fallback.missed import not_tuned
+    from whet.engine.fallback.policy import lock_for, locked_result, open_for, stored_result
+
     if mode == "off":
         raise not_tuned(target, target.workload(), mode, None)
     lock = lock_for(target, mode, settings)
@@ -188,11 +210,10 @@ def _without_tuning(
         return stored_result(target, store, mode)
 
 
-def _logged(one: OneRun) -> Result:
+def _logged(workload: Workload, carry_out: Callable[[], Result]) -> Result:
     start = time.perf_counter()
-    workload = one.run.workload
     try:
-        result = _carried_out(one)
+        result = carry_out()
     except TuningFailedError as error:
         spent = time.perf_counter() - start
         log_event("failed", workload, pick=None, source="none", cost_s=spent, reason=str(error))
@@ -217,9 +238,20 @@ def _logged(one: OneRun) -> Result:
     return result
 
 
-def _plan(plan: Plan | None, settings: Settings, executor: DeviceExecutor | None) -> Plan:
-    made = plan or Plan() if settings.samples is None else Plan.fixed(settings.samples)
-    return made if executor is None else plan_for(executor, made)
+def _plan(
+    plan: Plan | Callable[[], Plan] | None, settings: Settings, executor: DeviceExecutor | None
+) -> Plan:
+    from whet.engine.plan import Plan
+
+    if settings.samples is not None:
+        made = Plan.fixed(settings.samples)
+    else:
+        made = (plan() if callable(plan) else plan) or Plan()
+    if executor is None:
+        return made
+    from whet.engine.executors.of_run import plan_for
+
+    return plan_for(executor, made)
 
 
 def _strategy(
@@ -229,6 +261,8 @@ def _strategy(
     settings: Settings,
     transfer: Transfer | None,
 ) -> Strategy:
+    from whet.search.registry import make_strategy
+
     space, budget = target.space, _effective_budget(settings.budget, target.space)
     within = WHOLE_IN_TIME if budget.trials is None else budget.trials
     whole = not budget.bounded or space.is_small(within)
@@ -241,6 +275,8 @@ def _strategy(
     elif (whole and not quick) or not settings.learn:
         prior = None
     else:
+        from whet.engine.recall.learning import learned
+
         prior = learned(store, target.workload(), space, guess=not quick)
     if quick:
         from whet.search.quick import Quick  # brings the models with it

@@ -1,6 +1,32 @@
-"""Ask/tell strategies, one file each: pure, with their own generator."""
+"""Ask/tell strategies, one file each: pure, with their own generator.
 
-from whet.search.registry import STRATEGIES, check_search, make_strategy, takes_prior
-from whet.search.strategy import Sparing, Strategy
+Names are imported when first used: what is stored is not searched for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.search.registry import STRATEGIES, check_search, make_strategy, takes_prior
+    from whet.search.strategy import Sparing, Strategy
+
+_HOMES = {
+    "STRATEGIES": "registry",
+    "Sparing": "strategy",
+    "Strategy": "strategy",
+    "check_search": "registry",
+    "make_strategy": "registry",
+    "takes_prior": "registry",
+}
 
 __all__ = ["STRATEGIES", "Sparing", "Strategy", "check_search", "make_strategy", "takes_prior"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(import_module(f"whet.search.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.plugins import Plugin, find_plugin, plugin_names
-from whet.core.space import Space
-from whet.learn.prior import Prior
 from whet.search.strategy import Strategy
+
+if TYPE_CHECKING:
+    from whet.core.space import Space
+    from whet.learn.prior import Prior
 
 # Imported when asked for: some strategies bring heavy libraries with them.
 _CLASSES = {

@@ -1,32 +1,67 @@
-"""What is already known: the store's contract, SQLite, and one that leaves nothing behind."""
+"""What is already known: the store's contract, SQLite, and one that leaves nothing behind.
 
-from whet.store.memory import MemoryStore
-from whet.store.opening import (
-    ir_folder,
-    is_missing,
-    jit_folder,
-    lock_folder,
-    open_if_there,
-    open_store,
-    over_bundle,
-    printable,
-    store_place,
-    trusting,
-    unsent,
-)
-from whet.store.overlay import OverlayStore
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergedPick,
-    MergeReport,
-    Pick,
-    Store,
-    StoreReader,
-    StoreWriter,
-    WorkloadSummary,
-)
-from whet.store.sqlite import SqliteStore
+Names are imported when first used: a look into one store needs little of the others.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whet.store.memory import MemoryStore
+    from whet.store.opening import (
+        ir_folder,
+        is_missing,
+        jit_folder,
+        lock_folder,
+        open_if_there,
+        open_store,
+        over_bundle,
+        printable,
+        store_place,
+        trusting,
+        unsent,
+    )
+    from whet.store.overlay import OverlayStore
+    from whet.store.protocol import (
+        GcReport,
+        Match,
+        MergedPick,
+        MergeReport,
+        Pick,
+        Store,
+        StoreReader,
+        StoreWriter,
+        WorkloadSummary,
+    )
+    from whet.store.sqlite import SqliteStore
+
+_HOMES = {
+    "GcReport": "protocol",
+    "Match": "protocol",
+    "MemoryStore": "memory",
+    "MergeReport": "protocol",
+    "MergedPick": "protocol",
+    "OverlayStore": "overlay",
+    "Pick": "protocol",
+    "SqliteStore": "sqlite",
+    "Store": "protocol",
+    "StoreReader": "protocol",
+    "StoreWriter": "protocol",
+    "WorkloadSummary": "protocol",
+    "ir_folder": "opening",
+    "is_missing": "opening",
+    "jit_folder": "opening",
+    "lock_folder": "opening",
+    "open_if_there": "opening",
+    "open_store": "opening",
+    "over_bundle": "opening",
+    "printable": "opening",
+    "store_place": "opening",
+    "trusting": "opening",
+    "unsent": "opening",
+}
 
 __all__ = [
     "GcReport",
@@ -53,3 +88,11 @@ __all__ = [
     "trusting",
     "unsent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(import_module(f"whet.store.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING
 from whet.core.errors import UsageError
 from whet.core.plugins import Plugin, find_plugin, plugin_names
 from whet.store.beside import code_folder_of, jit_folder_of, lock_folder_of
-from whet.store.memory import MemoryStore
-from whet.store.overlay import OverlayStore
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
-from whet.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from whet.store.postgres.address import PostgresAddress
@@ -65,17 +62,21 @@ def open_store(
     if isinstance(named, Plugin):
         store = _of_package(named, _text(where, environ), read_only)
     elif named is None:
+        from whet.store.memory import MemoryStore
+
         store = MemoryStore(read_only=read_only)
     elif isinstance(named, Path):
+        from whet.store.sqlite import SqliteStore
+
         store = SqliteStore(named, read_only=read_only)
     else:
         store = _shared(named, read_only, direct, wait_s, environ)
-    return store if under is None else OverlayStore(store, under)
+    return store if under is None else _over(store, under)
 
 
 def over_bundle(store: Store, bundle: str | Path) -> Store:
     """A store that is open already, over a bundle."""
-    return OverlayStore(store, _bundled(bundle))
+    return _over(store, _bundled(bundle))
 
 
 def open_if_there(
@@ -175,6 +176,12 @@ def jit_folder(
     """Where specializations that programs have met are kept; None where there is no such place."""
     named = _named(where, environ)
     return jit_folder_of(named.absolute()) if isinstance(named, Path) else None
+
+
+def _over(store: Store, under: StoreReader) -> Store:
+    from whet.store.overlay import OverlayStore
+
+    return OverlayStore(store, under)
 
 
 def _bundled(path: str | Path) -> StoreReader:

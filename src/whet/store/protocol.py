@@ -11,16 +11,18 @@ from collections.abc import Collection, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.core.mark import Mark
-from whet.core.miss import Miss
 from whet.core.run import Run
-from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+
+if TYPE_CHECKING:
+    from whet.core.mark import Mark
+    from whet.core.miss import Miss
+    from whet.core.timeline import Timeline
 
 Models: TypeAlias = MutableMapping[str, str]
 

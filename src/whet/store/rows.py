@@ -7,21 +7,23 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.config import Config, frozen_values
 from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
-from whet.core.mark import Mark
-from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
-from whet.core.timeline import Timeline
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Workload
+
+if TYPE_CHECKING:
+    from whet.core.mark import Mark
+    from whet.core.miss import Miss
+    from whet.core.timeline import Timeline
 
 Row = tuple[Any, ...]
 
@@ -169,6 +171,8 @@ def in_its_place(run: Run, row: Row, location: str) -> Run:
 
 
 def timeline_of(row: Row, location: str) -> Timeline:
+    from whet.core.timeline import Timeline
+
     n, body = row
     try:
         return Timeline.from_packed(body)
@@ -182,6 +186,8 @@ def miss_values(miss: Miss) -> Row:
 
 
 def miss_of(row: Row, location: str) -> Miss:
+    from whet.core.miss import Miss
+
     n, body = row
     try:
         return Miss.from_json(_load(body))
@@ -195,6 +201,8 @@ def mark_values(mark: Mark) -> Row:
 
 
 def mark_of(row: Row, location: str) -> Mark:
+    from whet.core.mark import Mark
+
     n, body = row
     try:
         return Mark.from_json(_load(body))

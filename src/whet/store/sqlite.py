@@ -6,17 +6,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import StoreError
-from whet.core.mark import Mark
-from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.shown import drawn
-from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store import schema
@@ -33,7 +30,6 @@ from whet.store.faults import (
 from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.merging import Contents, contents, merged_pick, take_missed
 from whet.store.protocol import (
     GcReport,
     Match,
@@ -60,13 +56,13 @@ from whet.store.rows import (
     workload_of,
 )
 from whet.store.sqlite_picking import pick_of, write_decision
-from whet.store.sqlite_sweeping import (
-    file_bytes,
-    joined_reports,
-    live_bytes,
-    plan_sweep,
-)
-from whet.store.sweeping import Sweep
+
+if TYPE_CHECKING:
+    from whet.core.mark import Mark
+    from whet.core.miss import Miss
+    from whet.core.timeline import Timeline
+    from whet.store.merging import Contents
+    from whet.store.sweeping import Sweep
 
 
 class SqliteStore(Store):
@@ -251,6 +247,9 @@ class SqliteStore(Store):
         max_bytes: int | None = None,
         dry_run: bool = False,
     ) -> GcReport:
+        from whet.store.sqlite_sweeping import joined_reports, plan_sweep
+        from whet.store.sweeping import Sweep
+
         sweep = Sweep.of(older_than_s, superseded, kernel, workloads, max_bytes)
         if dry_run:
             with self._reading() as db:
@@ -263,6 +262,8 @@ class SqliteStore(Store):
         return report
 
     def merge(self, other: StoreReader) -> MergeReport:
+        from whet.store.merging import contents, merged_pick, take_missed
+
         self._refuse_if_read_only()
         workloads = trials = runs = 0
         picks: list[MergedPick] = []
@@ -406,23 +407,18 @@ class SqliteStore(Store):
         return runs_of(db.execute(sql.RUNS, (workload_id,)).fetchall(), self.location)
 
     def _swept(self, sweep: Sweep) -> GcReport:
+        from whet.store.sqlite_sweeping import file_bytes, plan_sweep, shrink
+
         with self._writing() as db:
             plan, size = plan_sweep(db, sweep), file_bytes(db)
             plan.carry_out(db)
         with self._guarded() as db:
             beside = plan.remove_beside(db, self._path)
-        freed, left = self._shrink(size) if plan.anything else (0, plan.report.bytes_left)
+        freed, left = 0, plan.report.bytes_left
+        if plan.anything:
+            with self._guarded() as db:
+                freed, left = shrink(db, size)
         return replace(plan.report, bytes_freed=freed + beside, bytes_left=left, dry_run=False)
-
-    def _shrink(self, size: int) -> tuple[int, int]:
-        """Gives the room back, unless others are in the way: then it is used for later trials.
-
-        How much that was, and how much is in use."""
-        with self._guarded() as db:
-            with suppress(sqlite3.OperationalError):
-                db.execute("VACUUM")
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return max(0, size - file_bytes(db)), live_bytes(db)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.store import statements as sql
 from whet.store.lineage import lineages
-from whet.store.picking import decide
 from whet.store.protocol import Pick
 from whet.store.rows import Row, trial_of
 
@@ -34,6 +33,8 @@ def write_decision(
     if len(divided) > 1:
         rows = db.execute(sql.ALL_TRIALS, (workload_id,)).fetchall()
         trials = [trial_of(row, workload_id, location) for row in rows]
+        from whet.store.picking import decide  # for merged stores alone
+
         decision = decide(runs, trials, divided)
     if decision is None:
         db.execute(sql.DELETE_PICK, (workload_id,))

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,13 @@ def _weighed(
         for n, id, kernel, active in rows
     ]
     return numbers, known
+
+
+def shrink(db: sqlite3.Connection, size: int) -> tuple[int, int]:
+    """Gives the room back, unless others are in the way: then it is used for later trials.
+
+    How much that was of `size`, and how much is in use."""
+    with suppress(sqlite3.OperationalError):
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return max(0, size - file_bytes(db)), live_bytes(db)

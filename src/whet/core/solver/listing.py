@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from whet.core.config import Config, Value
-from whet.core.solver.constraint import Constraint
 from whet.core.space.parameter import Parameter, infer, value_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from whet.core.solver.constraint import Constraint
 
 _ABSENT = -1
 _UNLISTED = -2

@@ -7,17 +7,20 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError, did_you_mean
-from whet.core.solver.constraint import Constraint, Predicate, as_constraints, compile_constraints
-from whet.core.solver.counting import ValidChoices, Values
 from whet.core.solver.listing import Listing, read_parameters
 from whet.core.space.parameter import Parameter, infer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from whet.core.solver.constraint import Constraint, Predicate
+    from whet.core.solver.counting import Values
 
 SpaceSpec: TypeAlias = "Mapping[str, Any] | Iterable[Parameter | Mapping[str, Any]]"
 
@@ -48,9 +51,10 @@ class Space:
         self.parameters, configs = _read(spec)
         self.names = tuple(parameter.name for parameter in self.parameters)
         self._spec = configs or self.parameters
-        self._given = as_constraints(constraints) if constraints != () else ()
-        values = {parameter.name: parameter.values for parameter in self.parameters}
-        compiled = compile_constraints(self._given, values) if self._given else ()
+        self._given: tuple[str | Predicate, ...] = ()
+        compiled: tuple[Constraint, ...] = ()
+        if constraints != ():
+            self._given, compiled = _compiled(constraints, self.parameters)
         self.constraints = tuple(constraint.text for constraint in compiled)
         nothing = not all(parameter.values for parameter in self.parameters)
         self._body: _Grid | Listing = (
@@ -200,6 +204,17 @@ class Space:
         return Space([*self, *configs])
 
 
+def _compiled(
+    constraints: Iterable[str | Predicate] | str | Predicate, parameters: tuple[Parameter, ...]
+) -> tuple[tuple[str | Predicate, ...], tuple[Constraint, ...]]:
+    """As they were given, and as they are checked."""
+    from whet.core.solver.constraint import as_constraints, compile_constraints
+
+    given = as_constraints(constraints)
+    values = {parameter.name: parameter.values for parameter in parameters}
+    return given, compile_constraints(given, values) if given else ()
+
+
 class _Grid:
     """The valid combinations of parameters."""
 
@@ -208,6 +223,8 @@ class _Grid:
     def __init__(
         self, parameters: tuple[Parameter, ...], constraints: tuple[Constraint, ...]
     ) -> None:
+        from whet.core.solver.counting import ValidChoices  # a list of configs needs no solver
+
         self._parameters = parameters
         self._constraints = constraints
         self._choices = ValidChoices(parameters, constraints)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Number
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from whet.core.config import freeze_value
 from whet.core.errors import NotTunedError, SpaceError
-from whet.core.miss import Argument, LaunchGrid, Miss, Placement
 from whet.core.mode import Mode
 from whet.core.workload import Workload
 from whet.engine.settings import resolve_settings
 from whet.engine.target import Target
-from whet.store import StoreReader, store_place
+from whet.store import store_place
+
+if TYPE_CHECKING:
+    from whet.core.miss import Argument, LaunchGrid, Miss, Placement
+    from whet.store import StoreReader
 
 # What an allocator of torch's gives at least; nobody specializes kernels on more.
 _MOST_ALIGNED = 512
@@ -60,6 +62,8 @@ class Relaunchable(Protocol):
 
 
 def miss_for(target: Target, workload: Workload) -> Miss:
+    from whet.core.miss import Miss
+
     where, named = "", {}
     if isinstance(target, Traceable):
         where, named = target.defined_at(), dict(target.call_arguments())
@@ -91,6 +95,8 @@ class _Memory:
 
 def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
     """Of a tensor of torch's, which need not be imported for this."""
+    from whet.core.miss import Placement
+
     if not hasattr(value, "untyped_storage"):
         return None
     try:
@@ -115,6 +121,8 @@ def _placement(value: Any, storages: list[_Memory]) -> Placement | None:
 
 
 def summarised(name: str, value: Any) -> Argument:
+    from whet.core.miss import Argument
+
     kind = type(value).__name__
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is not None and shape == () and isinstance(value, Number):  # a number of numpy's
@@ -147,6 +155,8 @@ def not_tuned(
 
 
 def tune_command(target: Target, workload: Workload, store: StoreReader | None) -> str:
+    import shlex
+
     where = key = None
     if isinstance(target, Traceable):
         where, key = target.defined_at(), target.tune_key()

@@ -6,12 +6,13 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from whet.core.mode import Mode
-from whet.engine.lockfile.entries import LockFile
-from whet.engine.lockfile.text import read_lock
 from whet.engine.settings import Settings, resolve_settings
+
+if TYPE_CHECKING:
+    from whet.engine.lockfile.entries import LockFile
 
 NAME = "whet.lock"
 
@@ -37,6 +38,8 @@ def locked_by(own: str | Path | None, mode: Mode, settings: Settings) -> LockFil
     named = settings.lock if own is None else str(own)
     if named is None or mode not in LOCKED_MODES:
         return None
+    from whet.engine.lockfile.text import read_lock
+
     place = os.path.abspath(os.path.expanduser(named))
     with _reading:
         if place not in _read:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whet.core.config import Config
-from whet.core.run import Choice
-from whet.core.workload import Workload
-from whet.engine.lockfile.entries import choices_digest, entry_id
 from whet.engine.log import warn
+
+if TYPE_CHECKING:
+    from whet.core.config import Config
+    from whet.core.run import Choice
+    from whet.core.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def in_force(workload: Workload, config: Config) -> None:
 
 def not_locked(workload: Workload, choice: Choice, complain: Callable[[str], None] = warn) -> None:
     """Lists the choice; the first of each kernel is also said."""
+    from whet.engine.lockfile.entries import entry_id
+
     new = all(one.workload.kernel != workload.kernel for one in _unlocked.values())
     _unlocked[entry_id(workload)] = UnlockedChoice(workload, choice.config, choice.reason)
     if new:
@@ -57,6 +61,8 @@ def unlocked() -> tuple[UnlockedChoice, ...]:
 
 
 def choices_in_force() -> dict[str, InForce]:
+    from whet.engine.lockfile.entries import entry_id  # few ask, and every program tunes
+
     return {
         entry_id(workload): InForce(str(workload), config)
         for workload, config in list(_choices.values())
@@ -64,6 +70,8 @@ def choices_in_force() -> dict[str, InForce]:
 
 
 def own_digest() -> str:
+    from whet.engine.lockfile.entries import choices_digest
+
     return choices_digest({id: one.config for id, one in choices_in_force().items()})
 
 

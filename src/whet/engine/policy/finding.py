@@ -8,9 +8,10 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from whet.engine.policy.reading import read_policy
-from whet.engine.policy.rules import Policy
+if TYPE_CHECKING:
+    from whet.engine.policy.rules import Policy
 
 VARIABLE = "WHET_POLICY"
 FILE = "whet.toml"
@@ -41,6 +42,8 @@ def current_policy() -> Policy | None:
     path = policy_path()
     if path is None:
         return None
+    from whet.engine.policy.reading import read_policy  # most programs have no such file
+
     try:
         about = os.stat(path)
     except (OSError, ValueError):
@@ -50,6 +53,8 @@ def current_policy() -> Policy | None:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, *_: int) -> Policy:
+    from whet.engine.policy.reading import read_policy
+
     return read_policy(path)
 
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from whet.builds import outgrown
+from whet._version import __version__
 from whet.core.budget import Budget
+from whet.core.cost import Cost
 from whet.core.coverage import Stop
 from whet.core.effort import Effort
+from whet.core.frozen import FrozenMap
 from whet.core.limit import LimitKind
-from whet.core.run import Run
-from whet.core.space import Space
+from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
-from whet.core.timing import Method
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.engine.accounts.ledger import WallLedger
+from whet.engine.host import memory_info
+from whet.engine.recall.sources import keep_place, located
 from whet.engine.settings import Settings
 from whet.engine.target import Target
-from whet.store import StoreReader
+
+if TYPE_CHECKING:
+    from whet.core.config import Config
+    from whet.core.space import Space
+    from whet.core.timing import Method
+    from whet.core.workload import Workload
+    from whet.store import Store, StoreReader
 
 # Spaces up to this size are compared config by config; larger ones by their identity.
 SMALL = 20_000
@@ -117,6 +126,41 @@ class Knowledge:
         decided = not self.undecided or (same and self.run.exhaustive)
         return decided and self._knows_all(space)
 
+    def answer(self, run: Run, ledger: WallLedger) -> Result:
+        """As the result of `run`, which has nothing left to do. Itself it is not stored."""
+        best, stored, tried = self.incumbents[0], self.run, len(self.settled)
+        stopped = None if stored is None else stored.stopped
+        kept = stored is not None and stored.best == best.config
+        wall = ledger.close()
+        run = replace(
+            run,
+            tried=tried,
+            stopped=Stop.COMPLETE if tried == run.space_size else stopped,
+            # To go on, a further run has to exceed the budget of the one that answers.
+            budget=run.budget if stored is None else stored.budget,
+            outcome=Outcome.FINISHED,
+            best=best.config,
+            equals=stored.equals if stored else (),
+            paired_speedup=stored.paired_speedup if stored and kept else None,
+            exhaustive=stored.exhaustive if stored else False,
+            cost=Cost(FrozenMap(), wall),
+            wall_s=sum(wall.values()),
+        )
+        return Result(
+            run=run,
+            best=best,
+            first=self.timed(run.first),
+            trials=(),
+            known=tried,
+            source="stored",
+            equals=run.equals,
+        )
+
+    def timed(self, config: Config | None) -> Trial | None:
+        """What is known of a config, where it was timed."""
+        trial = None if config is None else self.settled.get(config.id)
+        return trial if trial is not None and trial.timing is not None else None
+
     def _knows_all(self, space: Space) -> bool:
         return space.is_small(SMALL) and all(config.id in self.settled for config in space)
 
@@ -137,6 +181,39 @@ def recalled(
     }
     return Knowledge.recall(
         store, target.workload().id, target.space, limits, target.method, samples
+    )
+
+
+def answer_from(
+    store: Store,
+    target: Target,
+    settings: Settings,
+    budget: Budget,
+    search: str,
+    samples: int,
+    ledger: WallLedger,
+) -> Result | None:
+    """What a run would find answered, without one; None where there is something to do."""
+    memory_bytes = settings.memory_bytes or memory_info("MemAvailable")
+    known = recalled(target, store, settings, memory_bytes, samples)
+    if not known.answers(target.space, budget, settings.effort):
+        return None
+    run = new_run(target, settings, budget, search, time.time())
+    keep_place(store, run.workload)
+    return known.answer(run, ledger)
+
+
+def new_run(target: Target, settings: Settings, budget: Budget, search: str, started: float) -> Run:
+    return Run(
+        workload=located(target),
+        space_id=target.space.id,
+        space_size=target.space.count,
+        first=target.space.first,
+        search=search,
+        seed=settings.seed,
+        budget=budget,
+        started=started,
+        whet=__version__,
     )
 
 
@@ -192,5 +269,7 @@ def _worth_retrying(trial: Trial, limits: dict[LimitKind, float | None]) -> bool
     limit = trial.limit
     if limit is None:
         return False
+    from whet.builds.memory import outgrown
+
     wronged = limit.configured is None and CUT_BY_0_1 in trial.error
     return wronged or outgrown(limit, limits.get(limit.kind))

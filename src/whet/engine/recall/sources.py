@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import StoreError
 from whet.core.workload import Workload, captured_differences
 from whet.engine.fallback.missed import Traceable
 from whet.engine.target import Claiming, FromFile, Target
-from whet.store import OverlayStore, Store
+
+if TYPE_CHECKING:
+    from whet.store import Store
 
 
 def located(target: Target) -> Workload:
@@ -26,7 +28,7 @@ def located(target: Target) -> Workload:
 
 def keep_place(store: Store, workload: Workload) -> None:
     """Lets the name that is used now lead to what is stored, too. A bundle keeps its own names."""
-    own = store.layers[0] if isinstance(store, OverlayStore) else store
+    own: Store = getattr(store, "layers", (store,))[0]
     known = own.match(workload)
     if own.read_only or known is None or known.kind != "strict":
         return

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 
-from whet._version import __version__
 from whet.builds import Builder, PoolSource
 from whet.core.budget import Budget
 from whet.core.config import Config
@@ -16,7 +15,7 @@ from whet.core.coverage import Stop
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome, Result, Run
+from whet.core.run import Outcome, Result
 from whet.core.trial import Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import timeline_of
@@ -25,8 +24,8 @@ from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.host import memory_info
 from whet.engine.log import log_note, warn
 from whet.engine.plan import Plan
-from whet.engine.recall.known import Knowledge, recalled, relatives, start_after
-from whet.engine.recall.sources import apart_notes, located
+from whet.engine.recall.known import Knowledge, new_run, recalled, relatives, start_after
+from whet.engine.recall.sources import apart_notes
 from whet.engine.recovery import crash_report
 from whet.engine.recovery.interrupt import (
     DeviceLostError,
@@ -84,17 +83,8 @@ class OneRun:
         self.shield = shield
         self._memory = settings.memory_bytes or memory_info("MemAvailable")
         self._budget = budget
-        self.run = Run(
-            workload=located(target),
-            space_id=target.space.id,
-            space_size=target.space.count,
-            first=target.space.first,
-            search=search,
-            seed=settings.seed,
-            budget=self._budget,
-            started=start_after(store, target.workload().id),
-            whet=__version__,
-        )
+        started = start_after(store, target.workload().id)
+        self.run = new_run(target, settings, budget, search, started)
         self._began = time.monotonic()
         self.recorder = Recorder(store, self.run, [on_event] if on_event else [], shield)
         self._watch = Watchdog(settings.stall_timeout_s, self._warn, lambda: self.recorder.heard_at)
@@ -445,6 +435,4 @@ class OneRun:
         return trial if trial is not None and trial.timing is not None else None
 
     def from_store(self) -> Result:
-        return stored_answer(
-            self.store, self.run, self.known, self.first(()), self.ledger, self.recorder
-        )
+        return stored_answer(self.store, self.run, self.known, self.ledger, self.recorder)

@@ -80,9 +80,9 @@ def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
 def _plan(target: ChoiceTarget) -> Plan | None:
     if target.gpu is None or target.cost == "eager":
         return None
-    from whet.targets.triton.tuned import GPU_PLAN
+    from whet.targets.triton.tuned import gpu_plan
 
-    return GPU_PLAN
+    return gpu_plan()
 
 
 def _tell(target: ChoiceTarget, result: Result) -> None:

@@ -7,39 +7,38 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.buckets import Buckets
 from whet.core.errors import StoreError
-from whet.core.event import Event
 from whet.core.mode import Mode, checked_mode
-from whet.core.run import Result
-from whet.core.timing import Method
 from whet.engine.fallback.mode import asked, current_mode
-from whet.engine.fallback.policy import choose
 from whet.engine.lockfile.finding import lock_holds
-from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
-from whet.targets.triton.dynamo.stored_rows import stored_rows
-from whet.targets.triton.fallback.choosing import untuned
 from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
-from whet.targets.triton.measuring.foreign import benchmark_with
-from whet.targets.triton.measuring.gate import Check
 from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce, on_disk
 from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 from whet.targets.triton.warn import say_once
+
+# What else is used is imported there: the first call of a new process should not wait for it.
+if TYPE_CHECKING:
+    from whet.core.event import Event
+    from whet.core.run import Result
+    from whet.core.timing import Method
+    from whet.measure import Timer
+    from whet.targets.triton.measuring.gate import Check
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
@@ -139,6 +138,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             apply_policy(self)
         mode = current_mode(self._mode)
         if mode in ("cached", "require", "record") and not self._read_rows:
+            from whet.targets.triton.dynamo.stored_rows import stored_rows
+
             self._read_rows = True
             self._lookup.remember(stored_rows(self, self._lookup, mode))
         return self._lookup.prune(mode)
@@ -328,6 +329,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if self.cache_results and not locked and on_disk(self, key, configs):
             exact = True
         else:
+            from whet.targets.triton.fallback.choosing import untuned
+
             target = self._target(args, kwargs, passed, configs)
             config, exact = untuned(target, mode)
             if exact:
@@ -394,6 +397,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> Any:
         """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
+        from whet.engine.fallback.policy import choose
+
         target = self._target(args, kwargs, passed, configs)
         choice = choose(target, mode="cached")
         say_once(
@@ -426,6 +431,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         else:
             if call.bits is not None:
                 say_once(f"{self.base_fn.__name__} has its own benchmark, so bits are not compared")
+            from whet.targets.triton.measuring.foreign import benchmark_with
+
             timings = benchmark_with(self, call, configs)
             keep_foreign(self, call, named, timings)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]

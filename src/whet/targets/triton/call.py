@@ -6,21 +6,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure import DeviceRoom, Verdict
-from whet.measure.bench.bits import BIT_CHECKS
-from whet.measure.gpu.room import NoRoom
+from whet.measure.gpu.room import DeviceRoom, NoRoom
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
-from whet.targets.triton.compiler.effects import effects
 from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.configs import needed_keywords
-from whet.targets.triton.measuring.bits import BitsExamination, Traits, Written
-from whet.targets.triton.measuring.gate import Check, OutputGate
+
+if TYPE_CHECKING:
+    from whet.measure import Verdict
+    from whet.targets.triton.measuring.bits import BitsExamination
+    from whet.targets.triton.measuring.gate import Check, OutputGate
 
 _REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
 
@@ -38,10 +38,21 @@ class Call:
         self.tuner = tuner
         self.room = DeviceRoom()
         self.notes: list[str] = []
-        bits = check in BIT_CHECKS
-        self.gate = None if check is None or bits else OutputGate(check, self.room, self.notes)
-        self.bits = BitsExamination(self.room) if bits else None
+        self.gate: OutputGate | None = None
+        self.bits: BitsExamination | None = None
+        if check is not None:
+            self._examine_by(check)
         self.bind(args, keywords)
+
+    def _examine_by(self, check: Check) -> None:
+        from whet.measure.bench.bits import BIT_CHECKS
+        from whet.targets.triton.measuring.bits import BitsExamination
+        from whet.targets.triton.measuring.gate import OutputGate
+
+        if check in BIT_CHECKS:
+            self.bits = BitsExamination(self.room)
+        else:
+            self.gate = OutputGate(check, self.room, self.notes)
 
     def bind(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         self.args = args
@@ -188,6 +199,8 @@ def _address(tensor: Any) -> int | None:
 
 
 def touched(kernel: Any) -> Touched:
+    from whet.targets.triton.compiler.effects import effects  # what is stored is not looked into
+
     ttir = kernel.asm.get("ttir")
     signature: Mapping[str, Any] = getattr(kernel.src, "signature", {})
     # What is specialised to a constant has no place among the compiled function's parameters.
@@ -255,6 +268,8 @@ class LoadedTriton:
         self._call.leave(self.config, None)
 
     def check(self) -> Verdict:
+        from whet.measure import Verdict
+
         """Runs once from the state the caller left, and compares what it wrote."""
         call = self._call
         if call.bits is not None:
@@ -288,6 +303,8 @@ class LoadedTriton:
                 self._leave()
 
         call.restore()
+        from whet.targets.triton.measuring.bits import Traits, Written
+
         traits = Traits.of(self._kernel.asm.get("ttir") if self._kernel else None)
         args = Written(call.named, found.written, (*found.read, *found.updated), _address)
         self.facts = {**self.facts, **bits.facts(args, traits, launch, leave)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton.runtime import autotuner as stock
 
@@ -13,12 +13,11 @@ from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.core.mode import Mode
 from whet.core.space import Space
-from whet.measure.bench.bits import BIT_CHECKS
-from whet.search import check_search
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.compiler.source import claimable
-from whet.targets.triton.fallback.background import IdleAutotuner
-from whet.targets.triton.measuring.gate import Check
+
+if TYPE_CHECKING:
+    from whet.targets.triton.measuring.gate import Check
 
 
 def autotune(
@@ -73,7 +72,7 @@ def autotune(
     def decorator(fn: Any) -> Autotuner:
         if not hasattr(fn, "arg_names"):
             raise UsageError(f"{fn!r} is not a Triton kernel; put @triton.jit below @whet.autotune")
-        kind = IdleAutotuner if idle else Autotuner
+        kind = _idle_kind() if idle else Autotuner
         claims = claimable(fn, [name for name in key or () if name not in fn.arg_names])
         tuner = kind(
             fn,
@@ -106,6 +105,13 @@ def autotune(
     return decorator
 
 
+def _idle_kind() -> type[Autotuner]:
+    """Imported when asked for: it brings the race and its models with it."""
+    from whet.targets.triton.fallback.background import IdleAutotuner
+
+    return IdleAutotuner
+
+
 def _refuse_wrong(
     configs: Any, space: Any, search: Any, budget: Any, check: Any, inputs: Any
 ) -> None:
@@ -118,13 +124,18 @@ def _refuse_wrong(
         if isinstance(config, Mapping):
             raise UsageError(f"{config!r} is not a config; use triton.Config({config!r})")
     if search is not None:
+        from whet.search import check_search
+
         check_search(search)
     if not isinstance(budget, str | Budget | None):
         raise UsageError(f"budget is {budget!r}; give a string, such as '30s'")
     Budget.parse(budget)
-    if check not in (None, "agree", *BIT_CHECKS) and not callable(check):
-        names = ", ".join(f'"{name}"' for name in ("agree", *BIT_CHECKS))
-        raise UsageError(f"check is {check!r}; give {names} or a reference function")
+    if check is not None and check != "agree" and not callable(check):
+        from whet.measure.bench.bits import BIT_CHECKS
+
+        if check not in BIT_CHECKS:
+            names = ", ".join(f'"{name}"' for name in ("agree", *BIT_CHECKS))
+            raise UsageError(f"check is {check!r}; give {names} or a reference function")
     if inputs is not None and not callable(inputs):
         raise UsageError(f"inputs is {inputs!r}; give a function from a key to arguments")
 

@@ -54,6 +54,13 @@ def timer(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Timer:
     return CudaTimer(device=index, l2=l2, l2_bytes=l2_bytes, graph=graph)
 
 
+def timer_made() -> bool:
+    """Whether a timer of this process may have found out that it cannot measure as `method` says:
+    without the memory for a cold L2, it changes over to a warm one."""
+    made = getattr(timer, "cache_info", None)
+    return made is None or made().currsize > 0
+
+
 def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     """How `timer` would measure, without making one: that talks to the driver."""
     from whet.measure.gpu.driver import compiles_ptx

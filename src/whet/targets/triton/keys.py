@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.buckets import Buckets
-from whet.core.miss import Argument
 from whet.targets.fingerprint import Source, same_value
 from whet.targets.triton.values import argument_value
+
+if TYPE_CHECKING:
+    from whet.core.miss import Argument
 
 
 def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from triton.runtime import autotuner as stock
 
@@ -15,12 +15,13 @@ from whet.core.config import Config
 from whet.core.errors import SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.engine.policy.finding import current_policy
-from whet.engine.policy.reading import BUCKETS, SHARED
-from whet.engine.policy.rules import Policy, Ruling
 from whet.engine.settings import Settings, resolve_settings, setting_field
 from whet.targets.triton import device
 from whet.targets.triton.configs import plain_config
 from whet.targets.triton.warn import say_once
+
+if TYPE_CHECKING:
+    from whet.engine.policy.rules import Policy, Ruling
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
@@ -100,6 +101,8 @@ def apply_policy(tuner: Any, flags: Collection[str] = ()) -> None:
 
 
 def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
+    from whet.engine.policy.reading import SHARED
+
     found = policy.rulings(str(tuner.base_fn.__name__), [kernel_module(tuner)])
     said = {name: ruling for name, ruling in found.items() if name not in flags}
     if not said:
@@ -144,6 +147,8 @@ class _Fitting:
         self.skipped: list[Misfit] = []
 
     def buckets(self, said: Mapping[str, Ruling]) -> Buckets:
+        from whet.engine.policy.reading import BUCKETS
+
         keys = [*self._tuner.keys, *self._tuner.whet_claims]
         fit = dict(self._tuner.whet_buckets.by_name)
         for setting, ruling in said.items():

@@ -7,23 +7,25 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
-from whet.engine.fallback.policy import open_for
 from whet.engine.settings import Settings
-from whet.store import (
-    MemoryStore,
-    Store,
+from whet.store.opening import (
     is_missing,
     lock_folder,
+    open_if_there,
     open_store,
     over_bundle,
     store_place,
 )
 from whet.targets.triton.warn import say_once
+
+if TYPE_CHECKING:
+    from whet.store import Store
 
 
 @dataclass
@@ -58,11 +60,7 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
         say_once(f"results will not be saved: {error}")
         place, kept = ":memory:", None
     if kept is None:
-        with (
-            MemoryStore()
-            if place == ":memory:"
-            else open_for(mode, place, replace(settings, bundle=None)) as store
-        ):
+        with _opened_once(place, settings) as store:
             yield _over_bundle(store, settings)
         return
     try:
@@ -72,6 +70,13 @@ def opened(settings: Settings, mode: Mode = "tune") -> Iterator[Store]:
             kept.users -= 1
             if kept is not _last and not kept.users:
                 kept.store.close()
+
+
+def _opened_once(place: str, settings: Settings) -> Store:
+    """In memory, or where there is none yet and the mode must not make one."""
+    if place == ":memory:":
+        return open_store(place)
+    return open_if_there(place, wait_s=settings.store_wait_s)
 
 
 # Bundles that packages bring along.

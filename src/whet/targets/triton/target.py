@@ -6,47 +6,37 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from whet.builds import Job, SharedPool
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
-from whet.core.miss import Argument, LaunchGrid
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import summarised
 from whet.engine.settings import Settings
-from whet.engine.target import BenchLimits, QuickSpace
-from whet.measure import Bench, LocalBench, Timer
-from whet.measure.bench.bits import BitCheck, checked_key
+from whet.engine.target import QuickSpace
 from whet.measure.timer import L2Timer
-from whet.store import ir_folder
 from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
-from whet.targets.triton.compiler.compile import compile_kernel
-from whet.targets.triton.compiler.divided import begin_kernel
-from whet.targets.triton.compiler.launcher import launcher_class
 from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.keys import claimed_key, input_key
-from whet.targets.triton.measuring.bits import bit_check_of
-from whet.targets.triton.measuring.foreign import FOREIGN, apart
-from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
-from whet.targets.triton.packed.portable import BinaryCache
-from whet.targets.triton.packed.serving import active_binary_caches, packed_for
-from whet.targets.triton.recorded import (
-    as_compiled,
-    importable_name,
-    recorded_grids,
-    with_integers,
-)
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
-from whet.workers.session import OpenSession
+
+# The rest is imported where it is used: what is stored is neither built nor measured, and a new
+# process should find it at once.
+if TYPE_CHECKING:
+    from whet.builds import Job, SharedPool
+    from whet.core.miss import Argument, LaunchGrid
+    from whet.engine.target import BenchLimits
+    from whet.measure import Bench, Timer
+    from whet.measure.bench.bits import BitCheck
+    from whet.targets.triton.packed.portable import BinaryCache
+    from whet.workers.session import OpenSession
 
 
 class TritonTarget(QuickSpace):
@@ -110,14 +100,20 @@ class TritonTarget(QuickSpace):
     @property
     def method(self) -> Method:
         """What the timer says may change once: where there is no memory for a cold L2."""
-        if self._told is not None:
-            return self._told
+        told = self._told
+        if told is None and "_timer" not in vars(self) and not device.timer_made():
+            # As the timer will, which talks to the driver: what is stored need not wait for that.
+            told = self.call.tuner.whet_method()
+        if told is not None:
+            return told
         timer = self._timer
         return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
 
     @cached_property
     def _told(self) -> Method | None:
         if self._foreign:
+            from whet.targets.triton.measuring.foreign import FOREIGN
+
             return FOREIGN
         told: Method | None = self.call.tuner.whet_method() if self._settings is None else None
         return told
@@ -132,6 +128,8 @@ class TritonTarget(QuickSpace):
         settings = self._settings
         if settings is None or (settings.binaries is None and settings.bundle is None):
             return []
+        from whet.targets.triton.packed.serving import active_binary_caches
+
         return active_binary_caches()
 
     @property
@@ -148,7 +146,11 @@ class TritonTarget(QuickSpace):
     def bit_check(self) -> BitCheck | None:
         """None where a benchmark of the user's own decides, which compares nothing."""
         asked = None if self._foreign else self.call.tuner.whet_check
-        return bit_check_of(self.call.tuner) if isinstance(asked, str) else None
+        if not isinstance(asked, str):
+            return None
+        from whet.targets.triton.measuring.bits import bit_check_of
+
+        return bit_check_of(self.call.tuner)
 
     @property
     def lock(self) -> str | None:
@@ -179,37 +181,56 @@ class TritonTarget(QuickSpace):
                 {
                     **self._key,
                     **claimed_key(source, self.call.tuner.whet_buckets),
-                    **({} if self.bit_check is None else checked_key(self.bit_check)),
+                    **self._checked_key(),
                 }
             ),
             toolchain=FrozenMap({"triton": triton.__version__}),
             origin=source.origin,
         )
-        return apart(workload) if self._foreign else workload
+        if not self._foreign:
+            return workload
+        from whet.targets.triton.measuring.foreign import apart
+
+        return apart(workload)
+
+    def _checked_key(self) -> Mapping[str, Any]:
+        if self.bit_check is None:
+            return {}
+        from whet.measure.bench.bits import checked_key
+
+        return checked_key(self.bit_check)
 
     def defined_at(self) -> str:
         tuner = self.call.tuner
-        return str(tuner.whet_place) or place_of(self.file, tuner)
+        return str(tuner.whet_place) or place_of(self.file, tuner, tuner.base_fn.__module__)
 
     def call_arguments(self) -> Mapping[str, Any]:
         named = self.call.named
         return {name: named[name] for name in self.call.tuner.arg_names if name in named}
 
     def launch_grids(self) -> Sequence[LaunchGrid]:
+        from whet.targets.triton.recorded import recorded_grids
+
         return recorded_grids(self.call, self.call.tuner.configs)
 
     def positional_arguments(self) -> int:
         return len(self.call.args)
 
     def module_name(self) -> str:
+        from whet.targets.triton.recorded import importable_name
+
         return importable_name(self.call.tuner)
 
     def recorded(self, arguments: Sequence[Argument], most: int) -> tuple[Argument, ...]:
+        from whet.targets.triton.recorded import as_compiled, with_integers
+
         named = self.call_arguments()
         known = as_compiled(self.call.tuner, named, arguments)
         return with_integers(named, known, most) if most else known
 
     def tune_key(self) -> Mapping[str, Any]:
+        from whet.engine.fallback.missed import summarised
+
         tuner, named = self.call.tuner, self.call_arguments()
         arguments = [summarised(name, value) for name, value in named.items()]
         if tuner.whet_inputs is None:
@@ -225,6 +246,12 @@ class TritonTarget(QuickSpace):
         return None
 
     def job(self, config: Config) -> Job | None:
+        from whet.builds import Job
+        from whet.targets.triton.compiler.compile import compile_kernel
+        from whet.targets.triton.compiler.divided import begin_kernel
+        from whet.targets.triton.compiler.launcher import launcher_class
+        from whet.targets.triton.packed.serving import packed_for
+
         call, choice = self.call, self.menu.by_id[config.id]
         found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
         if found is None:
@@ -238,10 +265,15 @@ class TritonTarget(QuickSpace):
 
     @cached_property
     def _ir_folder(self) -> Path | None:
+        from whet.store import ir_folder
+
         settings = self._settings
         return ir_folder(settings.store) if settings is not None and settings.keep_ir else None
 
     def bench(self, limits: BenchLimits) -> Bench:
+        from whet.measure import LocalBench
+        from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
+
         assert self._settings is not None
         alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
         checks, room = self.call.checks, self.call.room
@@ -265,6 +297,7 @@ class TritonTarget(QuickSpace):
     ) -> Bench:
         from whet.targets.triton.isolated.bench import IsolatedBench
         from whet.targets.triton.isolated.sending import Elsewhere
+        from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 
         assert self._settings is not None
         alone: Callable[[], AbstractContextManager[object]] = nullcontext

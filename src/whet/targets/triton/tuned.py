@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.core.effort import Effort
 from whet.core.errors import StoreError, TuningFailedError
-from whet.core.run import Result
 from whet.core.status import Status
-from whet.core.timing import Timing
-from whet.core.trial import Trial
-from whet.engine.plan import Plan
 from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
-from whet.measure import DuelPolicy, RacePolicy
-from whet.store import MemoryStore, Store
 from whet.targets.triton.call import Call, out_of_resources
-from whet.targets.triton.measuring.foreign import keep
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
@@ -28,13 +20,27 @@ from whet.targets.triton.tritons import quantiles_ms
 from whet.targets.triton.warming.active import ActiveWarmup, active
 from whet.targets.triton.warn import say_once
 
-# From a full queue a first launch reads at most a fifth longer than later ones (seen on an H200),
-# so that it tells who is hopeless. Short kernels now and then read a tenth too long twice in a row,
-# and launches that find nothing of the one before differ by 3 or 4 %, so that a duel takes longer.
-GPU_PLAN = Plan(
-    race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15),
-    duel=DuelPolicy(max_rounds=45),
-)
+if TYPE_CHECKING:
+    from whet.core.effort import Effort
+    from whet.core.run import Result
+    from whet.core.timing import Timing
+    from whet.core.trial import Trial
+    from whet.engine.plan import Plan
+    from whet.store import Store
+
+
+def gpu_plan() -> Plan:
+    """From a full queue a first launch reads at most a fifth longer than later ones (seen on an
+    H200), so that it tells who is hopeless. Short kernels now and then read a tenth too long twice
+    in a row, and launches that find nothing of the one before differ by 3 or 4 %, so that a duel
+    takes longer."""
+    from whet.engine.plan import Plan
+    from whet.measure import DuelPolicy, RacePolicy
+
+    return Plan(
+        race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15),
+        duel=DuelPolicy(max_rounds=45),
+    )
 
 
 class BusyElsewhere(Exception):
@@ -83,6 +89,8 @@ def tuned(
 
 def _so_far(error: StoreError) -> Store:
     """In memory, what was measured before the store was lost: it need not be measured again."""
+    from whet.store import MemoryStore
+
     store = MemoryStore()
     result = error.result if isinstance(error, StoreLostError) else None
     if result is not None:
@@ -135,7 +143,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         search=tuner.whet_search if program is None else program.search(tuner.whet_search),
         budget=tuner.whet_budget if program is None else program.budget(tuner.whet_budget),
         effort=_effort(tuner, program),
-        plan=GPU_PLAN,
+        plan=gpu_plan,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
         mode="tune",
@@ -196,6 +204,8 @@ def _tell(call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
 def keep_foreign(
     tuner: Any, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
 ) -> None:
+    from whet.targets.triton.measuring.foreign import keep
+
     target = TritonTarget(call, list(timings), key)
     try:
         with opened(resolve_settings().settings) as store:

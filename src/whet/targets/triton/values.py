@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.core.miss import Argument
+if TYPE_CHECKING:
+    from whet.core.miss import Argument
 
 
 def written(value: Any) -> tuple[str, str] | None:

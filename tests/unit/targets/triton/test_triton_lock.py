@@ -69,7 +69,7 @@ def no_store(monkeypatch):
         raise AssertionError("a store was opened")
 
     monkeypatch.setattr(stores, "open_store", opened)
-    monkeypatch.setattr(stores, "open_for", opened)
+    monkeypatch.setattr(stores, "open_if_there", opened)
     monkeypatch.setattr(stores, "_last", None)
 
 

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+import whet
 from whet.core.timing import Method
 from whet.core.workload import Device, Limits
+from whet.engine.settings import resolve_settings
 from whet.measure.gpu import driver
 from whet.targets.triton import device
+from whet.targets.triton.call import Call
+from whet.targets.triton.target import TritonTarget
+from whet.testing.fake_triton import FakeTensor, fake_driver
 
 
 def a_device_of_one_mebibyte(
@@ -42,3 +47,21 @@ def test_where_torch_clears_no_launch_is_fresh(
     a_device_of_one_mebibyte(monkeypatch, vendor, compiles)
     assert device.method(0, "cold", None, graph=False) == Method("cuda", "cold")
     assert device.method(0, "cold", None, graph=True) == Method("cuda-graph", "cold")
+
+
+def test_what_is_stored_is_asked_for_before_there_is_a_timer() -> None:
+    """A timer talks to the driver, and here there is none that it could talk to."""
+    triton = pytest.importorskip("triton")
+    device.timer.cache_clear()
+
+    @triton.jit
+    def kernel(x, BLOCK):  # type: ignore[no-untyped-def]  # noqa: N803
+        pass
+
+    configs = [triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})]
+    with fake_driver():
+        tuner = whet.autotune(configs=configs, key=[])(kernel)
+        call = Call(tuner, (FakeTensor([0.0]),), {"grid": (1,)})
+        target = TritonTarget(call, configs, {}, resolve_settings(environ={}).settings)
+        assert target.method == tuner.whet_method()
+    assert not device.timer_made()

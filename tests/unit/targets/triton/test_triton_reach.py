@@ -23,7 +23,7 @@ from whet.builds import BuildResult
 from whet.core.status import Status
 from whet.targets.triton import device, warn
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.measuring import one_by_one
+from whet.targets.triton.measuring import foreign
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (16, 32, 64)
@@ -573,7 +573,7 @@ def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
         slow = [one for config, one in plain.items() if config.kwargs["BLOCK"] != 16]
         return {one.id: BuildResult(one, Status.BUILD_TIMEOUT, error="8 s") for one in slow}
 
-    monkeypatch.setattr(one_by_one, "build_all", built)
+    monkeypatch.setattr(foreign, "build_all", built)
 
     assert call(made(Loop)) == 16
     assert compiled.count(("double", False)) == 1

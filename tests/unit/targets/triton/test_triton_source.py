@@ -52,6 +52,39 @@ def original():
     return fingerprint(cell(KERNEL))
 
 
+ODDITIES = """
+import triton
+import triton.language as tl
+
+class Sizes:
+    BLOCK = 64
+
+@triton.jit(do_not_specialize=["n"])
+def kernel(x, n, y=None, *, MODE: tl.constexpr = "sum", SIZES: tl.constexpr = Sizes.BLOCK):
+    'Says what it does.'
+    a, (b, *c) = x, (n, n, n)
+    "a remark"
+    for i in tl.static_range(0, Sizes.BLOCK, step=-(-4)):
+        a = a + (i if MODE == "sum" else -i) * helper(b, **{"k": None, "l": [1, 2.5, 1j, ...]})
+    while not n < 0 < Sizes.BLOCK:
+        n -= 1
+    t: tl.constexpr = f"{MODE!r:>8} of {Sizes.BLOCK}"
+    total = [j for j in (1, 2) if (k := j) and j != SIZES]
+    tl.device_assert(x[1:2, ..., None] is not None or (lambda q=outer: q), t)
+    del a
+    return total[-1] @ x.T.to(tl.float32), (y.real for y in c)
+
+def helper(b, k=0, l=()):
+    return b
+"""
+
+
+def test_fingerprints_are_those_of_earlier_versions(original):
+    """Stores and bundles depend on them. Should one have to change, every stored result is lost."""
+    assert original == "8ff7ca9a2ba393895b0d27a46b8612d2"
+    assert fingerprint(cell(ODDITIES, outer=3)) == "529291c872df26d686f162ba9c1c7960"
+
+
 def test_place_and_comments_do_not_count(original):
     moved = "# A licence.\n\n\n" + KERNEL.replace("BLOCK)\n", "BLOCK)  # in one go\n\n")
     assert fingerprint(cell(moved)) == original

@@ -15,7 +15,6 @@ from typing import Any
 
 from whet.engine.settings import resolve_settings
 from whet.targets.triton.compiler.request import DeviceLimits, Request
-from whet.targets.triton.packed.serving import serve
 
 _local = threading.local()
 
@@ -158,6 +157,8 @@ def listen(jit: Any) -> None:
     ) -> Any:
         if not listening_now():
             if _packed_kernels_are_set():
+                from whet.targets.triton.packed.serving import serve
+
                 target = jit.device_caches[device][2]
                 serve(lambda: _request(jit, signature, constexprs, attrs, options, target))
             return compile_it(key, signature, device, constexprs, options, attrs, warmup)

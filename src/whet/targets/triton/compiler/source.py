@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import cache, lru_cache
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -143,14 +144,16 @@ class _Survey:
         function = _innermost(found)
         if function is None:
             raise TypeError(f"{found!r} is not a Triton kernel")
-        tree = _tree(layer, function)
-        code(code_text(function.__code__) if tree is None else _written(tree))
+        read = _examined(layer, function)
+        code(code_text(function.__code__) if read is None else read[0])
         code(str(getattr(layer, "noinline", False)))
+        listed = {one.name: one for one in getattr(layer, "params", ())}
         for name, parameter in inspect.signature(function).parameters.items():
-            code(self._parameter(name, parameter, layer))
-        names = _names(function.__code__) if tree is None else _references(tree)
+            code(self._parameter(name, parameter, listed.get(name)))
+        names = _names(function.__code__) if read is None else read[1]
+        captured = _captured(function)
         for name in sorted(names):
-            value = _resolve(name, function)
+            value = _resolve(name, captured, function.__globals__)
             if value is not _MISSING:
                 self._use(name, value, function.__name__)
 
@@ -165,13 +168,13 @@ class _Survey:
             return
         self.parts.value(name, plain, f"{name} = {self.describe(value)}", owner)
 
-    def _parameter(self, name: str, parameter: inspect.Parameter, layer: Any) -> str:
+    def _parameter(self, name: str, parameter: inspect.Parameter, compiled: Any) -> str:
+        """`compiled` is what Triton has made of it."""
         default = parameter.default
         text = "" if default is inspect.Parameter.empty else self.describe(default)
-        for listed in ("do_not_specialize", "do_not_specialize_on_alignment"):
-            for compiled in getattr(layer, "params", ()):
-                if compiled.name == name and getattr(compiled, listed, False):
-                    text += f" {listed}"
+        for wish in ("do_not_specialize", "do_not_specialize_on_alignment"):
+            if getattr(compiled, wish, False):
+                text += f" {wish}"
         return f"{name} {text}"
 
 
@@ -210,73 +213,117 @@ def _is_given(function: FunctionType, packages: frozenset[str]) -> bool:
     return str(function.__module__).partition(".")[0] in packages
 
 
-def _tree(layer: Any, function: FunctionType) -> ast.FunctionDef | None:
-    """None where there is no source, and for a lambda, whose source is a piece of a statement."""
+def _examined(layer: Any, function: FunctionType) -> tuple[str, frozenset[str]] | None:
+    """What `_read` finds. None where there is no source, and for a lambda, whose source is a piece
+    of a statement."""
     if function.__name__ == "<lambda>":
         return None
     try:
-        source = getattr(layer, "src", None) or textwrap.dedent(inspect.getsource(function))
-        tree = ast.parse(source).body[0]
+        return _read(getattr(layer, "src", None) or textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError, IndexError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _read(source: str) -> tuple[str, frozenset[str]]:
+    """The syntax tree as text, and the names the function takes from outside. Both follow from the
+    source alone, and every key of a kernel asks for them."""
+    tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef):
-        return None
+        raise TypeError("not a function")
     tree.decorator_list = []
-    return tree
+    reader = _Reader()
+    return reader.function(tree), frozenset(reader.references())
 
 
-def _written(node: object) -> str:
-    """Like `ast.dump`, but the same in every Python: fields that are empty are left out."""
-    if isinstance(node, ast.AST):
-        fields = (
-            f"{name}={_written(value)}"
-            for name, value in ast.iter_fields(node)
-            if value is not None and value != [] and name not in _UNWRITTEN
-        )
-        return f"{type(node).__name__}({', '.join(fields)})"
-    if isinstance(node, list):
-        return f"[{', '.join(_written(item) for item in node if not _is_remark(item))}]"
-    return repr(node)
+class _Reader:
+    """Writes a tree down like `ast.dump`, but the same in every Python: fields that are empty are
+    left out. Names are collected on the way, since a second walk would take as long again."""
+
+    def __init__(self) -> None:
+        self._local: set[str] = set()
+        self._found: list[str] = []
+        self._names = self._found
+
+    def function(self, tree: ast.FunctionDef) -> str:
+        fields = []
+        for name in _fields(ast.FunctionDef):
+            # Defaults are left to the signature, which holds what they were when the kernel was
+            # defined.
+            self._names = self._found if name == "body" else []
+            if text := self._field(getattr(tree, name, None)):
+                fields.append(f"{name}={text}")
+        return f"FunctionDef({', '.join(fields)})"
+
+    def references(self) -> Iterator[str]:
+        """Names from outside, with their attributes: `BLOCK`, `helpers.f`."""
+        return (name for name in self._found if name.partition(".")[0] not in self._local)
+
+    def _field(self, value: Any) -> str:
+        """Nothing for what is empty."""
+        if value is None or value == []:
+            return ""
+        if isinstance(value, ast.AST):
+            return self._node(value)
+        if isinstance(value, list):
+            written = [self._field(item) or repr(item) for item in value if not _is_remark(item)]
+            return f"[{', '.join(written)}]"
+        return repr(value)
+
+    def _node(self, node: Any) -> str:
+        kind = type(node)
+        if kind is ast.Constant:
+            return "Constant()" if node.value is None else f"Constant(value={node.value!r})"
+        if kind is ast.Name or kind is ast.Attribute:
+            return self._name(node)
+        if kind is ast.arg:
+            self._local.add(node.arg)
+            before, self._names = self._names, self._found
+            try:
+                return self._plain(node, kind)
+            finally:
+                self._names = before
+        return self._plain(node, kind)
+
+    def _plain(self, node: ast.AST, kind: Any) -> str:
+        fields = [
+            f"{name}={text}"
+            for name in _fields(kind)
+            if (text := self._field(getattr(node, name, None)))
+        ]
+        return f"{kind.__name__}({', '.join(fields)})"
+
+    def _name(self, node: Any) -> str:
+        """`a`, or `a.b.c`, which is one name."""
+        attributes = []
+        while type(node) is ast.Attribute:
+            attributes.append(node.attr)
+            node = node.value
+        attributes.reverse()
+        if type(node) is ast.Name:
+            text = f"Name(id={node.id!r})"
+            self._names.append(".".join((node.id, *attributes)))
+            if type(node.ctx) is ast.Store:
+                self._local.add(node.id)
+        else:
+            text = self._node(node)
+        for attribute in attributes:
+            text = f"Attribute(value={text}, attr={attribute!r})"
+        return text
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in kind._fields if name not in _UNWRITTEN)
 
 
 def _is_remark(node: object) -> bool:
     """A docstring, or a string that stands for a comment."""
     return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
+        type(node) is ast.Expr
+        and type(node.value) is ast.Constant
         and isinstance(node.value.value, str)
     )
-
-
-def _references(function: ast.FunctionDef) -> set[str]:
-    """Names from outside, with their attributes: `BLOCK`, `helpers.f`.
-
-    Defaults are left to the signature, which holds what they were when the kernel was defined.
-    """
-    nodes = list(ast.walk(function))
-    local = {node.arg for node in nodes if isinstance(node, ast.arg)} | {
-        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    annotations = [node.annotation for node in nodes if isinstance(node, ast.arg)]
-    found: set[str] = set()
-    pending: list[ast.AST] = [*function.body, *(item for item in annotations if item)]
-    while pending:
-        node = pending.pop()
-        dotted = _dotted(node)
-        if dotted is None:
-            pending.extend(ast.iter_child_nodes(node))
-        elif dotted.partition(".")[0] not in local:
-            found.add(dotted)
-    return found
-
-
-def _dotted(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = _dotted(node.value)
-        return None if base is None else f"{base}.{node.attr}"
-    return None
 
 
 def _names(code: CodeType) -> set[str]:
@@ -284,10 +331,10 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names, *code.co_freevars}.union(*map(_names, nested))
 
 
-def _resolve(dotted: str, function: FunctionType) -> Any:
+def _resolve(dotted: str, captured: Mapping[str, Any], outside: Mapping[str, Any]) -> Any:
     """What the name stands for; missing for builtins, modules and all that is in Triton's."""
     first, *attributes = dotted.split(".")
-    value = _captured(function).get(first, function.__globals__.get(first, _MISSING))
+    value = captured.get(first, outside.get(first, _MISSING))
     for attribute in attributes:
         if isinstance(value, ModuleType) and value.__name__.partition(".")[0] == "triton":
             return _MISSING

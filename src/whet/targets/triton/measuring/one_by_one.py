@@ -10,13 +10,11 @@ from typing import Any
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.engine.target import BenchLimits
-from whet.measure import Visit
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import identified_request
 from whet.targets.triton.configs import Menu
 from whet.targets.triton.keys import refuse_conflicts, workload_key
-from whet.targets.triton.measuring.foreign import build_all
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms, stock_bench
@@ -71,6 +69,8 @@ class OneByOne:
             known = {id(one): (one, identity(one)) for one in _likely(tuner, config, meta)}
             missing = {key: one for one, key in known.values() if key and key not in self.hopeless}
             menu = Menu(list(missing.values()))
+            from whet.targets.triton.measuring.foreign import build_all
+
             results = build_all(call, menu, list(missing.values()))
             for key, one in missing.items():
                 result = results.get(menu.plain(one).id)
@@ -95,6 +95,8 @@ def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
         with target.bench(
             BenchLimits(isolate=settings.isolate, device_bytes=settings.device_memory_bytes)
         ) as bench:
+            from whet.measure import Visit
+
             (answer,) = bench.measure(Visit(((plain, None),), SAMPLES, first=True))
     finally:
         call.restore()
