@@ -11,6 +11,7 @@ from pathlib import Path
 
 from whet.engine.policy.reading import read_policy
 from whet.engine.policy.rules import Policy
+from whet.engine.policy.stored import known_policy
 
 VARIABLE = "WHET_POLICY"
 FILE = "whet.toml"
@@ -50,7 +51,7 @@ def current_policy() -> Policy | None:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, *_: int) -> Policy:
-    return read_policy(path)
+    return known_policy(path)
 
 
 def _program_folder() -> str | None:

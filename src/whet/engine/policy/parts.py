@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from whet.engine.policy.rules import TABLE
+from whet.core.frozen import FrozenMap
+from whet.engine.policy.rules import TABLE, Pattern
 
 _HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{TABLE}[ \t]*\]\]", re.MULTILINE)
 
 # The usual way to begin a rule: a string in which every character stands for itself.
 _BEGINNING = re.compile(rf'\[\[{TABLE}\]\]\nmatch = "([^"\\\x00-\x1f\x7f]*)"\n')
+
+Patterns = tuple[Pattern, ...]
 
 
 class NotInParts(Exception):
@@ -36,37 +38,43 @@ def rule_starts(text: str) -> list[int]:
     return [*starts, len(text)]
 
 
-def read_part(part: str) -> Mapping[str, Any]:
-    """The one rule that stands there."""
+class PartReader:
+    """`patterns` is made of what `match` says, `values` of all that stands beside it."""
+
+    def __init__(
+        self,
+        patterns: Callable[[Any], Patterns],
+        values: Callable[[Mapping[str, Any]], FrozenMap[Any]],
+    ) -> None:
+        self._patterns, self._values = patterns, values
+        self._known: dict[str, tuple[Any, FrozenMap[Any]]] = {}
+
+    def read(self, part: str) -> tuple[Patterns, FrozenMap[Any]]:
+        """Of the one rule that stands there; raises `NotInParts` where that is not so."""
+        part = part.rstrip(" \t\n")
+        beginning = _BEGINNING.match(part)
+        rest = part if beginning is None else f"[[{TABLE}]]\n{part[beginning.end() :]}"
+        known = self._known.get(rest)
+        if known is None:
+            given = _one_rule(rest)
+            match = given.pop("match", None)
+            known = self._known[rest] = match, self._values(given)
+        if (known[0] is None) == (beginning is None):  # there must be exactly one
+            raise NotInParts
+        return self._patterns(known[0] if beginning is None else beginning[1]), known[1]
+
+    def patterns(self, part: str) -> Patterns:
+        """The same of a part that was read before, without the rest of it where that can be."""
+        beginning = _BEGINNING.match(part)
+        return self.read(part)[0] if beginning is None else self._patterns(beginning[1])
+
+
+def _one_rule(part: str) -> dict[str, Any]:
     table = _parsed(part)
     given = table.get(TABLE)
     if len(table) != 1 or not isinstance(given, list) or len(given) != 1:
         raise NotInParts
-    only: Mapping[str, Any] = given[0]
-    return only
-
-
-def read_parts(
-    text: str,
-    starts: Sequence[int],
-    patterns: Callable[[Any], Any],
-    values: Callable[[Mapping[str, Any]], Any],
-) -> list[tuple[Any, Any]]:
-    """What `patterns` makes of each `match`, and `values` of all that stands beside it."""
-    found, known = [], {}
-    for start, end in pairwise(starts):
-        part = text[start:end].rstrip(" \t\n")
-        beginning = _BEGINNING.match(part)
-        rest = part if beginning is None else f"[[{TABLE}]]\n{part[beginning.end() :]}"
-        if rest not in known:
-            table = dict(read_part(rest))
-            given = table.pop("match", None)
-            known[rest] = given, values(table)
-        given, checked = known[rest]
-        if (given is None) == (beginning is None):  # there must be exactly one
-            raise NotInParts
-        found.append((patterns(given if beginning is None else beginning[1]), checked))
-    return found
+    return dict(given[0])
 
 
 def _parsed(text: str) -> dict[str, Any]:

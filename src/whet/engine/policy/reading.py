@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from whet.core.config import Config
 from whet.core.errors import SettingsError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.engine.policy.lines import line_of, rule_lines, top_level_line
-from whet.engine.policy.parts import NotInParts, read_part, read_parts, rule_starts
+from whet.engine.policy.parts import NotInParts, PartReader, rule_starts
 from whet.engine.policy.rules import TABLE, Pattern, Policy, Rule
 from whet.engine.settings import parse_setting
 from whet.measure.bench.bits import BIT_CHECKS
@@ -51,17 +52,24 @@ def read_policy(path: Path) -> Policy:
 
 
 def checked_rules(path: Path, text: str) -> tuple[Rule, ...]:
+    found = rules_in_parts(text)
+    return _rules_of_the_whole(path, text) if found is None else found[1]
+
+
+def rules_in_parts(text: str) -> tuple[list[int], tuple[Rule, ...]] | None:
+    """Where each rule begins and the last one ends, and the rules; None where the text has to be
+    read as a whole, which also says what is wrong with it."""
+    reader = part_reader()
     try:
-        found = read_parts(text, rule_starts(text), _patterns, _values)
+        starts = rule_starts(text)
+        found = [reader.read(text[start:end]) for start, end in pairwise(starts)]
     except (NotInParts, UsageError):
-        return _rules_of_the_whole(path, text)
-    return tuple(Rule(n, patterns, values) for n, (patterns, values) in enumerate(found))
+        return None
+    return starts, tuple(Rule(n, patterns, values) for n, (patterns, values) in enumerate(found))
 
 
-def read_rule(text: str, number: int) -> Rule:
-    """The rule that stands alone in a part of a policy that was checked."""
-    given = dict(read_part(text))
-    return Rule(number, _patterns(given.pop("match")), _values(given))
+def part_reader() -> PartReader:
+    return PartReader(_patterns, _values)
 
 
 def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
@@ -86,9 +94,13 @@ def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
 def policy_bytes(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
                 raise SettingsError(f"policy file {path} is not a file; give a TOML file")
-            content = file.read(MOST_BYTES + 1)
+            # Room for all that it may be takes longer to get than the content.
+            content = file.read(min(about.st_size, MOST_BYTES) + 1)
+            if len(content) > about.st_size:
+                content += file.read(MOST_BYTES + 1 - len(content))
     except FileNotFoundError:
         raise SettingsError(f"policy file {path} does not exist") from None
     except (OSError, ValueError) as error:
