@@ -149,8 +149,11 @@ class _Survey:
         for name, parameter in inspect.signature(function).parameters.items():
             code(self._parameter(name, parameter, layer))
         names = _names(function.__code__) if tree is None else _references(tree)
+        filled = set() if tree is None else _filled(tree)
         for name in sorted(names):
             value = _resolve(name, function)
+            if name in filled and isinstance(value, dict | list):
+                value = {} if isinstance(value, dict) else []
             if value is not _MISSING:
                 self._use(name, value, function.__name__)
 
@@ -268,6 +271,18 @@ def _references(function: ast.FunctionDef) -> set[str]:
         elif dotted.partition(".")[0] not in local:
             found.add(dotted)
     return found
+
+
+def _filled(function: ast.FunctionDef) -> set[str]:
+    """Names of what the function puts things into, as `KNOWN[key] = value` does: how full that is
+    depends on what has been called so far, and is no part of the source."""
+    return {
+        node.value.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+    }
 
 
 def _dotted(node: ast.AST) -> str | None:
