@@ -3,10 +3,12 @@
     python benchmarks/policy_rules.py [--rules 10000] [--limit 120] [--json OUT]
 
 One file of rules for each kind of pattern, with 240 kernels that look at it. `read` is the first
-look of a process, most of it the TOML parser of the standard library; `first` is what a kernel's
-first call pays after that. The last lines are a tuned call of a Triton kernel under a fake driver,
-without a policy file and with one of names; they need Triton. `--limit` is in seconds; kinds that
-are not reached are left out.
+look of a process that finds no index of the file, `first` is what a kernel's first call pays after
+that. `new process` is the first look of a process on its own, imports not counted: of the first to
+see the file, which checks all of it and leaves an index, and of later ones, the shortest of 20; the
+second number is what the next kernel pays there. The last lines are a tuned call of a Triton kernel
+under a fake driver, without a policy file and with one of names; they need Triton. `--limit` is in
+seconds; kinds that are not reached are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -58,6 +62,33 @@ def looked(path: Path, text: str) -> dict[str, float]:
         "read_ms": read_ms,
         "first_ms": statistics.median(looks),
         "first_p95_ms": looks[int(0.95 * len(looks))],
+    }
+
+
+LOOK = """
+import time
+from whet.engine.policy.finding import current_policy
+times = [time.perf_counter()]
+for n in (7, 8):
+    assert current_policy().rulings(f"kernel_{n}", ["fla.ops.m7"])
+    times.append(time.perf_counter())
+print(*(1e3 * (two - one) for one, two in zip(times, times[1:])))
+"""
+
+
+def new_processes(path: Path, cache: Path, later: int = 20) -> dict[str, float]:
+    """Milliseconds of a first and a second look."""
+    environ = {**os.environ, "WHET_POLICY": str(path), "XDG_CACHE_HOME": str(cache)}
+    found = []
+    for _ in range(1 + later):
+        words = [sys.executable, "-c", LOOK]
+        said = subprocess.run(words, env=environ, check=True, capture_output=True, text=True)
+        found.append([float(word) for word in said.stdout.split()])
+    first, *others = found
+    return {
+        "without_index_ms": first[0],
+        "with_index_ms": min(one[0] for one in others),
+        "next_kernel_ms": min(one[1] for one in others),
     }
 
 
@@ -126,6 +157,10 @@ def main() -> int:
             )
         if time.monotonic() < ends:
             path.write_text(rules(KINDS["names"], asked.rules))
+            told["new_process"] = new_processes(path, Path(folder, "cache"))
+            without, indexed, after = told["new_process"].values()
+            print(f"new process, no index   {without:6.0f} ms")
+            print(f"new process, with index {indexed:6.2f} ms  {after:15.3f} ms")
             told["tuned_call_us"] = calls_us(path)
             for way, call_us in told["tuned_call_us"].items():
                 print(f"tuned call {way:16} {call_us:6.2f} µs")

@@ -53,9 +53,9 @@ def current_policy() -> Policy | None:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, *_: int) -> Policy:
-    from whet.engine.policy.reading import read_policy
+    from whet.engine.policy.stored import known_policy
 
-    return read_policy(path)
+    return known_policy(path)
 
 
 def _program_folder() -> str | None:

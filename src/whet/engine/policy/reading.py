@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from whet.core.config import Config
 from whet.core.errors import SettingsError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.engine.policy.lines import line_of, rule_lines, top_level_line
+from whet.engine.policy.parts import NotInParts, PartReader, rule_starts
 from whet.engine.policy.rules import TABLE, Pattern, Policy, Rule
 from whet.engine.settings import parse_setting
 from whet.measure.bench.bits import BIT_CHECKS
@@ -45,7 +47,32 @@ BUCKETS = "buckets."
 
 def read_policy(path: Path) -> Policy:
     """Raises `SettingsError`, also where the file is not there."""
-    text = _text(path)
+    text = policy_text(path, policy_bytes(path))
+    return Policy(path, checked_rules(path, text), text)
+
+
+def checked_rules(path: Path, text: str) -> tuple[Rule, ...]:
+    found = rules_in_parts(text)
+    return _rules_of_the_whole(path, text) if found is None else found[1]
+
+
+def rules_in_parts(text: str) -> tuple[list[int], tuple[Rule, ...]] | None:
+    """Where each rule begins and the last one ends, and the rules; None where the text has to be
+    read as a whole, which also says what is wrong with it."""
+    reader = part_reader()
+    try:
+        starts = rule_starts(text)
+        found = [reader.read(text[start:end]) for start, end in pairwise(starts)]
+    except (NotInParts, UsageError):
+        return None
+    return starts, tuple(Rule(n, patterns, values) for n, (patterns, values) in enumerate(found))
+
+
+def part_reader() -> PartReader:
+    return PartReader(_patterns, _values)
+
+
+def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -61,15 +88,19 @@ def read_policy(path: Path) -> Policy:
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
         line = top_level_line(text, TABLE)
         raise _wrong(path, line, f"'{TABLE}' is not a list of rules; write [[{TABLE}]]")
-    return Policy(path, tuple(_rule(path, text, n, one) for n, one in enumerate(given)), text)
+    return tuple(_rule(path, text, n, one) for n, one in enumerate(given))
 
 
-def _text(path: Path) -> str:
+def policy_bytes(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
                 raise SettingsError(f"policy file {path} is not a file; give a TOML file")
-            content = file.read(MOST_BYTES + 1)
+            # Room for all that it may be takes longer to get than the content.
+            content = file.read(min(about.st_size, MOST_BYTES) + 1)
+            if len(content) > about.st_size:
+                content += file.read(MOST_BYTES + 1 - len(content))
     except FileNotFoundError:
         raise SettingsError(f"policy file {path} does not exist") from None
     except (OSError, ValueError) as error:
@@ -78,6 +109,10 @@ def _text(path: Path) -> str:
     if len(content) > MOST_BYTES:
         most = MOST_BYTES // 2**20
         raise SettingsError(f"policy file {path} is larger than {most} MiB; shorten it")
+    return content
+
+
+def policy_text(path: Path, content: bytes) -> str:
     try:
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -109,21 +144,30 @@ def _rule(path: Path, text: str, number: int, given: Mapping[str, Any]) -> Rule:
 
     if "match" not in given:
         raise wrong("", 'the rule has no match; add match = "MODULE:KERNEL"')
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in given.items():
-        if key != "match" and key not in _READERS:
-            names = ["match", *_READERS]
-            raise wrong(key, f"'{key}' is not a setting of a kernel{did_you_mean(key, names)}")
         try:
             if key == "match":
                 patterns = _patterns(value)
-            elif key == "buckets":
-                values.update(_buckets(value))
             else:
-                values[key] = _READERS[key](value)
+                values |= _values({key: value})
         except UsageError as error:
             raise wrong(key, str(error)) from None
     return Rule(number, patterns, FrozenMap(values))
+
+
+def _values(given: Mapping[str, Any]) -> FrozenMap[Any]:
+    """What stands in a rule beside `match`. Raises `UsageError` for the first that is wrong."""
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in _READERS:
+            hint = did_you_mean(key, ["match", *_READERS])
+            raise UsageError(f"'{key}' is not a setting of a kernel{hint}")
+        if key == "buckets":
+            values.update(_buckets(value))
+        else:
+            values[key] = _READERS[key](value)
+    return FrozenMap(values)
 
 
 def _patterns(value: Any) -> tuple[Pattern, ...]:

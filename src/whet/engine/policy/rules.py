@@ -130,23 +130,39 @@ class _Index:
         for pattern, rule in entries:
             same.setdefault(pattern, _SamePattern(pattern)).add(rule)
         common = Counter(text for pattern in same for text in set(pattern.literals))
-        self._by_text: dict[str, list[_SamePattern]] = {}
+        self.by_text: dict[str, list[_SamePattern]] = {}
         for pattern, several in same.items():
             rarest = min(pattern.literals, key=lambda text: (common[text], -len(text)), default="")
-            self._by_text.setdefault(rarest, []).append(several)
-        self._lengths = sorted({len(text) for text in self._by_text})
+            self.by_text.setdefault(rarest, []).append(several)
+        self._lengths = sorted({len(text) for text in self.by_text})
 
     def matching(self, kernel: str, modules: Sequence[str]) -> Iterator[_SamePattern]:
-        texts = {
-            text[start : start + length]
-            for text in (kernel, *modules)
-            for length in self._lengths
-            for start in range(len(text) - length + 1)
-        }
-        for text in texts & self._by_text.keys():
-            for one in self._by_text[text]:
+        texts = texts_within(self._lengths, kernel, modules)
+        for text in texts & self.by_text.keys():
+            for one in self.by_text[text]:
                 if one.pattern.matches(kernel, modules):
                     yield one
+
+
+def best_rulings(entries: Iterable[_Entry]) -> Mapping[str, Ruling]:
+    """By name of the setting, of rules whose patterns match; in the order of the file."""
+    found: dict[str, Ruling] = {}
+    for pattern, rule in entries:
+        for name, value in rule.values.items():
+            ruling = Ruling(value, rule, pattern)
+            if name not in found or ruling.rank > found[name].rank:
+                found[name] = ruling
+    return dict(sorted(found.items(), key=lambda item: item[1].rule.number))
+
+
+def texts_within(lengths: Sequence[int], kernel: str, modules: Sequence[str]) -> set[str]:
+    """All of these lengths that a kernel has in its name or in one of its module's."""
+    return {
+        text[start : start + length]
+        for text in (kernel, *modules)
+        for length in lengths
+        for start in range(len(text) - length + 1)
+    }
 
 
 @dataclass(frozen=True)
@@ -159,25 +175,23 @@ class Policy:
 
     def rulings(self, kernel: str, modules: Sequence[str]) -> Mapping[str, Ruling]:
         """By name of the setting. A stored kernel may go by several names of its module."""
-        found: dict[str, Ruling] = {}
-        for one in self._index.matching(kernel, modules):
-            for name, rule in one.latest.items():
-                ruling = Ruling(rule.values[name], rule, one.pattern)
-                if name not in found or ruling.rank > found[name].rank:
-                    found[name] = ruling
-        return dict(sorted(found.items(), key=lambda item: item[1].rule.number))
+        return best_rulings(
+            (one.pattern, rule)
+            for one in self.index.matching(kernel, modules)
+            for rule in {rule.number: rule for rule in one.latest.values()}.values()
+        )
 
     def matching(self, kernel: str, modules: Sequence[str]) -> list[_Entry]:
         """The most specific last; of equals, the one that stands later."""
         found = [
             (one.pattern, rule)
-            for one in self._index.matching(kernel, modules)
+            for one in self.index.matching(kernel, modules)
             for rule in one.rules
         ]
         return sorted(found, key=lambda entry: (entry[0].specificity, entry[1].number))
 
     @cached_property
-    def _index(self) -> _Index:
+    def index(self) -> _Index:
         return _Index(self.entries())
 
     def entries(self) -> Iterator[_Entry]:

@@ -32,6 +32,10 @@ MOST_KNOWN = 65_536
 LOOK_AGAIN_S = 1.0
 
 
+# Looked up on every call.
+_asked = asked.get
+
+
 def _never() -> bool:
     return False
 
@@ -61,12 +65,12 @@ class Chooser(Alternatives):
         if self._compiling():
             return self._traced(args, kwargs)
         try:
-            table = self._tables[asked.get()]
+            table = self._tables[_asked()]
             if kwargs:
                 chosen = table.plans[shape_of(args, kwargs)].known(*args, **kwargs)
             else:
                 chosen = table.quick[len(args)](*args)
-        except (KeyError, AttributeError, TypeError):
+        except (KeyError, AttributeError, TypeError, RuntimeError):
             chosen = self._found(args, kwargs)
         return chosen(*args, **kwargs) if kwargs else chosen(*args)
 
@@ -145,7 +149,10 @@ class Chooser(Alternatives):
         plan = None if table is None else table.plans.get(shape_of(args, kwargs))
         if plan is not None:
             with suppress(TypeError, KeyError):
-                return plan.known(*args, **kwargs)
+                chosen = plan.known(*args, **kwargs)
+                if not kwargs:
+                    plan.learn(chosen, args)
+                return chosen
         with self._lock:
             description = self.keys.described(args, kwargs)
             cost = current_cost(self.cost)
@@ -169,7 +176,8 @@ class Chooser(Alternatives):
                 plan.table.clear()
             plan.table[plan.key(*args, **kwargs)] = chosen
             if not kwargs:
-                table.quick.setdefault(len(args), plan.known)
+                plan.learn(chosen, args)
+                table.quick.setdefault(len(args), plan.quick)
 
     def _target(
         self,

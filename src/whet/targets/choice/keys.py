@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.buckets import Buckets
 from whet.core.config import freeze_value
 from whet.core.errors import SpaceError, UsageError, did_you_mean
+from whet.targets.choice.alike import Near
 from whet.targets.choice.arguments import described, is_module, is_tensor, key_entries
 from whet.targets.choice.cost import asked_cost, capturing
 
@@ -83,7 +84,9 @@ class ChoicePlan:
     """How calls of one shape, with the same types in the same places, are told apart quickly.
 
     `key(*args, **kwargs)` is one expression made for this shape: several times as quick as a loop
-    over the arguments. `known(…)` is the implementation that `table` has under that key.
+    over the arguments. `known(…)` is the implementation that `table` has under that key. `quick(…)`
+    is the same for positional arguments; where it can, it asks torch whether the tensors are like
+    those of an earlier call.
     """
 
     def __init__(
@@ -92,31 +95,74 @@ class ChoicePlan:
         # Positional ones as parameters too: an index into a tuple costs more than a local name.
         places = {f"_whet{place}": value for place, value in enumerate(args)} | dict(kwargs)
         scope: dict[str, Any] = {"_whet_described": described, "_whet_asked": asked_cost.get}
-        parts: list[str] = []
         # A key function is asked once for each set of these: it says no more than they do.
         names = [*keys.named(args, kwargs)]
-        for name, (place, value) in zip(names, places.items(), strict=True):
-            if keys.names is None or name in keys.names:
-                parts += _parts(place, value)
+        counted = {
+            place: value
+            for name, (place, value) in zip(names, places.items(), strict=True)
+            if keys.names is None or name in keys.names
+        }
         tensors = [place for place, value in places.items() if is_tensor(value)]
+        parts = {place: _parts(place, value) for place, value in counted.items()}
+        rest = [part for place in parts if place not in tensors for part in parts[place]]
+        key = [part for place in parts for part in parts[place]]
+        grad = False
         if tensors:
             torch = sys.modules["torch"]
             scope |= {"_whet_grad": torch.is_grad_enabled, "_whet_capturing": _capturing(torch)}
             needs = " or ".join(f"{place}.requires_grad" for place in tensors)
             modules = any(map(is_module, places.values()))
-            parts.append("_whet_grad()" if modules else f"_whet_grad() and ({needs})")
+            key.append("_whet_grad()" if modules else f"_whet_grad() and ({needs})")
+            grad = modules or any(places[place].requires_grad for place in tensors)
+            rest += ["_whet_grad()"] * grad
             if has_gpu():
-                parts.append(f"{tensors[0]}.get_device()")
-                parts += [] if own_cost else ["_whet_asked() or _whet_capturing()"]
-        key = f"({', '.join(parts)}{',' * bool(parts)})"
+                key.append(f"{tensors[0]}.get_device()")
+                cost = [] if own_cost else ["_whet_asked() or _whet_capturing()"]
+                key, rest = key + cost, rest + cost
         self.table: dict[Any, Callable[..., Any]] = {}
         scope["_whet_table"] = self.table
         given = ", ".join([*places][: len(args)] + ["*"] * bool(kwargs) + [*kwargs])
         self.key: Callable[..., Any]
         self.known: Callable[..., Callable[..., Any]]
         self.key, self.known = eval(
-            f"(lambda {given}: {key}), (lambda {given}: _whet_table[{key}])", scope
+            f"(lambda {given}: {_tuple(key)}), (lambda {given}: _whet_table[{_tuple(key)}])", scope
         )
+        self.quick = self.known
+        self._near: Near | None = None
+        if not kwargs and tensors and all(place in counted for place in tensors):
+            self._use_guards(given, tensors, rest, scope, grad)
+
+    def _use_guards(
+        self,
+        given: str,
+        tensors: Sequence[str],
+        rest: Sequence[str],
+        scope: dict[str, Any],
+        grad: bool,
+    ) -> None:
+        others = rest[0] if len(rest) == 1 else _tuple(rest)
+        size, asked = " + ".join(f"{place}.nbytes" for place in tensors), ", ".join(tensors)
+        answer = f"picks[{others}] if check({asked}) else more({given})"
+        exec(
+            f"def quick({given}):\n"
+            f"    check, picks, more = _whet_near[{size}]\n"
+            f"    return {answer}\n"
+            f"link = lambda check, picks, more: lambda {given}: {answer}\n"
+            f"about = lambda {given}: ({size}, {others}, {_tuple(tensors)})\n",
+            scope,
+        )
+        self._near = Near(self.known, scope["link"], scope["about"], grad)
+        scope["_whet_near"] = self._near.entries
+        self.quick = scope["quick"]
+
+    def learn(self, chosen: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """What `known` says of a call with these arguments, for `quick`."""
+        if self._near is not None:
+            self._near.learn(chosen, args)
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' * bool(parts)})"
 
 
 def _capturing(torch: Any) -> Callable[[], bool]:
@@ -150,8 +196,8 @@ def _parts(place: str, value: Any) -> list[str]:
 
 
 class ChoiceTable:
-    """`plans` by shape of call; `quick` has what `known` is for so many positional arguments, by
-    the first shape seen."""
+    """`plans` by shape of call; `quick` has a plan's `quick` by how many positional arguments there
+    are, of the first shape seen."""
 
     def __init__(self) -> None:
         self.plans: dict[Any, ChoicePlan] = {}

@@ -292,3 +292,28 @@ def test_a_kernel_of_a_script_has_the_same_fingerprint_in_every_process(tmp_path
             [sys.executable, script], env=environment, capture_output=True, text=True, check=True
         )
         assert run.stdout.strip() == original
+
+
+FILLING = """
+KNOWN = {"size": 4}
+LATEST = [None]
+
+def remembered(x):
+    if x not in KNOWN:
+        KNOWN[x] = x
+    LATEST[0] = x
+    return KNOWN[x]
+"""
+
+
+def test_how_full_a_table_is_that_the_function_fills_does_not_count():
+    function = cell(FILLING, "remembered")
+    fresh = fingerprint(function)
+    function("a"), function("b")
+    assert fingerprint(function) == fresh
+
+
+def test_a_table_that_the_function_only_reads_counts():
+    reading = FILLING.replace("        KNOWN[x] = x\n", "        return x\n")
+    other = reading.replace('"size": 4', '"size": 8')
+    assert fingerprint(cell(reading, "remembered")) != fingerprint(cell(other, "remembered"))

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache, lru_cache
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
@@ -145,15 +145,17 @@ class _Survey:
         if function is None:
             raise TypeError(f"{found!r} is not a Triton kernel")
         read = _examined(layer, function)
-        code(code_text(function.__code__) if read is None else read[0])
+        code(code_text(function.__code__) if read is None else read.text)
         code(str(getattr(layer, "noinline", False)))
         listed = {one.name: one for one in getattr(layer, "params", ())}
         for name, parameter in inspect.signature(function).parameters.items():
             code(self._parameter(name, parameter, listed.get(name)))
-        names = _names(function.__code__) if read is None else read[1]
+        names = _names(function.__code__) if read is None else read.names
         captured = _captured(function)
         for name in sorted(names):
             value = _resolve(name, captured, function.__globals__)
+            if read is not None and name in read.filled and isinstance(value, dict | list):
+                value = {} if isinstance(value, dict) else []
             if value is not _MISSING:
                 self._use(name, value, function.__name__)
 
@@ -213,7 +215,17 @@ def _is_given(function: FunctionType, packages: frozenset[str]) -> bool:
     return str(function.__module__).partition(".")[0] in packages
 
 
-def _examined(layer: Any, function: FunctionType) -> tuple[str, frozenset[str]] | None:
+class _ReadSource(NamedTuple):
+    """The syntax tree as text, the names that the function takes from outside, and of these what
+    it puts things into, as `KNOWN[key] = value` does: how full that is depends on what has been
+    called so far, and is no part of the source."""
+
+    text: str
+    names: frozenset[str]
+    filled: frozenset[str]
+
+
+def _examined(layer: Any, function: FunctionType) -> _ReadSource | None:
     """What `_read` finds. None where there is no source, and for a lambda, whose source is a piece
     of a statement."""
     if function.__name__ == "<lambda>":
@@ -225,15 +237,15 @@ def _examined(layer: Any, function: FunctionType) -> tuple[str, frozenset[str]] 
 
 
 @lru_cache(maxsize=256)
-def _read(source: str) -> tuple[str, frozenset[str]]:
-    """The syntax tree as text, and the names the function takes from outside. Both follow from the
-    source alone, and every key of a kernel asks for them."""
+def _read(source: str) -> _ReadSource:
+    """Follows from the source alone, and every key of a kernel asks for it."""
     tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise TypeError("not a function")
     tree.decorator_list = []
     reader = _Reader()
-    return reader.function(tree), frozenset(reader.references())
+    text = reader.function(tree)
+    return _ReadSource(text, frozenset(reader.references()), frozenset(reader.filled))
 
 
 class _Reader:
@@ -244,6 +256,7 @@ class _Reader:
         self._local: set[str] = set()
         self._found: list[str] = []
         self._names = self._found
+        self.filled: set[str] = set()
 
     def function(self, tree: ast.FunctionDef) -> str:
         fields = []
@@ -283,6 +296,8 @@ class _Reader:
                 return self._plain(node, kind)
             finally:
                 self._names = before
+        if kind is ast.Subscript and type(node.ctx) is ast.Store and type(node.value) is ast.Name:
+            self.filled.add(node.value.id)
         return self._plain(node, kind)
 
     def _plain(self, node: ast.AST, kind: Any) -> str:

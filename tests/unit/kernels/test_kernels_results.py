@@ -1,0 +1,143 @@
+"""The results that ship with the kernels are those of the kernels as they are.
+
+Whoever edits a kernel, or what its calls are told apart by, measures again with
+`benchmarks/kernel_results.py` and writes the new `SOURCES` down here.
+"""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from whet.kernels import (  # noqa: E402  # noqa: E402  # noqa: E402
+    mlp,
+    mlp_triton,
+    norm_rope,
+    norm_rope_triton,
+    product,
+    product_triton,
+    row_triton,
+    sdpa,
+    sdpa_triton,
+    tiles,
+)
+from whet.kernels.shipped import RESULTS  # noqa: E402
+from whet.store.bundles.bundle import open_bundle  # noqa: E402
+from whet.targets.choice import adapters  # noqa: E402
+from whet.targets.choice.source import source_of_choice  # noqa: E402
+from whet.targets.triton.compiler import source  # noqa: E402
+
+KERNELS = {
+    "gemm_kernel": product_triton.gemm_kernel,
+    "gated_kernel": mlp_triton.gated_kernel,
+    "row_kernel": row_triton.row_kernel,
+    "rmsnorm_rope_kernel": norm_rope_triton.rmsnorm_rope_kernel,
+    "attention_kernel": sdpa_triton.attention_kernel,
+}
+CHOICES = {
+    one.name: one for one in (product.chosen, mlp.apart, mlp.stacked, norm_rope.chosen, sdpa.chosen)
+}
+
+# The choices that were measured, without the code of torch's that they call.
+SOURCES = {
+    "gemm": "f3264f579d6463612e692d84c80f2b3b",
+    "gated_mlp": "09053e196d0ad7ff6a125d0aeb64c162",
+    "gated_mlp_stacked": "02e20ff1cc30b3bcd3f567e1f8b103ef",
+    "rmsnorm_rope": "797ba7b135ffb5757115f4470bbea409",
+    "attention": "131a414942b96459851a2b039a039d3a",
+}
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """Workloads by kernel."""
+    found = {}
+    for path in RESULTS.glob("*.whet"):
+        with open_bundle(path) as bundle:
+            bundle.check()
+            for known in bundle.store.workloads():
+                found.setdefault(known.workload.kernel, []).append(known.workload)
+    return found
+
+
+def now(choice):
+    return source_of_choice(choice.name, choice.implementations).fingerprint
+
+
+def test_every_result_is_of_a_kernel_or_a_choice_that_there_is(shipped):
+    assert shipped.keys() == KERNELS.keys() | CHOICES.keys()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_the_one_that_was_measured(name, shipped):
+    measured = {one.fingerprint for one in shipped[name]}
+    assert measured == {source.source_of(KERNELS[name]).fingerprint}
+
+
+@pytest.mark.skipif(bool(adapters.found()), reason="choices have more implementations here")
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_the_one_that_was_measured(name, shipped, monkeypatch):
+    assert len({one.fingerprint for one in shipped[name]}) == 1
+    if str(torch.__version__).partition("+")[0] == shipped[name][0].toolchain["torch"]:
+        assert now(CHOICES[name]) == shipped[name][0].fingerprint
+    monkeypatch.setattr(source, "_TRITON", source._HOST)
+    assert now(CHOICES[name]) == SOURCES[name]
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_the_same_after_its_kernels_were_used(name, monkeypatch):
+    fresh = now(CHOICES[name])
+    gpu = torch.device("cuda", 0)
+    monkeypatch.setitem(tiles._by_stream, (gpu, 94023), torch.zeros(1))
+    monkeypatch.setitem(tiles._for_graphs, gpu, [torch.zeros(1)])
+    assert now(CHOICES[name]) == fresh
+
+
+def tensor(*sizes):
+    return torch.empty(*sizes, device="meta", dtype=torch.bfloat16)
+
+
+def gemm_call(key):
+    return tensor(key["m"], key["k"]), tensor(key["n"], key["k"]).t()
+
+
+def apart_call(key):
+    weight = tensor(key["n"], key["k"])
+    return tensor(key["m"], key["k"]), weight, weight, key["activation"]
+
+
+def stacked_call(key):
+    return tensor(key["m"], key["k"]), tensor(2 * key["n"], key["k"]), key["activation"]
+
+
+def norm_call(key):
+    half, width = key["half"], key["width"]
+    x = tensor(1, key["tokens"], key["heads"], width)
+    table, weight = tensor(key["tokens"], half), tensor(width)
+    second = tensor(1, key["tokens"], key["key_heads"], width)
+    return x, weight, table, table, 1e-6, half, False, False, None, second, weight
+
+
+def attention_call(key):
+    other = tensor(key["batch"], key["key_heads"], key["keys"], key["dim"])
+    first = tensor(key["batch"], key["heads"], key["queries"], key["dim"])
+    return first, other, other, key["causal"], None
+
+
+CALLS = {
+    "gemm": gemm_call,
+    "gated_mlp": apart_call,
+    "gated_mlp_stacked": stacked_call,
+    "rmsnorm_rope": norm_call,
+    "attention": attention_call,
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_call_of_each_size_has_the_key_it_was_measured_by(name, shipped):
+    keys = CHOICES[name].keys
+    for workload in shipped[name]:
+        assert {workload.key["cost"], workload.key["grad"]} <= {"eager", "graph", False}
+        described = keys.described(CALLS[name](workload.key), {})
+        beside = {"cost": workload.key["cost"], "grad": False}
+        assert {**keys.entries(described), **beside} == dict(workload.key)
