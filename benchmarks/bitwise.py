@@ -4,10 +4,10 @@
 
 FOLDER and the programs are those of `libraries.py`. Each program is warmed up in a process and a
 store of its own with a policy file that asks for `check = "bitwise"` of every kernel. As soon as a
-kernel is tuned it is verified on the same arguments: the reference (the author's first config) and
-the pick run on `--seeds` sets of random inputs that the check has not seen, and every bit of what
-they write is compared. Then the pick and the fastest config of all, refused ones included, are
-timed in turns: `price` is how many times as fast the free best is.
+kernel is tuned it is verified on the same arguments: the reference (the author's first config that
+ran and was not refused) and the pick run on `--seeds` sets of random inputs that the check has not
+seen, and every bit of what they write is compared. Then the pick and the fastest config of all,
+refused ones included, are timed in turns: `price` is how many times as fast the free best is.
 
 After that, kernels with atomics (`atomic_kernels.py`): `distinct` is how many different results
 the first config has in 50 launches, `refused` how many of its configs `check="deterministic"`
@@ -83,8 +83,9 @@ def main() -> int:
     found: dict[str, Any] = {"programs": {}, "atomics": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        atomics = forked(in_place(atomic_rows, folder / "atomics"), folder / "atomics", ATOMICS_S)
-        found["atomics"] = atomics.get("rows", [])
+        place = folder / "atomics"
+        atomics = forked(in_place(partial(atomic_rows, place), place), place, ATOMICS_S)
+        found["atomics"] = noted(place)
         found["atomics_ended"] = {key: atomics[key] for key in ("cut", "failed") if key in atomics}
         names = asked.programs or list(PROGRAMS)
         for number, program in enumerate(names):
@@ -95,10 +96,10 @@ def main() -> int:
                 print(f"{program}: no time left", flush=True)
                 continue
             place = folder / program
-            act = in_place(partial(program_rows, program, asked.seeds, 0.8 * share), place)
+            act = in_place(partial(program_rows, program, asked.seeds, 0.8 * share, place), place)
             one = forked(act, place, max(share, left if number == len(names) - 1 else 1.4 * share))
-            found["programs"][program] = one
-            print(f"{program}: {line(one)}", flush=True)
+            found["programs"][program] = {"kernels": noted(place), **one}
+            print(f"{program}: {line(found['programs'][program])}", flush=True)
             if asked.json:
                 asked.json.write_text(json.dumps(found, indent=1))
     if asked.json:
@@ -119,14 +120,27 @@ def in_place(act: Any, place: Path) -> Any:
     return run
 
 
-def program_rows(name: str, seeds: int, budget_s: float) -> dict[str, Any]:
+def note(rows: list[Any], place: Path) -> None:
+    """For a process that is cut before its end: what it has so far is not lost."""
+    beside = place / "rows.part"
+    beside.write_text(json.dumps(rows))
+    beside.replace(place / "rows.json")
+
+
+def noted(place: Path) -> list[dict[str, Any]]:
+    path = place / "rows.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return rows
+
+
+def program_rows(name: str, seeds: int, budget_s: float, place: Path) -> dict[str, Any]:
     import torch
 
     torch.zeros(1, device="cuda")
     whet = importlib.import_module("whet")
     whet.install()
     rows: list[Verified] = []
-    verify_every_tuning(rows, seeds)
+    verify_every_tuning(rows, seeds, place)
     _, step = made_step(PROGRAMS[name], torch)
     start = time.perf_counter()
     with warnings.catch_warnings():
@@ -136,7 +150,7 @@ def program_rows(name: str, seeds: int, budget_s: float) -> dict[str, Any]:
     return asdict(Program(seconds, warm.complete, rows))
 
 
-def verify_every_tuning(rows: list[Verified], seeds: int) -> None:
+def verify_every_tuning(rows: list[Verified], seeds: int, place: Path) -> None:
     """Behind each tuning, where the arguments are at hand."""
     from whet.targets.triton.autotuner import Autotuner
 
@@ -150,6 +164,7 @@ def verify_every_tuning(rows: list[Verified], seeds: int) -> None:
         except Exception as error:
             row.note = f"{type(error).__name__}: {error}"[:200]
         rows.append(row)
+        note([asdict(one) for one in rows], place)
         return measured
 
     Autotuner._benchmark = and_verify  # type: ignore[method-assign]
@@ -167,8 +182,10 @@ def verify(
         return
     trials = {trial.config.id: trial for trial in result.trials}
     plain = {one: _plain(one) for one in configs}
-    ran = [one for one in configs if BITS in facts(trials, plain[one])]
     refused = [one for one in configs if FREE_NS in facts(trials, plain[one])]
+    # Where the author's first config does not fit the device, another one is the reference, and
+    # the next in the list may have been refused.
+    ran = [one for one in configs if BITS in facts(trials, plain[one]) and one not in refused]
     row.refused = len(refused)
     row.varies = bool(ran) and VARIES in facts(trials, plain[ran[0]])
     row.only_real = bool(ran) and ONLY_REAL in facts(trials, plain[ran[0]])
@@ -256,7 +273,7 @@ def in_turns(tuner: Any, rivals: list[Any]) -> list[list[float]]:
     return taken
 
 
-def atomic_rows() -> dict[str, Any]:
+def atomic_rows(place: Path) -> dict[str, Any]:
     """In a process of its own: a spin lock that never opens must not hold up the rest."""
     import torch
     import triton
@@ -305,13 +322,15 @@ def atomic_rows() -> dict[str, Any]:
             }
         )
         print(f"{one.name}: {rows[-1]}", flush=True)
-    return {"rows": rows}
+        note(rows, place)
+    return {}
 
 
 def line(one: Mapping[str, Any]) -> str:
-    if "kernels" not in one:
-        return str(dict(one))
     kernels = one["kernels"]
+    if "seconds" not in one:
+        ended = {key: value for key, value in one.items() if key != "kernels"}
+        return f"{len(kernels)} tunings, then {ended}"
     return f"{len(kernels)} tunings in {one['seconds']:.1f} s, complete: {one['complete']}"
 
 

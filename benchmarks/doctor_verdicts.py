@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import select
 import signal
 import statistics
 import subprocess
@@ -33,6 +34,9 @@ WITHIN = 1.03
 # A timing of a round lasts so long, whatever a call takes.
 ROUND_S = 0.3
 SAMPLES = 7
+
+# A process that is alive answers a round far sooner.
+ANSWER_S = 30.0
 
 Case = dict[str, Any]
 
@@ -86,11 +90,17 @@ class Sampler:
             env=environment,
         )
 
-    def ask(self) -> float:
+    def ask(self, limit_s: float) -> float:
+        """Not a number where the process has ended, or has not answered in time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return math.nan
+        if not select.select([self._process.stdout], [], [], limit_s)[0]:
+            return math.nan
         line = self._process.stdout.readline()
         return float(line) if line else math.nan
 
@@ -108,9 +118,8 @@ def sample(case: str, mode: str) -> None:
     import torch
 
     import doctor_cases
-    from whet.doctor.modes.loaded import step
     from whet.doctor.modes.variants import compiled
-    from whet.doctor.subject import subject_of
+    from whet.doctor.subject import step, subject_of
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the compiler prints is no answer
@@ -123,7 +132,7 @@ def sample(case: str, mode: str) -> None:
         began = time.perf_counter()
         with subject.gradients():
             for _ in range(count):
-                step(run, subject.calls[0], subject)
+                step(run, subject.calls[0], subject.training, model)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return time.perf_counter() - began
@@ -145,11 +154,15 @@ def remeasured(case: Case, rounds: int, until: float) -> dict[str, list[float]]:
                 if time.monotonic() > until:
                     break
                 samplers.append(Sampler(case["case"], mode, caches))
-                if math.isnan(samplers[-1].ask()):  # compiles, and is no round
+                left = max(1.0, until - time.monotonic())
+                if math.isnan(samplers[-1].ask(left)):  # compiles, and is no round
                     samplers.pop().close()
             for _ in range(rounds):
-                for one in samplers:
-                    taken.setdefault(one.mode, []).append(one.ask())
+                times = {one.mode: one.ask(ANSWER_S) for one in samplers}
+                if any(map(math.isnan, times.values())):
+                    break
+                for mode, ns in times.items():
+                    taken.setdefault(mode, []).append(ns)
         finally:
             for one in samplers:
                 one.close()

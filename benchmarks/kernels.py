@@ -334,8 +334,8 @@ def main() -> None:
             wrong = [row for row in found[part] if not row.get("ok", True)]
             took = time.perf_counter() - began
             print(f"{part}: {len(wrong)} of {len(found[part])} missed, {took:.0f} s", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False))
+            if options.json is not None:
+                options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -78,6 +78,9 @@ def measured(name: str, asked: Any, folder: Path) -> dict[str, Any]:
         place = folder / way
         place.mkdir()
         if way == "picks":
+            if not (folder / "warmup" / "triton").exists():
+                found[way] = {"failed": "no binaries of 'warmup' to pick from"}
+                continue
             shutil.copytree(folder / "warmup" / "triton", place / "triton")
             for known in (place / "triton").rglob("*.autotune.json"):
                 known.unlink()  # where a library asks for it, Triton's own file of picks
@@ -85,7 +88,8 @@ def measured(name: str, asked: Any, folder: Path) -> dict[str, Any]:
         found[way] = forked(partial(run, name, way, place), place, limit)
     for way in [way for way in ("again", "chosen") if way in asked.ways.split(",")]:
         found[way] = []
-    for number in range(asked.times if "again" in found else 0):  # in turns
+    warmed = (folder / "warmup" / "chosen.json").exists()
+    for number in range(asked.times if "again" in found and warmed else 0):  # in turns
         for way in ("again", "chosen"):
             if way in found:
                 place = folder / f"{way}{number}"

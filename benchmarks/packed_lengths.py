@@ -38,6 +38,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 POLICY = '[[kernel]]\nmatch = "fla.*:*"\nbuckets = { NB = "pow2" }\n'
 HEADS, WIDTH = 8, 128
 ROUNDS, STEPS = 3, 5
+# What the first pass may take of a way's time; the rest is for the steps once all is tuned.
+FIRST_PASS = 0.7
 WAYS = ("every", "buckets")
 
 
@@ -83,7 +85,7 @@ def in_a_process(asked: argparse.Namespace, way: str, count: int, limit: float) 
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
         command = [sys.executable, __file__, str(asked.folder), "--way", way]
-        command += ["--packings", str(count), "--ends", f"{0.7 * limit:.0f}"]
+        command += ["--packings", str(count), "--ends", f"{FIRST_PASS * limit:.0f}"]
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, check=True, timeout=limit + 120
         )
@@ -93,11 +95,14 @@ def in_a_process(asked: argparse.Namespace, way: str, count: int, limit: float) 
 
 def print_table(found: dict[str, Any], wanted: int) -> None:
     packings = min(told["packings"] for told in found.values())
+    timed = min(len(told["step_ms"]) for told in found.values())
     print(f"{packings} packings" + (f" of {wanted}, by --limit" if packings < wanted else ""))
+    if timed < packings:
+        print(f"timed are the steps of {timed} of them, by --limit")
     print("way       tuned  of kernels  most of one  first pass  kernels of a step     step")
     for way, told in found.items():
         kernels, steps = (
-            statistics.median(told[name][:packings]) for name in ("kernel_us", "step_ms")
+            statistics.median(told[name][:timed]) for name in ("kernel_us", "step_ms")
         )
         most = max(told["keys"].values(), default=0)
         print(
@@ -109,7 +114,7 @@ def print_table(found: dict[str, Any], wanted: int) -> None:
         if max(counts) > 1:
             print(f"  {kernel}: {counts[0]} keys, {counts[1]} with buckets")
     for name in ("kernel_us", "step_ms"):
-        pairs = zip(*(found[way][name][:packings] for way in WAYS), strict=True)
+        pairs = zip(*(found[way][name][:timed] for way in WAYS), strict=True)
         ratios = [two / one for one, two in pairs if one and two]
         if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
@@ -176,8 +181,11 @@ def run(folder: Path, count: int, ends: float) -> dict[str, Any]:
         for known in store.workloads():
             if any(one.trials for one in store.runs(known.workload.id)):
                 keys[known.workload.kernel] = keys.get(known.workload.kernel, 0) + 1
-    step_ms, kernels_us = [], []
+    step_ms: list[float] = []
+    kernels_us: list[float] = []
     for ends_of in done:
+        if time.perf_counter() - start > ends / FIRST_PASS and len(step_ms) >= 2:
+            break
         step = made_step(torch, ends_of)
         step_ms.append(steady_ms(torch, step))
         kernels_us.append(kernel_us(torch, step))

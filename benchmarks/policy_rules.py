@@ -4,11 +4,18 @@
 
 One file of rules for each kind of pattern, with 240 kernels that look at it. `read` is the first
 look of a process that finds no index of the file, `first` is what a kernel's first call pays after
-that. `new process` is the first look of a process on its own, imports not counted: of the first to
-see the file, which checks all of it and leaves an index, and of later ones, the shortest of 20; the
-second number is what the next kernel pays there. The last lines are a tuned call of a Triton kernel
-under a fake driver, without a policy file and with one of names; they need Triton. `--limit` is in
-seconds; kinds that are not reached are left out.
+that.
+
+`new process` is the first look of a process, with all that it imports for it, byte code there as an
+installed package has it: of the first process to see the file, which checks all of it and leaves an
+index, and of later ones, the shortest and the median of several; the last number is what the next
+kernel pays there. `bare` has imported nothing; `decorated` has torch (where it is installed) and
+Triton imported and two kernels decorated with `whet.autotune`; the look there is all that the
+policy adds to a kernel's first call.
+
+The last lines are a tuned call of a Triton kernel under a fake driver, without a policy file and
+with one of names; they need Triton. `--limit` is in seconds; kinds that are not reached are left
+out.
 """
 
 from __future__ import annotations
@@ -65,7 +72,7 @@ def looked(path: Path, text: str) -> dict[str, float]:
     }
 
 
-LOOK = """
+BARE = """
 import time
 from whet.engine.policy.finding import current_policy
 times = [time.perf_counter()]
@@ -75,21 +82,61 @@ for n in (7, 8):
 print(*(1e3 * (two - one) for one, two in zip(times, times[1:])))
 """
 
+DECORATED = """
+import time
+from contextlib import suppress
+with suppress(ImportError):
+    import torch
+import triton
+import whet
+def kernel_7(x, T): pass
+def kernel_8(x, T): pass
+tune = whet.autotune(configs=[triton.Config({})], key=["T"])
+kernels = [tune(triton.jit(one)) for one in (kernel_7, kernel_8)]
+from whet.targets.triton.policy import apply_policy
+times = [time.perf_counter()]
+for kernel in kernels:
+    apply_policy(kernel)
+    times.append(time.perf_counter())
+assert all(kernel.whet_mode == "cached" for kernel in kernels)
+print(*(1e3 * (two - one) for one, two in zip(times, times[1:])))
+"""
 
-def new_processes(path: Path, cache: Path, later: int = 20) -> dict[str, float]:
-    """Milliseconds of a first and a second look."""
-    environ = {**os.environ, "WHET_POLICY": str(path), "XDG_CACHE_HOME": str(cache)}
-    found = []
-    for _ in range(1 + later):
-        words = [sys.executable, "-c", LOOK]
-        said = subprocess.run(words, env=environ, check=True, capture_output=True, text=True)
-        found.append([float(word) for word in said.stdout.split()])
-    first, *others = found
-    return {
-        "without_index_ms": first[0],
-        "with_index_ms": min(one[0] for one in others),
-        "next_kernel_ms": min(one[1] for one in others),
+
+def new_processes(path: Path, folder: Path) -> dict[str, Any]:
+    """Milliseconds of first and second looks. The file has to be a few seconds old to be known by
+    what the file system says of it."""
+    environ = {
+        **os.environ,
+        "WHET_POLICY": str(path),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
     }
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    time.sleep(3.5)
+    told: dict[str, Any] = {"without_index_ms": _looks(BARE, folder, environ)[0]}
+    told["bare"] = _later(BARE, folder, environ, 20)
+    told["decorated"] = _later(DECORATED, folder, environ, 8)
+    return told
+
+
+def _later(program: str, folder: Path, environ: dict[str, str], times: int) -> dict[str, float]:
+    _looks(program, folder, environ)  # leaves byte code
+    found = [_looks(program, folder, environ) for _ in range(times)]
+    firsts = [one for one, _ in found]
+    return {
+        "first_ms": min(firsts),
+        "first_median_ms": statistics.median(firsts),
+        "next_ms": min(two for _, two in found),
+    }
+
+
+def _looks(program: str, folder: Path, environ: dict[str, str]) -> list[float]:
+    file = folder / "program.py"
+    file.write_text(program)
+    words = [sys.executable, str(file)]
+    said = subprocess.run(words, env=environ, check=True, capture_output=True, text=True)
+    return [float(word) for word in said.stdout.split()]
 
 
 def tuned_call_us(path: Path | None) -> float:
@@ -128,6 +175,7 @@ def calls_us(path: Path) -> dict[str, float]:
         "without a policy": lambda: tuned_call_us(None),
         "with a policy": lambda: tuned_call_us(path),
     }
+    tuned_call_us(None)  # the first kernel of a process is quicker than all that follow
     found: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(3):
         for way, measured in ways.items():
@@ -157,10 +205,15 @@ def main() -> int:
             )
         if time.monotonic() < ends:
             path.write_text(rules(KINDS["names"], asked.rules))
-            told["new_process"] = new_processes(path, Path(folder, "cache"))
-            without, indexed, after = told["new_process"].values()
-            print(f"new process, no index   {without:6.0f} ms")
-            print(f"new process, with index {indexed:6.2f} ms  {after:15.3f} ms")
+            told["new_process"] = new_processes(path, Path(folder))
+            without = told["new_process"]["without_index_ms"]
+            print(f"new process, no index            {without:6.0f} ms")
+            for way in ("bare", "decorated"):
+                found = told["new_process"][way]
+                print(
+                    f"new process, index, {way:10} {found['first_ms']:8.2f} ms"
+                    f"  (median {found['first_median_ms']:.2f} ms), next {found['next_ms']:.3f} ms"
+                )
             told["tuned_call_us"] = calls_us(path)
             for way, call_us in told["tuned_call_us"].items():
                 print(f"tuned call {way:16} {call_us:6.2f} µs")

@@ -27,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def main() -> int:
     for program in asked.programs or ("gla", "mamba2"):
         try:
             found[program] = compare(asked.folder.resolve(), program, asked.limit)
-        except subprocess.SubprocessError as error:
+        except (subprocess.SubprocessError, ValueError) as error:  # no answer is no JSON
             found[program] = {"failed": f"{type(error).__name__}: {error}"}
         if asked.json:
             asked.json.write_text(json.dumps(found, indent=1))
@@ -77,13 +79,24 @@ def compare(folder: Path, program: str, limit: float) -> dict[str, Any]:
         told["notes"] += [f"left: {o['workload']['kernel']}: {o['why']}" for o in tuned["left"]]
         before = runs_in(mine)
         if not told["left"] and told["tuned"] == told["recorded"]:
-            run.step("require", mine, 0.25 * limit)
+            with noting("require", told):
+                run.step("require", mine, 0.25 * limit)
         told["tunings"] = runs_in(mine) - before
         run.step("tune", live, 0.25 * limit, named="live", gently=True)
         told.update(alike(mine, live))
         if told["apart"]:
-            run.duel(mine, live, told["apart"], 0.25 * limit)
+            with noting("duel", told):
+                run.duel(mine, live, told["apart"], 0.25 * limit)
     return told
+
+
+@contextmanager
+def noting(what: str, told: dict[str, Any]) -> Iterator[None]:
+    """What was found out before it is not lost with it."""
+    try:
+        yield
+    except (subprocess.SubprocessError, ValueError) as error:
+        told["notes"].append(f"{what} failed: {type(error).__name__}: {error}")
 
 
 class Processes:

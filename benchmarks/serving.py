@@ -4,7 +4,8 @@
 
 FOLDER has `fla/` and `mamba_ssm/` (with an empty `__init__.py`) of the public repositories in it,
 and einops where that is not installed. Each program is a forward and a backward pass, in four
-sizes; every kernel has its first config (WHET_MODE=off), so that nothing is tuned.
+sizes; every kernel has its smallest config (WHET_MODE=off), so that nothing is tuned: the first one
+of a list may ask for more shared memory than there is.
 
     record    WHET_JIT=record, one process for each program and size, all at once, no cache: the
               first step is what it costs without
@@ -21,7 +22,9 @@ fake driver launches nothing, so that times of calls mean nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -190,10 +193,14 @@ def replay(asked: Any) -> dict[str, Any]:
         seal = whet.sealed()
         torch_alone(torch, asked)
         calls = watch_calls(asked, torch)
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
         for name, step in steps.items():
-            first = timed(asked, torch, step)
-            later = [timed(asked, torch, step) for _ in range(STEPS - 1)]
+            try:
+                first = timed(asked, torch, step)
+                later = [timed(asked, torch, step) for _ in range(STEPS - 1)]
+            except Exception as error:  # the other programs are not to be lost with this one
+                found[name] = {"failed": f"{type(error).__name__}: {error}"}
+                continue
             found[name] = {"first_s": first, "steady_s": statistics.median(later)}
     return {
         "preload_s": loaded.seconds,
@@ -301,6 +308,7 @@ def made_step(torch: Any, asked: Any, name: str, size: tuple[int, ...]) -> Calla
         return torch.randn(*shape, device=where, dtype=dtype)
 
     tensors, forward = {"gla": gla, "kda": kda, "mamba2": mamba2}[name](torch, normal, size)
+    smallest_first()
     for tensor in tensors.values():
         tensor.detach_().requires_grad_(True)
 
@@ -313,6 +321,18 @@ def made_step(torch: Any, asked: Any, name: str, size: tuple[int, ...]) -> Calla
         return out
 
     return step
+
+
+def smallest_first() -> None:
+    """The same order in every process, so that all launch the same configs."""
+    from triton.runtime.autotuner import Autotuner
+
+    def size(config: Any) -> int:
+        blocks = [n for n in config.kwargs.values() if isinstance(n, int) and n > 0]
+        return math.prod([config.num_stages, *blocks])
+
+    for one in [one for one in gc.get_objects() if issubclass(type(one), Autotuner)]:
+        one.configs = sorted(one.configs, key=size)
 
 
 def gla(torch: Any, normal: Any, size: tuple[int, ...]) -> tuple[dict[str, Any], Any]:
@@ -372,6 +392,11 @@ def table(found: dict[str, Any]) -> str:
         f"reported by the seal: {len(replayed['unforeseen'])}",
         f"first calls more than 1 ms above steady: {over} of {len(replayed['calls'])}; worst: "
         + ", ".join(f"{one['kernel']} +{one['over_ms']:.2f} ms" for one in worst),
+    ]
+    lines += [
+        f"{name} failed: {one['failed']}"
+        for name, one in replayed["steps"].items()
+        if "failed" in one
     ]
     lines += [f"  not covered: {one}" for one in replayed["uncovered"][:5]]
     lines += [f"  seal: {one}" for one in replayed["unforeseen"][:5]]

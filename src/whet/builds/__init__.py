@@ -5,8 +5,9 @@ Names are imported when first used: what is stored needs no builds.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.builds.builder import Builder
@@ -45,10 +46,4 @@ __all__ = [
     "outgrown",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(f"whet.builds.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

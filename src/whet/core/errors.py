@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -104,6 +103,8 @@ class ConfigFailure(Exception):
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
     """`"; did you mean 'BM'? valid: BM, BN"`, for the end of an error message."""
+    import difflib  # for those who made a mistake
+
     names = [str(name) for name in valid]
     close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{close[0]}'?" if close else ";"

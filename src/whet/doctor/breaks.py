@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,8 +22,14 @@ _REWRITES = {
     "host waits for the device as well",
 }
 
+_SETTING = re.compile(r"torch\._dynamo\.(?:config\.)?(\w+) ?= ?True")
+
 # What torch says of nearly every break and helps nobody.
-_IDLE_HINTS = ("Please report an issue to PyTorch", "It may be possible to write Dynamo tracing")
+_IDLE_HINTS = (
+    "Please report an issue to PyTorch",
+    "It may be possible to write Dynamo tracing",
+    "may have been caused by an earlier graph break",
+)
 
 
 @dataclass(frozen=True)
@@ -77,22 +84,39 @@ def break_findings(subject: Patient, captured: Captured) -> list[Finding]:
 
 
 def _finding(subject: Patient, captured: Captured, one: Break, place: Line, count: int) -> Finding:
-    tried = [_tried(subject, setting, captured, one) for setting in _SETTINGS if setting.fits(one)]
+    knobs = [setting for setting in _SETTINGS if setting.fits(one)] + _hinted(one)
+    tried = [_tried(subject, setting, captured, one) for setting in knobs]
     helpful = [remedy for remedy in tried if remedy is not None and remedy.works]
     futile = [remedy for remedy in tried if remedy is not None and not remedy.works]
     remedies = [*helpful, *_rewrites(one)]
     if not remedies:
-        useful = [hint for hint in one.hints if not any(idle in hint for idle in _IDLE_HINTS)]
+        known = {name for setting in knobs for name in setting.values}
+        useful = [
+            hint for hint in one.hints if not any(idle in hint for idle in (*_IDLE_HINTS, *known))
+        ]
         remedies = [Remedy(hint) for hint in useful[:2]] or futile
     if not remedies:
         remedies = [Remedy("move the line out of the compiled model")]
     evidence = one.kind if not one.explanation else f"{one.kind}: {one.explanation}"
-    return Finding("graph-break", evidence, place, tuple(remedies), one.code, count)
+    name = "graph-break" if captured.graphs else "not-compiled"
+    return Finding(name, evidence, place, tuple(remedies), one.code, count)
+
+
+def _hinted(one: Break) -> list[_Knob]:
+    """Settings in torch's own hints that are not among ours."""
+    names = {name for hint in one.hints for name in _SETTING.findall(hint)}
+    ours = {name for setting in _SETTINGS for name in setting.values}
+    return [
+        _Knob(f"set torch._dynamo.config.{name} = True", {name: True}, ())
+        for name in sorted(names - ours)
+    ]
 
 
 def _rewrites(one: Break) -> list[Remedy]:
     if "`print`" in one.explanation:
         return [Remedy("print only outside of the compiler: if not torch.compiler.is_compiling()")]
+    if one.place.code.startswith("assert "):
+        return [Remedy("check it on the device: torch._assert_async(condition, message)")]
     return [Remedy(_REWRITES[one.kind])] if one.kind in _REWRITES else []
 
 

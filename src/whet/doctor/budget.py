@@ -96,7 +96,7 @@ def _counts(done: Diagnosis) -> dict[str, int]:
         return sum(one.count for one in found if one.name == name)
 
     return {
-        "graph_breaks": count("graph-break"),
+        "graph_breaks": count("graph-break") + count("not-compiled"),
         "recompilations": count("recompilation"),
         "findings": len(found),
     }

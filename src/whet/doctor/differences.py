@@ -15,7 +15,7 @@ _HALF = ("float16", "bfloat16")
 
 def numeric_notes(trial: TrialOfModes) -> list[str]:
     """Differences that rounding explains, and modes that compute the very same."""
-    return [*_explained(trial.modes), *_same_bits(trial.modes)]
+    return [*_explained(trial.modes), *_same_code(trial.modes), *_same_bits(trial.modes)]
 
 
 def numeric_findings(trial: TrialOfModes, place: Line) -> list[Finding]:
@@ -85,11 +85,23 @@ def _cause(off: Sequence[OutputError]) -> str:
     return "both are about as far from float64, which another order of additions explains"
 
 
+def _same_code(modes: Sequence[ModeTrial]) -> list[str]:
+    grouped: dict[str, list[str]] = {}
+    for mode in modes:
+        if mode.same_as:
+            grouped.setdefault(mode.same_as, []).append(mode.mode)
+    return [
+        f"{first} and {', '.join(names)} generate the same code, checks of inputs aside: only "
+        f"{first} was profiled and compared with float64"
+        for first, names in grouped.items()
+    ]
+
+
 def _same_bits(modes: Sequence[ModeTrial]) -> list[str]:
     """Whether `reduce-overhead` is less exact than `default`, as is often said."""
     by_name = {one.mode: one for one in modes if one.digest and one.mode != EAGER}
     plain, graphs = by_name.get("default"), by_name.get("reduce-overhead")
-    if plain is None or graphs is None:
+    if plain is None or graphs is None or graphs.same_as:
         return []
     if plain.digest == graphs.digest:
         return ["default and reduce-overhead give the same results to the last bit"]

@@ -7,12 +7,14 @@ finding, and the report says so.
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sysconfig
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -24,6 +26,11 @@ from whet.doctor.subject import Inputs, Patient
 # In torch 2.13 as well as 2.11 a branch on a tensor is reported by the name of the byte code's
 # handler, not by its entry in the registry.
 _BRANCH = "Data-dependent branching"
+
+_GIVEN_UP = "Skipping the function and falling back to eager. Graph break encountered:"
+
+
+_PYTHON = sysconfig.get_paths()["stdlib"]
 
 
 class TorchLacksError(Exception):
@@ -77,11 +84,12 @@ def capture(subject: Patient, call: Inputs, settings: Mapping[str, Any] | None =
         raise TorchLacksError("torch._dynamo.explain is not there")
     model, call = fresh(subject, call)
     reset()
-    with quiet(), _configured(settings or {}), subject.gradients():
+    with quiet(), _configured(settings or {}), subject.gradients(), given_up() as left_to_eager:
         told = explain(model)(*call.args, **call.kwargs)
     reset()
-    breaks = tuple(_break(reason) for reason in told.break_reasons if reason.graph_break)
-    return Captured(breaks, tuple(told.graphs), int(told.op_count))
+    breaks = [_break(reason) for reason in told.break_reasons if reason.graph_break]
+    breaks += [_given_up(text) for text in left_to_eager]
+    return Captured(tuple(breaks), tuple(told.graphs), int(told.op_count))
 
 
 def recompiles(
@@ -179,16 +187,19 @@ def _copied(value: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Warnings that torch logs while it traces come back as findings; what the model prints is
-    said by nobody."""
-    import logging
+    """Warnings that torch logs while it traces come back as findings; what the model prints or
+    logs is said by nobody."""
     import warnings
 
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(StringIO()),
+            redirect_stderr(StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -207,11 +218,58 @@ def _configured(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def given_up() -> Iterator[list[str]]:
+    """What Dynamo logs of functions that it leaves to eager as a whole, since it could not go on
+    after a break: `explain` does not tell of these. A function is told of once."""
+    found: dict[str, str] = {}
+
+    class Listen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if _GIVEN_UP in text:
+                found.setdefault(text.partition("\n")[0], text)
+
+    import torch._dynamo.symbolic_convert  # noqa: F401  (makes the logger)
+
+    logger = logging.getLogger("torch._dynamo.symbolic_convert.__graph_breaks")
+    before = logger.level, logger.propagate
+    listen, told = Listen(), list[str]()
+    logger.addHandler(listen)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        yield told
+    finally:
+        told += found.values()
+        logger.removeHandler(listen)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def _given_up(text: str) -> Break:
+    """The line is in the first one: `Graph break in user code at FILE:LINE`."""
+    first, _, rest = text.partition("\n")
+    said, _, stack = rest.partition(_GIVEN_UP)[2].partition("User code traceback:")
+    file, _, line = first.rpartition(" ")[2].rpartition(":")
+    place = place_in(stack)
+    if not place.file and line.isdigit():
+        place = Line(file, int(line))
+    one = _told("\n".join(said.strip().splitlines()), place)
+    why = f"{one.explanation} The whole function is left to eager.".strip()
+    return replace(one, explanation=why)
+
+
 def _break(reason: Any) -> Break:
-    """`reason.reason` is the kind, then lines of `Explanation:`, `Hint:` and a debug context."""
-    lines = str(reason.reason).splitlines()
+    return _told(str(reason.reason), _innermost(reason.user_stack))
+
+
+def _told(text: str, place: Line) -> Break:
+    """The kind, then lines of `Explanation:`, `Hint:` and a debug context."""
+    lines = text.splitlines()
     kind = lines[0].strip() if lines else ""
-    if kind.startswith("generic_jump"):
+    checked = kind == "step_unsupported" and place.code.startswith("assert ")
+    if kind.startswith("generic_jump") or checked:
         kind = _BRANCH
     explanation = _after("Explanation:", lines)
     hints = [line.partition("Hint:")[2].strip() for line in lines if "Hint:" in line]
@@ -220,17 +278,23 @@ def _break(reason: Any) -> Break:
         explanation = "The branch taken depends on the values of a tensor."
     if not hints:
         hints = [hint for hint in entry.get("Hints", ()) if "{" not in hint]
-    return Break(kind, code, explanation, tuple(hints), _innermost(reason.user_stack))
+    return Break(kind, code, explanation, tuple(hints), place)
 
 
 def _after(word: str, lines: Sequence[str]) -> str:
     return next((line.partition(word)[2].strip() for line in lines if word in line), "")
 
 
+def _is_own(file: str) -> bool:
+    """Neither torch's nor Python's."""
+    library = file.startswith(_PYTHON) and "-packages" not in file
+    return "/torch/" not in file and not library
+
+
 def _innermost(stack: Any) -> Line:
-    """The last line of the user's own; where all are torch's, the last."""
+    """The last line of the user's own; where there is none, the last."""
     frames = list(stack or ())
-    own = [frame for frame in frames if "/torch/" not in frame.filename]
+    own = [frame for frame in frames if _is_own(frame.filename)]
     if not frames:
         return Line()
     frame = (own or frames)[-1]
@@ -244,7 +308,7 @@ def place_in(stack: str) -> Line:
     """The innermost of the user's own lines in a stack printed as text."""
     lines = stack.splitlines()
     found = [(at, match) for at, line in enumerate(lines) if (match := _STACK_LINE.search(line))]
-    own = [one for one in found if "/torch/" not in one[1]["file"]]
+    own = [one for one in found if _is_own(one[1]["file"])]
     if not found:
         return Line()
     at, match = (own or found)[-1]

@@ -12,7 +12,7 @@ from whet.doctor.conditions import conditions
 from whet.doctor.finding import Examination, Finding, Remedy
 from whet.doctor.graphs import graph_findings
 from whet.doctor.recompiles import recompile_findings
-from whet.doctor.subject import Patient
+from whet.doctor.subject import Patient, step
 from whet.doctor.written import environment_findings, written_findings
 
 T = TypeVar("T")
@@ -95,8 +95,9 @@ def _captured(subject: Patient) -> list[dynamo.Captured | Finding]:
 def _nothing_captured(
     subject: Patient, traced: dynamo.Captured, findings: list[Finding]
 ) -> list[Finding]:
-    """Torch falls back to eager without a word where a frame fails while it is traced."""
-    if traced.graphs or any(one.name == "disabled" for one in findings):
+    """Torch falls back to eager without a word where a frame fails while it is traced. Where it
+    told why, `break_findings` has that, with the line."""
+    if traced.graphs or traced.breaks or any(one.name == "disabled" for one in findings):
         return []
     remedy = Remedy("run with TORCH_LOGS=graph_breaks,dynamo to see where torch gave up")
     return [Finding("not-compiled", "torch captured no graph", subject.place, (remedy,))]
@@ -109,13 +110,18 @@ def _once_a_line(findings: list[Finding]) -> list[Finding]:
 
 
 def _cannot_compile(subject: Patient, error: Exception) -> Finding:
+    import torch
+
     text = str(error).strip().splitlines()
     place = dynamo.place_in(str(error))
+    remedy = Remedy("run that part without the compiler: @torch.compiler.disable")
+    if isinstance(subject.model, torch.jit.ScriptModule):
+        remedy = Remedy("compile the model as it was before torch.jit.script")
     return Finding(
         "compile-error",
         f"{type(error).__name__}: {text[0] if text else ''}",
         place if place.file else subject.place,
-        (Remedy("run that part without the compiler: @torch.compiler.disable"),),
+        (remedy,),
     )
 
 
@@ -123,12 +129,21 @@ def _check_eager(subject: Patient) -> None:
     model, call = dynamo.fresh(subject, subject.calls[0])
     try:
         with dynamo.quiet(), subject.gradients():
-            model(*call.args, **call.kwargs)
+            step(model, call, subject.training)
     except Exception as error:
         raise UsageError(
             f"{subject.name} fails on its inputs without any compiler: {type(error).__name__}: "
-            f"{error}"
+            f"{error}{_remedy_for(str(error), subject.training)}"
         ) from error
+
+
+def _remedy_for(text: str, training: bool) -> str:
+    """For models that compute gradients themselves, such as a step with its optimizer."""
+    if not training and "does not require grad" in text:
+        return "; gradients are off unless --training (training=True) asks for them"
+    if training and "backward through the graph a second time" in text:
+        return "; a model with a backward pass of its own has to return loss.detach()"
+    return ""
 
 
 def _version() -> str:

@@ -21,28 +21,44 @@ GROWTHS = (0, 1, 2, 3)
 _SETTING = re.compile(r"torch\._dynamo\.config\.(\w+) = True")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _SIZE = "size mismatch at index"
-_LENGTH = re.compile(r"len\((\w+)\) == \d+")
+_LENGTH = re.compile(r"len\(([\w.]+)\) == \d+")
+
+
+# What was compiled again, and how many more layers share each frame's code.
+Found = tuple[tuple[Recompile, ...], Counter[str]]
 
 
 def recompile_findings(subject: Patient) -> list[Finding]:
     same = [subject.calls[0]] * REPEATS
-    found = dynamo.recompiles(subject, same)
+    found, _ = _compiled_again(subject, same)
     if found:
         return _findings(subject, same, found, f"{REPEATS} calls with the same inputs")
     if len(subject.calls) > 1:
-        found = dynamo.recompiles(subject, subject.calls)
+        found, _ = _compiled_again(subject, subject.calls)
         return _findings(subject, subject.calls, found, f"the {len(subject.calls)} calls given")
     grown = _grown(subject)
     if not grown:
         return []
-    found = _beyond_the_first(dynamo.recompiles(subject, grown))
+    found = _beyond_the_first(_compiled_again(subject, grown))
     return _findings(subject, grown, found, f"{len(grown)} calls with different batch sizes")
 
 
-def _beyond_the_first(found: Sequence[Recompile]) -> tuple[Recompile, ...]:
-    """Those of parts of the model that are compiled a third time."""
-    counts = Counter(one.frame for one in found)
-    return tuple(one for one in found if counts[one.frame] > 1)
+def _compiled_again(subject: Patient, calls: Sequence[Inputs], **more: Any) -> Found:
+    """Without what the first call compiles: after a graph break, code that several layers share is
+    compiled for each of them. That is no fault until torch gives up on the code."""
+    import torch._dynamo.config as config
+
+    most = int(getattr(config, "recompile_limit", 8))
+    found = dynamo.recompiles(subject, calls, **more)
+    layers = Counter(one.frame for one in found if one.call == 1)
+    return tuple(one for one in found if one.call > 1 or layers[one.frame] >= most - 1), layers
+
+
+def _beyond_the_first(found: Found) -> tuple[Recompile, ...]:
+    """Those of parts of the model that are compiled a third time for the same layer."""
+    again, layers = found
+    counts = Counter(one.frame for one in again)
+    return tuple(one for one in again if counts[one.frame] > 1 + layers[one.frame])
 
 
 def _grown(subject: Patient) -> list[Inputs]:
@@ -51,8 +67,8 @@ def _grown(subject: Patient) -> list[Inputs]:
     rows = next((_rows(value) for value in call.named.values() if _rows(value)), 0)
     if not rows:
         return []
-    calls = [_with_rows(call, rows, rows + growth) for growth in GROWTHS]
     try:
+        calls = [_with_rows(call, rows, rows + growth) for growth in GROWTHS]
         with dynamo.quiet(), subject.gradients():
             for one in calls:
                 model, fresh = dynamo.fresh(subject, one)
@@ -131,15 +147,16 @@ def _tried(
     remedies = []
     for text, keywords in attempts:
         try:
-            after = dynamo.recompiles(subject, calls, **keywords)
+            after = _compiled_again(subject, calls, **keywords)
         except TorchLacksError:
             continue
         except Exception as error:
             said = f"tried: fails with {type(error).__name__}"
             remedies.append(Remedy(text, said, works=False))
             continue
-        said = f"tried: {before} → {len(after)} recompilations"
-        works = len(after) < before and not _beyond_the_first(after)
+        left = len(after[0])
+        said = f"tried: {before} → {left} recompilations"
+        works = left < before and not _beyond_the_first(after)
         remedies.append(Remedy(text, said, works=works))
     return remedies
 
@@ -154,6 +171,8 @@ def _mark(call: Inputs) -> None:
 
 def _rewrites(guard: str, solved: bool) -> list[Remedy]:
     length = _LENGTH.search(guard)
+    if length is not None and "." in length[1]:
+        return [Remedy(f"keep '{length[1]}' out of the call: its length is compiled in")]
     if length is not None:
         return [
             Remedy(
@@ -163,4 +182,10 @@ def _rewrites(guard: str, solved: bool) -> list[Remedy]:
         ]
     if solved:
         return []
+    if _SIZE in guard:
+        return [
+            Remedy(
+                "keep its size: allocate it once, as large as it may become, and fill it in place"
+            )
+        ]
     return [Remedy("pass what changes as a tensor: Python values are compiled in")]

@@ -77,6 +77,32 @@ def device_of(subject: Patient) -> int | None:
     return None
 
 
+def step(run: Callable[..., Any], call: Inputs, training: bool, model: Any = None) -> Any:
+    """One call; when training, with its backward pass, unless nothing that it returns needs one: a
+    step with an optimizer of its own has done that itself. `model` has the gradients to forget, if
+    `run` is not it."""
+    out = run(*call.args, **call.kwargs)
+    if not training:
+        return out
+    loss = loss_of(out)
+    if loss is not None:
+        loss.backward()
+    forget = getattr(run if model is None else model, "zero_grad", None)
+    if loss is not None and callable(forget):
+        forget(set_to_none=True)
+    return out
+
+
+def loss_of(out: Any) -> Any:
+    """The sum of all that gradients can be computed of; None where there is nothing."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    tensors = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+    real = [one.abs() if one.is_complex() else one for one in tensors if one.requires_grad]
+    return sum(one.float().sum() for one in real) if real else None
+
+
 def subject_of(
     model: Any, inputs: Any, *, name: str = "", file: str = "", training: bool = False
 ) -> Patient:

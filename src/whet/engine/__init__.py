@@ -5,8 +5,9 @@ Names are imported when first used: reading a setting must not load the measurin
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.engine.plan import Plan
@@ -41,10 +42,4 @@ __all__ = [
     "tune",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'whet.engine' has no attribute '{name}'")
-    value = getattr(import_module(f"whet.engine.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

@@ -5,8 +5,9 @@ Names are imported when first used: a process that only measures needs few of th
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.measure.bench.failures import is_out_of_memory
@@ -33,36 +34,36 @@ if TYPE_CHECKING:
     from whet.measure.timer import Hopeless, Reading, Runnable, Timer, Warm
 
 _HOMES = {
-    "Answer": "whet.measure.bench.protocol",
-    "Bench": "whet.measure.bench.protocol",
-    "Built": "whet.measure.bench.protocol",
-    "CpuTimer": "whet.measure.cpu",
-    "CudaTimer": "whet.measure.gpu.timer",
-    "DeviceRoom": "whet.measure.gpu.room",
-    "Duel": "whet.measure.racing.duel",
-    "DuelOutcome": "whet.measure.racing.duel",
-    "DuelPolicy": "whet.measure.racing.policy",
-    "Exit": "whet.measure.racing.race",
-    "Hopeless": "whet.measure.timer",
-    "Loaded": "whet.measure.bench.protocol",
-    "Loader": "whet.measure.bench.protocol",
-    "LocalBench": "whet.measure.bench.local",
-    "Precision": "whet.measure.stopping",
-    "Race": "whet.measure.racing.race",
-    "RacePolicy": "whet.measure.racing.policy",
-    "Reading": "whet.measure.timer",
-    "RemoteBench": "whet.measure.bench.remote",
-    "SampleRequest": "whet.measure.racing.race",
-    "Runnable": "whet.measure.timer",
-    "Sampled": "whet.measure.bench.protocol",
-    "RaceStanding": "whet.measure.racing.race",
-    "Timer": "whet.measure.timer",
-    "Verdict": "whet.measure.bench.gate",
-    "Visit": "whet.measure.bench.protocol",
-    "Wide": "whet.measure.bench.protocol",
-    "Warm": "whet.measure.timer",
-    "compare": "whet.measure.bench.gate",
-    "is_out_of_memory": "whet.measure.bench.failures",
+    "Answer": "bench.protocol",
+    "Bench": "bench.protocol",
+    "Built": "bench.protocol",
+    "CpuTimer": "cpu",
+    "CudaTimer": "gpu.timer",
+    "DeviceRoom": "gpu.room",
+    "Duel": "racing.duel",
+    "DuelOutcome": "racing.duel",
+    "DuelPolicy": "racing.policy",
+    "Exit": "racing.race",
+    "Hopeless": "timer",
+    "Loaded": "bench.protocol",
+    "Loader": "bench.protocol",
+    "LocalBench": "bench.local",
+    "Precision": "stopping",
+    "Race": "racing.race",
+    "RacePolicy": "racing.policy",
+    "Reading": "timer",
+    "RemoteBench": "bench.remote",
+    "SampleRequest": "racing.race",
+    "Runnable": "timer",
+    "Sampled": "bench.protocol",
+    "RaceStanding": "racing.race",
+    "Timer": "timer",
+    "Verdict": "bench.gate",
+    "Visit": "bench.protocol",
+    "Wide": "bench.protocol",
+    "Warm": "timer",
+    "compare": "bench.gate",
+    "is_out_of_memory": "bench.failures",
 }
 
 __all__ = [
@@ -98,11 +99,4 @@ __all__ = [
     "is_out_of_memory",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

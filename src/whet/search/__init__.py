@@ -5,8 +5,9 @@ Names are imported when first used: what is stored is not searched for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.search.registry import STRATEGIES, check_search, make_strategy, takes_prior
@@ -23,10 +24,4 @@ _HOMES = {
 
 __all__ = ["STRATEGIES", "Sparing", "Strategy", "check_search", "make_strategy", "takes_prior"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(f"whet.search.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

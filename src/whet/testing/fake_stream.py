@@ -114,7 +114,7 @@ class Event:
         return (end._moment - self._moment) / MS
 
 
-class FakeKernel:
+class QueuedKernel:
     """Takes `ns` on the device, after `launch_ns` on the host; its first launches as told."""
 
     def __init__(
@@ -138,7 +138,7 @@ class FakeKernel:
             self.stream.queue(self.ns)
 
 
-class HookedFakeKernel(FakeKernel):
+class HookedKernel(QueuedKernel):
     """Keeps a record of what ran in which order."""
 
     def __init__(
@@ -165,7 +165,7 @@ class HookedFakeKernel(FakeKernel):
         self._hooks["after"]()
 
 
-class Cached(FakeKernel):
+class Cached(QueuedKernel):
     """Twice as slow where the L2 was flushed since the last launch."""
 
     def repeat(self, n: int) -> None:

@@ -5,8 +5,9 @@ Names are imported when first used: a worker needs few of them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whet.core.lazy import lazily
 
 if TYPE_CHECKING:
     from whet.workers.answers import (
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from whet.workers.task import Kind, Task, TaskOutcome
 
 _HOMES = {
-    "Kind": "whet.workers.task",
-    "Mode": "whet.workers.process",
-    "TaskOutcome": "whet.workers.task",
-    "Pool": "whet.workers.pool",
-    "RemoteError": "whet.workers.answers",
-    "Reply": "whet.workers.answers",
-    "Session": "whet.workers.session",
-    "Task": "whet.workers.task",
-    "WorkerDied": "whet.workers.answers",
-    "WorkerNotStarted": "whet.workers.answers",
-    "WorkerTimeout": "whet.workers.answers",
-    "available_cores": "whet.workers.process",
-    "no_forks": "whet.workers.forking",
-    "open_pool": "whet.workers.pool",
-    "stage": "whet.workers.stages",
+    "Kind": "task",
+    "Mode": "process",
+    "TaskOutcome": "task",
+    "Pool": "pool",
+    "RemoteError": "answers",
+    "Reply": "answers",
+    "Session": "session",
+    "Task": "task",
+    "WorkerDied": "answers",
+    "WorkerNotStarted": "answers",
+    "WorkerTimeout": "answers",
+    "available_cores": "process",
+    "no_forks": "forking",
+    "open_pool": "pool",
+    "stage": "stages",
 }
 
 __all__ = [
@@ -59,11 +60,4 @@ __all__ = [
     "stage",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

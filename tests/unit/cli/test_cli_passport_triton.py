@@ -83,6 +83,20 @@ def test_a_kernel_that_was_only_met_has_a_passport(whet: Whet) -> None:
     assert "nothing: never tuned here" in ran.out
 
 
+def test_a_bucket_of_what_is_not_in_the_key_is_said_to_be_skipped(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    policy = tmp_path / "whet.toml"
+    policy.write_text('[[kernel]]\nmatch = "shown_*:*"\nbuckets = { n = [64], T = "pow2" }\n')
+    monkeypatch.setenv("WHET_POLICY", str(policy))
+    call(64)
+    [kernel] = shown(whet, "scale")["kernels"]
+    assert [(one["setting"], one["value"]) for one in kernel["policy"]] == [
+        ("buckets.n", "64"),
+        ("buckets.T", "pow2, skipped: not in its key (n)"),
+    ]
+
+
 def test_specializations_are_what_triton_compiles_for(whet: Whet) -> None:
     call(64, 128, 33)
     call(1, shift=3)

@@ -87,12 +87,13 @@ def test_the_settings_of_a_kernel_name_the_file_and_the_line(whet: Whet) -> None
 
 
 def test_the_table_has_the_same_for_people(whet: Whet) -> None:
-    policy(rule("double", 'mode = "cached"\nleave_out = [{ BLOCK = 64, num_warps = 8 }]'))
+    path = policy(rule("double", 'mode = "cached"\nleave_out = [{ BLOCK = 64, num_warps = 8 }]'))
     ran = whet("settings", "--kernel", "double")
     rows = {line.split()[0]: line.split() for line in ran.out.splitlines() if line.split()}
 
     assert ran.code == 0
-    assert rows["mode"][1:3] == ["cached", "policy"]
+    assert rows["mode"][1:] == ["cached", "policy", "line", "3"]
+    assert f"Thepolicyis{path}." in "".join(ran.out.split())  # a long path has several lines
     assert rows["leave_out"][1:3] == ["[BLOCK=64", "num_warps=8]"]
     assert "give MODULE:KERNEL" in " ".join(ran.out.split())
     assert ran.widest <= 80
@@ -150,6 +151,31 @@ def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
     assert len(lines) == 5
     assert re.fullmatch(
         rf"5 rules in {re.escape(str(path))}, \d+ known kernels: 4 to mend", lines[4]
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        ("Policed_Lib.*:*", "; did you mean module 'policed_lib'?"),
+        ("policy_lib:*", "; did you mean module 'policed_lib'?"),
+        ("somewhere.else:halv*", "; kernels of that name are in 'policed_lib'"),
+        ("somewhere.else:*", ""),
+    ],
+)
+def test_a_rule_for_nobody_names_the_module_that_may_be_meant(
+    whet: Whet, match: str, said: str
+) -> None:
+    path = policy(rule(match, 'mode = "off"'))
+    line = whet("policy", "check", "train.py").out.splitlines()[0]
+    assert line == f"{path}:2: '{match}' matches no known kernel{said}"
+
+
+def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) -> None:
+    path = policy(rule("policed_lib:*", "leave_out = [{ BLOCK = 16 }, { BLOK = 16 }]"))
+    lines = whet("policy", "check", "train.py").out.splitlines()
+    assert lines[0].startswith(
+        f"{path}:3: leave_out fits no kernel that the rule matches: it has no parameter 'BLOK'"
     )
 
 

@@ -183,7 +183,8 @@ def refuses(x: Any) -> Any:
 def test_a_model_of_which_nothing_is_compiled_is_found() -> None:
     [finding] = found_in(refuses, torch.ones(2, 2))
     assert finding.name == "not-compiled"
-    assert finding.place.code == "def refuses(x: Any) -> Any:"
+    assert finding.place.code == 'raise RuntimeError("not under a compiler")'
+    assert "The whole function is left to eager." in finding.evidence
 
 
 def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
+from whet.doctor.differences import numeric_notes
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
 from whet.doctor.symptoms import notes
 
@@ -93,6 +95,18 @@ def test_among_equal_modes_the_one_that_compiles_sooner_is_recommended() -> None
     done = decided(trials, best=1, equals=(2,))
     assert done.verdict is not None
     assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
+
+
+def test_of_modes_with_the_same_code_the_first_is_recommended() -> None:
+    """However their timings came out: what they differ by is noise."""
+    twin = trial("max-autotune", 1, 10)
+    twin = replace(twin, facts=FrozenMap({**twin.facts, "same_as": "default"}))
+    done = decided([trial("eager", 3, 0.1), trial("default", 1.2, 12), twin], best=2)
+    assert done.verdict is not None
+    assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
+    assert done.verdict.speedup == pytest.approx(2.5)
+    assert done.verdict.text.endswith("max-autotune runs the same generated code.")
+    assert any("only default was profiled" in line for line in numeric_notes(done))
 
 
 def test_an_interrupted_trial_has_its_modes_and_no_verdict() -> None:

@@ -6,8 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from whet.builds import Built, Job
 from whet.core.config import Config, Value
+from whet.core.errors import ConfigFailure
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.engine import tune
@@ -15,7 +18,7 @@ from whet.measure.bench.bits import BITS, FREE_NS, REAL, VARIES, WIDE, BitCheck
 from whet.store import MemoryStore
 from whet.testing.fake_target import FakeTarget
 
-SLOW, OTHER, SAME = Config(t=30), Config(t=10), Config(t=20)
+SLOW, OTHER, SAME, NEXT = Config(t=30), Config(t=10), Config(t=20), Config(t=25)
 
 
 def written(config: Config) -> Mapping[str, Value]:
@@ -27,6 +30,10 @@ def written(config: Config) -> Mapping[str, Value]:
 def build(config_id: str, seconds: float) -> Built:
     time.sleep(seconds)
     return Built(config_id)
+
+
+def fail() -> Built:
+    raise ConfigFailure(Status.BUILD_ERROR, "no such instruction")
 
 
 class Checked(FakeTarget):
@@ -58,6 +65,35 @@ def test_the_authors_first_is_the_reference_though_it_is_built_last() -> None:
     assert target.looked[0] == SLOW
     assert result.config == SAME
     assert statuses(result)[OTHER] is Status.WRONG_RESULT
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_where_the_authors_first_does_not_run_the_next_of_the_list_is_the_reference(jobs) -> None:
+    class Unbuildable(Checked):
+        def job(self, config: Config) -> Job | None:
+            if config == SLOW:
+                return Job(fail, ())
+            return Job(build, (config.id, 0.5 if config == NEXT else 0.0))
+
+    some = (SLOW, NEXT, OTHER, *(Config(t=number) for number in range(40, 52)))
+    for seed in range(3):
+        target = Unbuildable("bitwise", configs=some)
+        result = tune(target, store=MemoryStore(), jobs=jobs, seed=seed)
+        assert target.looked[0] == NEXT
+        assert statuses(result)[SLOW] is Status.BUILD_ERROR
+        assert statuses(result)[OTHER] is Status.WRONG_RESULT
+        assert result.config == NEXT
+
+
+def test_a_budget_that_reaches_no_further_takes_what_there_is_as_the_reference() -> None:
+    class Unbuildable(Checked):
+        def job(self, config: Config) -> Job | None:
+            return Job(fail, ()) if config == SLOW else Job(build, (config.id, 0.0))
+
+    target = Unbuildable("bitwise", configs=(SLOW, NEXT, OTHER))
+    result = tune(target, store=MemoryStore(), budget="2 trials")
+    assert len(result.trials) == 2
+    assert result.config == target.looked[0]
 
 
 def test_without_a_check_the_fastest_wins() -> None:

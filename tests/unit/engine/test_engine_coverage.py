@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
+from whet.builds import Job
 from whet.core.config import Config
 from whet.core.coverage import Stop
+from whet.core.errors import TuningFailedError
 from whet.core.event import TrialFinished
 from whet.core.space import Space
 from whet.engine import Interrupted, tune
@@ -44,6 +47,17 @@ def test_a_budget_of_time_ends_it() -> None:
     tried, size, stopped = covered(result)
     assert (size, stopped) == (299 * 300, Stop.TIME)
     assert 0 < tried < size
+
+
+def test_a_budget_that_ends_before_the_first_build_is_said_to() -> None:
+    class Long(FakeTarget):
+        def job(self, config: Config) -> Job:
+            return Job(time.sleep, (30,))
+
+    with pytest.raises(TuningFailedError) as caught:
+        tune(Long({"t": [1, 2]}, lambda config: 1e3), store=MemoryStore(), budget="0.3s")
+    said = "was tried: the budget of 0.3 s ran out before the first build finished; increase it"
+    assert str(caught.value) == f"no config of 'fake' {said}"
 
 
 def test_what_earlier_runs_tried_counts() -> None:

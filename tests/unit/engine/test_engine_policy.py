@@ -15,8 +15,9 @@ from whet.core.errors import SettingsError
 from whet.engine.policy import finding
 from whet.engine.policy.finding import current_policy, policy_path
 from whet.engine.policy.lines import line_of, rule_lines
-from whet.engine.policy.reading import MOST_BYTES, RULE_SETTINGS, read_policy
+from whet.engine.policy.reading import MOST_BYTES, read_policy
 from whet.engine.policy.rules import Pattern, Policy
+from whet.engine.policy.values import RULE_SETTINGS
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -128,8 +129,25 @@ def test_of_two_equally_specific_rules_the_later_one_wins(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[kernel]]\nmatch = nope\n", "FILE:2: not valid TOML: "),
-        ("mode: off\n", "FILE:1: not valid TOML: "),
+        (
+            "[[kernel]]\nmatch = nope\n",
+            "FILE:2: not valid TOML: Invalid value; put text in quotes: ",
+        ),
+        (
+            "mode: off\n",
+            "FILE:1: not valid TOML: Expected '=' after a key in a key/value pair; write",
+        ),
+        ('{"kernel": []}', "FILE:1: not valid TOML: Invalid statement; write [[kernel]] and below"),
+        (
+            '[[kernel]]\nmatch = "a"\n[kernel]\nmode = "off"\n',
+            "FILE:3: not valid TOML: Cannot declare ('kernel',) twice; begin each rule with",
+        ),
+        (
+            '[[kernel]]\nmatch = "a"\nl2 = "warm"\nl2 = "cold"\n',
+            "FILE:4: not valid TOML: Cannot overwrite a value; it is given twice in this rule",
+        ),
+        ('[[kernel]]\rmatch = "a"\r', "FILE:1: not valid TOML: Expected newline"),
+        ('[[kernel]]\nmatch = "a"\n"\\u001bmode" = 1\n', "FILE:1: '�mode' is not a setting"),
         ('[[kernel]]\nmatch = "a"\nmode = "of', "FILE:3: not valid TOML: "),
         (b"[[kernel]]\n# \xff\n", "FILE:2: not UTF-8; save the file as UTF-8"),
         (b"\x00", "FILE:1: not valid TOML: "),
@@ -170,8 +188,11 @@ def test_of_two_equally_specific_rules_the_later_one_wins(tmp_path: Path) -> Non
             'l2 = "hot"\n',
             "FILE:7: l2 = 'hot' is not valid; use cold or warm",
         ),
-        ("a = " + "[" * 20_000, "FILE:1: not valid TOML: "),
-        (f"[[kernel]]\nmatch = 'a'\nrun_limit = {'9' * 5000}\n", "FILE:"),
+        ("a = " + "[" * 20_000, "FILE:1: nested too deeply; shorten this rule"),
+        (
+            f"[[kernel]]\nmatch = 'b'\n[[kernel]]\nmatch = 'a'\nrun_limit = {'9' * 5000}\n",
+            "FILE:3: a number is too long; shorten this rule",
+        ),
         (f"[[kernel]]\nmatch = 'a'\nmode = '{'x' * 100_000}'\n", "FILE:3: mode = 'xxx"),
     ],
 )
@@ -186,7 +207,7 @@ def test_what_is_wrong_is_said_in_one_line_with_the_file_and_the_line(
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist"):
         read_policy(tmp_path / "missing.toml")
-    with pytest.raises(SettingsError, match="Is a directory"):
+    with pytest.raises(SettingsError, match="is a folder; name the file in it"):
         read_policy(tmp_path)
     with pytest.raises(SettingsError, match="is not a file"):
         read_policy(Path("/dev/zero"))
@@ -223,6 +244,13 @@ def test_any_file_is_a_policy_or_one_line(
         said = str(error)
     assert said.startswith(f"{path}:")
     assert "\n" not in said
+
+
+def test_a_mark_of_the_encoding_and_windows_ends_of_lines_change_nothing(tmp_path: Path) -> None:
+    text = '\ufeff[[kernel]]\r\nmatch = "a"\r\nmode = "off"\r\n'
+    policy = read_policy(written(tmp_path, text.encode()))
+    assert mode_of(policy, "a") == "off"
+    assert policy.line(policy.rules[0], "mode") == 3
 
 
 def test_an_empty_file_has_no_rules(tmp_path: Path) -> None:
@@ -303,7 +331,9 @@ def test_the_variable_names_another_file_or_none(
     monkeypatch.setenv("WHET_POLICY", "none")
     assert current_policy() is None
     monkeypatch.setenv("WHET_POLICY", str(written(tmp_path, "")))
-    assert current_policy() == Policy(tmp_path / "whet.toml", ())
+    empty = current_policy()
+    assert empty is not None
+    assert (empty.path, empty.rules) == (tmp_path / "whet.toml", ())
     monkeypatch.setenv("WHET_POLICY", str(tmp_path / "gone.toml"))
     with pytest.raises(SettingsError, match=r"gone\.toml does not exist"):
         current_policy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,13 @@ def values(policy: Policy, kernel: str, modules: list[str]) -> dict[str, Any]:
 
 
 def numbered(rules: list[Rule]) -> Policy:
-    return Policy(Path("whet.toml"), tuple(replace(one, number=n) for n, one in enumerate(rules)))
+    return Policy(
+        Path("whet.toml"), tuple(Rule(n, one.patterns, one.values) for n, one in enumerate(rules))
+    )
+
+
+def rank(ruling: Ruling) -> Any:
+    return ruling.pattern.specificity, ruling.rule.number
 
 
 def best_rank(rule: Rule, kernel: str, module: str) -> Any:
@@ -104,7 +109,11 @@ def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
     whole = values(policy, kernel, [module])
     for name in ("mode", "l2", "budget"):
         alone = [
-            replace(rule, values=FrozenMap({k: v for k, v in rule.values.items() if k == name}))
+            Rule(
+                rule.number,
+                rule.patterns,
+                FrozenMap({k: v for k, v in rule.values.items() if k == name}),
+            )
             for rule in policy.rules
         ]
         said = values(Policy(policy.path, tuple(alone)), kernel, [module])
@@ -142,7 +151,9 @@ def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     policy: Policy, kernel: str, module: str
 ) -> None:
     apart = [
-        replace(rule, patterns=(pattern,)) for rule in policy.rules for pattern in rule.patterns
+        Rule(rule.number, (pattern,), rule.values)
+        for rule in policy.rules
+        for pattern in rule.patterns
     ]
     assert values(Policy(policy.path, tuple(apart)), kernel, [module]) == values(
         policy, kernel, [module]
@@ -166,7 +177,7 @@ def test_a_kernel_with_several_names_of_its_module_gets_what_the_best_of_them_wo
     apart: dict[str, Ruling] = {}
     for module in (one, two):
         for name, ruling in policy.rulings(kernel, [module]).items():
-            if name not in apart or ruling.rank > apart[name].rank:
+            if name not in apart or rank(ruling) > rank(apart[name]):
                 apart[name] = ruling
     assert values(policy, kernel, [one, two]) == {name: r.value for name, r in apart.items()}
 

@@ -1,9 +1,11 @@
-"""A long policy leaves an index in the cache folder; with it, without it or with a broken one, the
+"""A policy leaves an index in the cache folder; with it, without it or with a broken one, the
 same rules count."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from whet.core.errors import SettingsError
-from whet.engine.policy import stored
-from whet.engine.policy.finding import current_policy
+from whet.engine.policy import indexing, stored
+from whet.engine.policy.finding import current_policy, known_policy
 from whet.engine.policy.reading import read_policy, rules_in_parts
 from whet.engine.policy.rules import Policy
-from whet.engine.policy.stored import FEWEST_BYTES, StoredPolicy, known_policy
+from whet.engine.policy.stored import StoredPolicy
 
 RULE = '[[kernel]]\nmatch = "lib.m{n}:kernel_{n}"\nmode = "cached"\nbuckets = {{ T = "pow2" }}\n\n'
 MANY = 400
@@ -25,13 +27,12 @@ MANY = 400
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(indexing, "_SETTLED_NS", 10**15)  # however slow this machine is
     return tmp_path / "cache" / "whet" / "policies"
 
 
 def long_text(mode: str = "cached") -> str:
-    text = "".join(RULE.format(n=n) for n in range(MANY)).replace("cached", mode)
-    assert len(text) > FEWEST_BYTES
-    return text
+    return "".join(RULE.format(n=n) for n in range(MANY)).replace("cached", mode)
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -67,8 +68,8 @@ def test_the_second_reader_finds_the_same_rules_and_lines(tmp_path: Path) -> Non
     assert not said(policy, "kernel_7", "elsewhere")
 
 
-def test_a_short_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> None:
-    assert said(known_policy(written(tmp_path, RULE.format(n=7))), "kernel_7")
+def test_a_file_without_rules_leaves_nothing_behind(tmp_path: Path, cache: Path) -> None:
+    assert known_policy(written(tmp_path, "# none yet\n")).rules == ()
     assert not cache.exists()
 
 
@@ -117,6 +118,107 @@ def test_a_damaged_index_is_ignored_and_written_again(tmp_path: Path, cache: Pat
         assert isinstance(known_policy(path), StoredPolicy)
 
 
+def settled(path: Path, cache: Path) -> Path:
+    """The index by which a file is known that has not been written to for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexing, "_SETTLED_NS", -(10**15))
+        known_policy(path)
+    return cache / f"{stored.name_by_stat(path.stat())}{stored.SUFFIX}"
+
+
+def test_a_file_that_has_settled_is_known_without_being_read(tmp_path: Path, cache: Path) -> None:
+    path = written(tmp_path, long_text())
+    quick = settled(path, cache)
+    for file in cache.iterdir():
+        if file != quick:
+            file.unlink()
+    policy = known_policy(path)
+    assert isinstance(policy, StoredPolicy)
+    assert said(policy, "kernel_7") == said(read_policy(path), "kernel_7")
+
+
+def test_a_file_that_was_just_written_is_known_by_its_bytes_alone(
+    tmp_path: Path, cache: Path
+) -> None:
+    path = written(tmp_path, long_text())
+    indexed(path)
+    assert f"{stored.name_by_stat(path.stat())}{stored.SUFFIX}" not in os.listdir(cache)
+    assert len(os.listdir(cache)) == 1
+
+
+def test_a_change_that_keeps_size_and_time_counts_in_a_file_that_had_settled(
+    tmp_path: Path, cache: Path
+) -> None:
+    path = written(tmp_path, long_text("tune"))
+    settled(path, cache)
+    before = path.stat()
+    path.write_text(
+        long_text("tune").replace('m7:kernel_7"\nmode = "tune', 'm7:kernel_7"\nl2 = "warm')
+    )
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_ino == before.st_ino
+    assert "mode" not in said(known_policy(path), "kernel_7")
+
+
+def test_a_damaged_index_of_a_file_that_had_settled_is_written_again(
+    tmp_path: Path, cache: Path
+) -> None:
+    path = written(tmp_path, long_text())
+    quick = settled(path, cache)
+    good, expected = quick.read_bytes(), said(read_policy(path), "kernel_7")
+    for damaged in damages(good):
+        quick.write_bytes(damaged)
+        assert said(known_policy(path), "kernel_7") == expected
+    assert settled(path, cache).read_bytes() == good
+
+
+LOOK = """
+import sys
+{before}
+from whet.engine.policy.finding import current_policy
+known = set(sys.modules)
+assert current_policy().rulings("kernel_7", ["lib.m7"])["mode"].value == "cached"
+print(*sorted(set(sys.modules) - known))
+"""
+
+DECORATED = """
+import triton, whet
+def kernel_7(x, n): pass
+whet.autotune(configs=[triton.Config({})], key=["n"])(triton.jit(kernel_7))
+"""
+
+
+def look_imports(path: Path, cache: Path, folder: Path, before: str) -> set[str]:
+    """What the first look of a process imports, where an earlier one has left the index."""
+    settled(path, cache)
+    program = folder / "program.py"  # which Triton wants to read
+    program.write_text(LOOK.format(before=before))
+    environ = {**os.environ, "WHET_POLICY": str(path)}
+    words = [sys.executable, str(program)]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None:
+    found = look_imports(written(tmp_path, RULE.format(n=7)), cache, tmp_path, "")
+    heavy = {"numpy", "tomllib", "dataclasses", "inspect", "hashlib", "tempfile", "difflib"}
+    assert not found & heavy
+    assert {name for name in found if name.startswith("whet.")} == {
+        "whet.core.frozen",
+        "whet.engine.policy.rules",
+        "whet.engine.policy.stored",
+    }
+
+
+def test_a_first_look_imports_two_small_modules_where_a_kernel_is_decorated(
+    tmp_path: Path, cache: Path
+) -> None:
+    pytest.importorskip("triton")
+    found = look_imports(written(tmp_path, long_text()), cache, tmp_path, DECORATED)
+    assert found == {"whet.engine.policy.rules", "whet.engine.policy.stored"}
+
+
 def test_an_index_of_another_policy_is_not_used(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path, long_text("tune"))
     indexed(path)
@@ -135,7 +237,7 @@ def test_an_index_that_leads_to_no_rule_is_given_up(tmp_path: Path, cache: Path)
     path = written(tmp_path, long_text())
     expected = said(read_policy(path), "kernel_7")
     policy = indexed(path)
-    policy.__dict__["_places"].starts = policy.__dict__["_places"].starts + 3
+    vars(policy)["_places"]._starts = vars(policy)["_places"]._starts[:3]
     assert said(policy, "kernel_7") == expected
     assert not list(cache.iterdir())
 
@@ -169,7 +271,7 @@ def test_a_cache_folder_that_cannot_be_used_stops_nothing(
         folder.write_text("")
     elif place == "a folder without permission":
         if os.geteuid() == 0:
-            monkeypatch.setattr(stored, "write_whole", _refused)
+            monkeypatch.setattr(indexing, "write_whole", _refused)
         folder.mkdir(mode=0o500)
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere" if place[0] == "n" else str(folder))
     path = written(tmp_path, long_text())
@@ -207,7 +309,7 @@ def test_other_ends_of_lines_and_other_letters(tmp_path: Path) -> None:
 
 
 def test_few_indexes_are_kept(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "_MOST_FILES", 3)
+    monkeypatch.setattr(indexing, "_MOST_FILES", 3)
     for n in range(6):
         path = written(tmp_path, f"# {n}\n{long_text()}")
         indexed(path)
@@ -240,9 +342,7 @@ def test_any_policy_says_the_same_by_its_index(
     tmp_path: Path, rules: list[str], kernel: str, module: str
 ) -> None:
     path = written(tmp_path, "\n".join(rules))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "FEWEST_BYTES", 1)
-        policy, whole = indexed(path), read_policy(path)
+    policy, whole = indexed(path), read_policy(path)
     assert policy.rulings(kernel, [module]) == whole.rulings(kernel, [module])
     assert "rules" not in vars(policy)
 
@@ -283,3 +383,15 @@ def test_tables_below_a_rule_belong_to_it(tmp_path: Path) -> None:
     policy = indexed(written(tmp_path, text))
     assert said(policy, "own")["buckets.T"] == ((4,), f"{policy.path}:{5 * MANY + 3}")
     assert list(said(policy, "own")) == ["buckets.T", "add"]
+
+
+def test_settings_keep_their_order_and_their_kinds(tmp_path: Path) -> None:
+    rule = (
+        '[[kernel]]\nmatch = "own"\nbudget = "30s"\nmode = "off"\nadd = [{ B = 1.5, C = "x" }]\n'
+        'buckets = { T = [8, 64], N = "none" }\ncheck = "bitwise"\nl2_bytes = "1M"\n'
+    )
+    path = written(tmp_path, long_text() + rule)
+    found, expected = (
+        policy.rulings("own", ["m"]) for policy in (indexed(path), read_policy(path))
+    )
+    assert list(found.items()) == list(expected.items())

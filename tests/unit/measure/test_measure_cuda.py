@@ -21,7 +21,7 @@ from whet.measure.gpu.timer import (
     SLOW_NS,
     CudaWarm,
 )
-from whet.testing.fake_stream import MS, US, Cached, Event, FakeKernel, HookedFakeKernel, Stream
+from whet.testing.fake_stream import MS, US, Cached, Event, HookedKernel, QueuedKernel, Stream
 from whet.testing.timer_kit import ExactTimerContract
 
 # Ahead of the samples: the sleep, the event that tells when it ended, and a lead-in.
@@ -37,7 +37,7 @@ class TestCudaTimerOnASimulatedStream(ExactTimerContract):
         return CudaTimer(self.stream)
 
     def kernel(self, ns: float) -> Runnable:
-        return FakeKernel(self.stream, ns)
+        return QueuedKernel(self.stream, ns)
 
 
 def timer_on(stream: Stream, **options: Any) -> CudaTimer:
@@ -45,7 +45,7 @@ def timer_on(stream: Stream, **options: Any) -> CudaTimer:
     return CudaTimer(stream, **{"overhead_ns": 0.0, **options})
 
 
-def read(timer: Timer, kernel: FakeKernel, samples: int) -> Reading:
+def read(timer: Timer, kernel: QueuedKernel, samples: int) -> Reading:
     return timer.measure(kernel, samples, timer.warm(kernel))
 
 
@@ -58,7 +58,7 @@ def test_events_around_a_lone_launch_time_the_host() -> None:
     stream = Stream(host_ns=0)
     start, end = stream.event(), stream.event()
     start.record()
-    FakeKernel(stream, 5 * US, launch_ns=30 * US).repeat(1)
+    QueuedKernel(stream, 5 * US, launch_ns=30 * US).repeat(1)
     end.record()
     stream.synchronize()
     assert start.elapsed_ms(end) * MS == pytest.approx(35 * US)
@@ -67,7 +67,7 @@ def test_events_around_a_lone_launch_time_the_host() -> None:
 @pytest.mark.parametrize("samples", [1, 3, 100])
 def test_a_kernel_shorter_than_its_launch_reads_as_itself(samples: int) -> None:
     stream = Stream()
-    reading = read(timer_on(stream), FakeKernel(stream, 5 * US), samples)
+    reading = read(timer_on(stream), QueuedKernel(stream, 5 * US), samples)
     assert reading.samples == pytest.approx((5 * US,) * samples)
     assert kept(reading) == ("clean", 0)
     assert (reading.timer, reading.loops) == ("cuda", 1)
@@ -75,7 +75,7 @@ def test_a_kernel_shorter_than_its_launch_reads_as_itself(samples: int) -> None:
 
 def test_a_queue_that_ran_dry_is_thrown_away_and_filled_again_behind_a_longer_sleep() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     stream.sleeps.clear()
     kernel.launch_ns = 200 * US
@@ -89,8 +89,8 @@ def test_a_queue_that_ran_dry_is_thrown_away_and_filled_again_behind_a_longer_sl
 def test_a_single_stall_of_the_host_costs_one_batch() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    warm = timer.warm(FakeKernel(stream, 5 * US))
-    kernel = FakeKernel(stream, 5 * US, first_launches_ns=(0, 0, 50 * MS))
+    warm = timer.warm(QueuedKernel(stream, 5 * US))
+    kernel = QueuedKernel(stream, 5 * US, first_launches_ns=(0, 0, 50 * MS))
     reading = timer.measure(kernel, 4, warm)
     assert reading.samples == pytest.approx((5 * US,) * 4)
     assert kept(reading) == ("clean", 4)
@@ -98,7 +98,7 @@ def test_a_single_stall_of_the_host_costs_one_batch() -> None:
 
 def test_a_hopeless_host_is_given_three_more_chances_and_then_marked() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     kernel.launch_ns, kernel.launches = 50 * MS, 0
     reading = timer.measure(kernel, 2, warm)
@@ -110,7 +110,7 @@ def test_a_hopeless_host_is_given_three_more_chances_and_then_marked() -> None:
 
 def test_hooks_run_around_every_execution_in_order() -> None:
     stream = Stream()
-    kernel = HookedFakeKernel(stream, 5 * US)
+    kernel = HookedKernel(stream, 5 * US)
     timer = timer_on(stream)
     warm = timer.warm(kernel)
     assert kernel.order == ["before", "launch", "after"] * kernel.launches
@@ -126,7 +126,7 @@ def test_what_hooks_do_is_not_timed() -> None:
         stream.on_host(100 * US)
         stream.queue(300 * US)
 
-    reading = read(timer_on(stream), HookedFakeKernel(stream, 5 * US, restore, restore), 5)
+    reading = read(timer_on(stream), HookedKernel(stream, 5 * US, restore, restore), 5)
     assert reading.samples == pytest.approx((5 * US,) * 5)
     assert kept(reading) == ("clean", 0)
 
@@ -134,7 +134,7 @@ def test_what_hooks_do_is_not_timed() -> None:
 @pytest.mark.parametrize("hook", ["before", "after"])
 def test_a_hook_that_waits_for_the_device_makes_the_reading_host_bound(hook: str) -> None:
     stream = Stream()
-    kernel = HookedFakeKernel(stream, 5 * US, **{hook: stream.synchronize})
+    kernel = HookedKernel(stream, 5 * US, **{hook: stream.synchronize})
     timer = timer_on(stream)
     warm = timer.warm(kernel)
     reading = timer.measure(kernel, 3, warm)
@@ -144,7 +144,7 @@ def test_a_hook_that_waits_for_the_device_makes_the_reading_host_bound(hook: str
 
 def test_a_host_too_slow_for_any_sleep_is_not_tried() -> None:
     stream = Stream()
-    kernel = FakeKernel(stream, 5 * US, launch_ns=500 * MS)
+    kernel = QueuedKernel(stream, 5 * US, launch_ns=500 * MS)
     reading = read(timer_on(stream), kernel, 2)
     assert kept(reading) == ("host_bound", 0)
     assert kernel.launches == 5, "one, one behind a sleep, one alone, and two samples"
@@ -153,13 +153,13 @@ def test_a_host_too_slow_for_any_sleep_is_not_tried() -> None:
 def test_a_host_bound_kernel_that_queues_after_all_is_clean() -> None:
     stream = Stream()
     warm = CudaWarm(1, 5 * US, 0.0, queues=False)
-    reading = timer_on(stream).measure(FakeKernel(stream, 5 * US), 3, warm)
+    reading = timer_on(stream).measure(QueuedKernel(stream, 5 * US), 3, warm)
     assert kept(reading) == ("clean", 0)
 
 
 def test_a_slow_kernel_is_launched_once_in_warm_up_and_once_a_sample() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 2 * SLOW_NS)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 2 * SLOW_NS)
     warm = timer.warm(kernel)
     assert kernel.launches == 1
     assert warm.estimate_ns == pytest.approx(2 * SLOW_NS, rel=0.01)
@@ -171,8 +171,8 @@ def test_a_slow_kernel_is_launched_once_in_warm_up_and_once_a_sample() -> None:
 def test_slow_kernels_are_not_queued_together_lest_a_stall_should_cost_many() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    warm = timer.warm(FakeKernel(stream, BATCH_NS / 3))
-    kernel = FakeKernel(stream, BATCH_NS / 3, first_launches_ns=(500 * MS,))
+    warm = timer.warm(QueuedKernel(stream, BATCH_NS / 3))
+    kernel = QueuedKernel(stream, BATCH_NS / 3, first_launches_ns=(500 * MS,))
     reading = timer.measure(kernel, 12, warm)
     assert len(reading.samples) == 12
     assert kept(reading)[0] == "clean"
@@ -181,7 +181,7 @@ def test_slow_kernels_are_not_queued_together_lest_a_stall_should_cost_many() ->
 
 def test_a_slow_first_launch_does_not_make_a_kernel_slow() -> None:
     stream = Stream()
-    kernel = FakeKernel(stream, 50 * US, first_launches_ns=(80 * MS,))
+    kernel = QueuedKernel(stream, 50 * US, first_launches_ns=(80 * MS,))
     warm = timer_on(stream).warm(kernel)
     assert warm.estimate_ns == pytest.approx(50 * US)
     assert sum(stream.sleeps) < 5 * MS
@@ -189,7 +189,7 @@ def test_a_slow_first_launch_does_not_make_a_kernel_slow() -> None:
 
 def test_loading_a_slow_kernel_counts_neither_as_the_kernel_nor_as_its_launch() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 100 * MS, first_launches_ns=(300 * MS,))
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 100 * MS, first_launches_ns=(300 * MS,))
     warm = timer.warm(kernel)
     assert kernel.launches == 1
     assert warm.estimate_ns == pytest.approx(100 * MS, rel=0.01)
@@ -199,7 +199,7 @@ def test_loading_a_slow_kernel_counts_neither_as_the_kernel_nor_as_its_launch() 
 
 def test_a_stall_in_warm_up_does_not_make_later_sleeps_longer() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 50 * US, first_launches_ns=(0, 10 * MS))
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 50 * US, first_launches_ns=(0, 10 * MS))
     warm = timer.warm(kernel)
     stream.sleeps.clear()
     timer.measure(kernel, 1, warm)
@@ -208,7 +208,7 @@ def test_a_stall_in_warm_up_does_not_make_later_sleeps_longer() -> None:
 
 def test_warm_up_is_one_launch_once_the_clock_is_steady() -> None:
     stream = Stream()
-    kernel = FakeKernel(stream, 50 * US)
+    kernel = QueuedKernel(stream, 50 * US)
     warm = timer_on(stream).warm(kernel)
     assert kernel.launches == 1
     assert warm.estimate_ns == pytest.approx(50 * US)
@@ -223,7 +223,7 @@ def test_nothing_is_timed_before_the_clock_has_come_to_rest() -> None:
             self.slowness = max(1.0, 4.0 - 0.1 * len(self.sleeps))
             super().sleep(cycles)
 
-    class Clocked(FakeKernel):
+    class Clocked(QueuedKernel):
         def repeat(self, n: int) -> None:
             self.slowness_seen = self.stream.slowness
             super().repeat(n)
@@ -240,25 +240,25 @@ def test_a_clock_that_never_comes_to_rest_is_reported_and_not_waited_for_forever
             self.slowness = 1.0 + 0.1 * (len(self.sleeps) % 7)
             super().sleep(cycles)
 
-    reading = read(timer_on(stream := Restless()), FakeKernel(stream, 5 * US), 1)
+    reading = read(timer_on(stream := Restless()), QueuedKernel(stream, 5 * US), 1)
     assert any("did not settle" in remark for remark in reading.remarks)
 
 
 def test_a_device_that_was_busy_a_moment_ago_is_not_waited_for_again() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     stream.sleeps.clear()
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     assert len(stream.sleeps) == 1
     stream.on_host(5_000 * MS)
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     assert len(stream.sleeps) > 4
 
 
 def test_throttling_is_reported_with_what_the_driver_says() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     assert timer.measure(kernel, 1, warm).remarks == ()
     stream.slowness, stream.said = 1.25, Health(held_back_by=("power cap",))
@@ -271,13 +271,13 @@ def test_throttling_is_reported_with_what_the_driver_says() -> None:
 def test_another_process_on_the_device_is_reported() -> None:
     stream = Stream()
     stream.said = Health(others=(4711,))
-    remarks = read(timer_on(stream), FakeKernel(stream, 5 * US), 1).remarks
+    remarks = read(timer_on(stream), QueuedKernel(stream, 5 * US), 1).remarks
     assert any("4711" in remark for remark in remarks)
 
 
 def test_a_host_too_slow_to_fill_the_queue_is_reported() -> None:
     stream = Stream()
-    remarks = read(timer_on(stream), FakeKernel(stream, 5 * US, launch_ns=500 * MS), 1).remarks
+    remarks = read(timer_on(stream), QueuedKernel(stream, 5 * US, launch_ns=500 * MS), 1).remarks
     assert any("host was too slow" in remark for remark in remarks)
 
 
@@ -295,7 +295,7 @@ def test_what_two_events_cost_is_found_out_and_taken_off() -> None:
 
     stream = Costly()
     timer = CudaTimer(stream)
-    reading = read(timer, FakeKernel(stream, 5 * US), 5)
+    reading = read(timer, QueuedKernel(stream, 5 * US), 5)
     assert timer.overhead_ns == pytest.approx(700)
     assert reading.samples == pytest.approx((5 * US,) * 5)
 
@@ -309,16 +309,16 @@ def test_nothing_is_cleared_during_calibration() -> None:
 def test_calibration_happens_once() -> None:
     stream = Stream()
     timer = CudaTimer(stream)
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     stream.sleeps.clear()
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     assert len(stream.sleeps) == 1
 
 
 def test_a_turn_takes_one_sample_of_each_from_one_queue() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    kernels = [FakeKernel(stream, ns * US) for ns in (5, 9, 7)]
+    kernels = [QueuedKernel(stream, ns * US) for ns in (5, 9, 7)]
     warms = [timer.warm(kernel) for kernel in kernels]
     stream.sleeps.clear()
     readings = timer.turn(kernels, warms)
@@ -332,7 +332,7 @@ def test_a_turn_takes_one_sample_of_each_from_one_queue() -> None:
 def test_a_turn_of_many_is_split_where_the_queue_would_be_too_long() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    kernels = [FakeKernel(stream, 5 * US) for _ in range(100)]
+    kernels = [QueuedKernel(stream, 5 * US) for _ in range(100)]
     readings = timer.turn(kernels, [timer.warm(kernel) for kernel in kernels])
     assert len(readings) == 100
     assert stream.most_queued <= LEAD + QUEUED_OPERATIONS
@@ -341,7 +341,7 @@ def test_a_turn_of_many_is_split_where_the_queue_would_be_too_long() -> None:
 def test_in_a_turn_a_kernel_that_waits_for_the_device_is_marked() -> None:
     stream = Stream()
     timer = timer_on(stream)
-    kernels = [FakeKernel(stream, 5 * US), HookedFakeKernel(stream, 5 * US, stream.synchronize)]
+    kernels = [QueuedKernel(stream, 5 * US), HookedKernel(stream, 5 * US, stream.synchronize)]
     readings = timer.turn(kernels, [timer.warm(kernel) for kernel in kernels])
     assert [reading.quality for reading in readings] == ["clean", "host_bound"]
 
@@ -349,7 +349,7 @@ def test_in_a_turn_a_kernel_that_waits_for_the_device_is_marked() -> None:
 def test_a_graph_is_captured_once_and_replayed() -> None:
     stream = Stream()
     timer = timer_on(stream, graph=True)
-    kernel = FakeKernel(stream, 5 * US)
+    kernel = QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     reading = timer.measure(kernel, 3, warm)
     timer.measure(kernel, 3, warm)
@@ -360,7 +360,7 @@ def test_a_graph_is_captured_once_and_replayed() -> None:
 
 def test_kernel_seconds_count_every_launch_that_was_sampled_or_thrown_away() -> None:
     stream = Stream()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     kernel.launch_ns = 200 * US
     reading = timer.measure(kernel, 4, warm)
@@ -395,7 +395,7 @@ def test_a_flush_reads_as_much_as_the_l2_holds_or_as_was_asked(
     asked: int | None, read_bytes: int
 ) -> None:
     stream = Stream()
-    kernel = FakeKernel(stream, 5 * US)
+    kernel = QueuedKernel(stream, 5 * US)
     read(timer_on(stream, l2_bytes=asked), kernel, 2)
     assert stream.flushes == [read_bytes] * kernel.launches
 
@@ -407,7 +407,7 @@ def test_clearing_less_than_the_l2_holds_is_a_method_of_its_own(
     cleared: int | None, comparable: bool
 ) -> None:
     stream = Stream()
-    kernel = FakeKernel(stream, 5 * US)
+    kernel = QueuedKernel(stream, 5 * US)
     whole, some = (
         read(timer_on(stream, l2_bytes=size), kernel, 2).timing() for size in (None, cleared)
     )
@@ -423,7 +423,7 @@ def test_no_more_is_queued_behind_a_sample_than_leaves_its_events_right(hooked: 
             stream.queue(1 * US)
 
     kernel = (
-        HookedFakeKernel(stream, 5 * US, restore, restore) if hooked else FakeKernel(stream, 5 * US)
+        HookedKernel(stream, 5 * US, restore, restore) if hooked else QueuedKernel(stream, 5 * US)
     )
     reading = read(timer_on(stream), kernel, 500)
     assert kept(reading) == ("clean", 0)
@@ -432,7 +432,7 @@ def test_no_more_is_queued_behind_a_sample_than_leaves_its_events_right(hooked: 
 
 def test_the_device_never_sleeps_long_for_hooks_that_are_slow_on_the_host() -> None:
     stream = Stream()
-    kernel = HookedFakeKernel(stream, 5 * US, before=lambda: stream.on_host(2 * MS))
+    kernel = HookedKernel(stream, 5 * US, before=lambda: stream.on_host(2 * MS))
     reading = read(timer_on(stream), kernel, 20)
     assert kept(reading) == ("clean", 0)
     assert max(stream.sleeps) <= BATCH_SLEEP_NS + SLEEP_FLOOR_NS
@@ -441,8 +441,8 @@ def test_the_device_never_sleeps_long_for_hooks_that_are_slow_on_the_host() -> N
 def test_what_an_event_pair_costs_is_subtracted_but_never_most_of_a_sample() -> None:
     stream = Stream()
     timer = CudaTimer(stream, overhead_ns=2 * US)
-    assert read(timer, FakeKernel(stream, 5 * US), 1).samples == pytest.approx((3 * US,))
-    assert read(timer, FakeKernel(stream, 2 * US), 1).samples == pytest.approx((0.2 * US,))
+    assert read(timer, QueuedKernel(stream, 5 * US), 1).samples == pytest.approx((3 * US,))
+    assert read(timer, QueuedKernel(stream, 2 * US), 1).samples == pytest.approx((0.2 * US,))
 
 
 def test_events_are_made_once_and_used_again() -> None:
@@ -454,7 +454,7 @@ def test_events_are_made_once_and_used_again() -> None:
             return super().event()
 
     stream = Counting()
-    timer, kernel = timer_on(stream), FakeKernel(stream, 5 * US)
+    timer, kernel = timer_on(stream), QueuedKernel(stream, 5 * US)
     warm = timer.warm(kernel)
     timer.measure(kernel, 200, warm)
     made = stream.made

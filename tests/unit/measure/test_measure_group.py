@@ -11,10 +11,10 @@ from whet.core.status import Status
 from whet.measure import Answer, CpuTimer, CudaTimer, Hopeless, Sampled, Verdict, Visit
 from whet.measure.bench.executor import Executor
 from whet.measure.timer import DeviceTimer, FlushingTimer, GroupTimer, L2Timer, PrimedTimer
-from whet.testing.fake_stream import US, FakeKernel, Stream
+from whet.testing.fake_stream import US, QueuedKernel, Stream
 
 
-class Loaded(FakeKernel):
+class Loaded(QueuedKernel):
     facts: Mapping[str, Any] = {"registers": 32}
 
     def __init__(self, stream: Stream, ns: float, fails_at: int = 0, right: bool = True) -> None:
@@ -72,7 +72,7 @@ def test_everybody_is_launched_once_and_then_sampled() -> None:
 def test_it_takes_fewer_queues_than_configs() -> None:
     stream = Stream()
     timer = CudaTimer(stream, overhead_ns=0.0)
-    timer.warm(FakeKernel(stream, 5 * US))
+    timer.warm(QueuedKernel(stream, 5 * US))
     stream.sleeps.clear()
     kernels = [Loaded(stream, 5 * US) for _ in range(8)]
     built = tuple((Config(at=at), None) for at in range(8))

@@ -12,7 +12,7 @@ import pytest
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.measure import Built, CudaTimer, LocalBench, Verdict, Visit
-from whet.testing.fake_stream import US, FakeKernel, Stream
+from whet.testing.fake_stream import US, QueuedKernel, Stream
 
 STICKY = "CUDA error: an illegal memory access was encountered"
 
@@ -23,7 +23,7 @@ class Context(Stream):
     lost = False
 
 
-class Loaded(FakeKernel):
+class Loaded(QueuedKernel):
     facts: Mapping[str, Any] = {}
     stream: Context
 

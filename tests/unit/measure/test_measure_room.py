@@ -8,7 +8,7 @@ from whet.core.status import Status
 from whet.measure import CudaTimer, DeviceRoom, LocalBench, is_out_of_memory
 from whet.measure.bench.failures import from_exception
 from whet.measure.gpu.room import NoRoom
-from whet.testing.fake_stream import US, FakeKernel, OutOfMemoryError, Stream
+from whet.testing.fake_stream import US, OutOfMemoryError, QueuedKernel, Stream
 
 MIB = 1 << 20
 
@@ -72,7 +72,7 @@ def timer_on(stream: Stream, **options: int) -> CudaTimer:
 
 def reading(timer: CudaTimer, stream: Stream) -> tuple[str, str]:
     """The state of the L2 that a reading says, and what it remarks."""
-    kernel = FakeKernel(stream, 5 * US)
+    kernel = QueuedKernel(stream, 5 * US)
     taken = timer.measure(kernel, 1, timer.warm(kernel))
     return taken.l2, " ".join(taken.remarks)
 

@@ -132,7 +132,7 @@ def diff(
         print_json({"v": 1, "differences": [vars(difference) for difference in found]})
         return
     lines = [f"{first.kernel}: {first.id} and {second.id}"]
-    lines += [f"  {d.kind} {d.what}: {d.before} → {d.after}" for d in found]
+    lines += [f"  {difference}" for difference in found]
     print_lines(lines if found else [*lines, "  nothing differs"])
 
 

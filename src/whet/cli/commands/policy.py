@@ -92,8 +92,9 @@ def _misfits(policy: Policy, tuners: list[Any]) -> list[tuple[int, str]]:
     for tuner in tuners:
         rulings = policy.rulings(str(tuner.base_fn.__name__), [kernel_module(tuner)])
         met.update((ruling.rule.number, setting) for setting, ruling in rulings.items())
-        for one in misfits(tuner, rulings):
-            found.setdefault((one.ruling.rule.number, one.setting), []).append(one)
+        own = {(one.ruling.rule.number, one.setting): one for one in misfits(tuner, rulings)}
+        for place, one in own.items():
+            found.setdefault(place, []).append(one)
     told = []
     for place, several in found.items():
         one, line = several[0], policy.line(several[0].ruling.rule, place[1])

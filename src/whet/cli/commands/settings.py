@@ -94,7 +94,7 @@ def settings(
         print_json({"v": 1, **about, "settings": told})
         return
     layout = [Column("setting"), Column("value", flexible=True), Column("from", flexible=True)]
-    lines = [(row.name, row.shown, f"{row.kind} {row.where}".rstrip()) for row in rows]
+    lines = [(row.name, row.shown, row.source) for row in rows]
     print_lines(table(layout, lines, columns()))
     if kernel is not None:
         print_lines(["", *wrap(ruled.note, columns())])
@@ -122,6 +122,13 @@ class _Row:
     kind: str
     where: str
 
+    @property
+    def source(self) -> str:
+        """A policy's path is the same in all rows, and would push the line out of the table."""
+        if self.kind == "policy":
+            return f"policy line {self.where.rpartition(':')[2]}"
+        return f"{self.kind} {self.where}".rstrip()
+
 
 @dataclass(frozen=True)
 class _Ruled:
@@ -133,7 +140,9 @@ class _Ruled:
 
     @property
     def note(self) -> str:
-        return _NO_POLICY if self.path is None else f"{_KERNEL_NOTE} {self.doubt}".rstrip()
+        if self.path is None:
+            return _NO_POLICY
+        return f"The policy is {self.path}. {_KERNEL_NOTE} {self.doubt}".rstrip()
 
 
 def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
@@ -141,7 +150,7 @@ def _ruled(kernel: str, store: str | None, settings: Any) -> _Ruled:
     from whet.cli.arguments.kernels import kernels_in_store
     from whet.engine.policy.checking import modules_of
     from whet.engine.policy.finding import current_policy
-    from whet.engine.policy.reading import BUCKETS, SHARED
+    from whet.engine.policy.rules import BUCKETS, SHARED
     from whet.engine.settings import setting_field
 
     policy = current_policy()
@@ -181,7 +190,7 @@ def _doubt(name: str, module_known: bool, stored: list[str]) -> str:
 
 def _of_kernels(setting: str, value: Any) -> tuple[Any, str]:
     """What is no setting of the whole process: buckets, a check, and configs."""
-    from whet.engine.policy.reading import BUCKETS
+    from whet.engine.policy.rules import BUCKETS
 
     if value is None or isinstance(value, str):  # a check, or a bucket
         return value, value or "none"

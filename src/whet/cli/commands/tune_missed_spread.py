@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whet.cli.commands.tune_missed import Offline, Settled
+from whet.cli.commands.tune_missed_one import Offline, Settled
 from whet.cli.commands.tune_spread import standing_in
 from whet.core.miss import Miss
 

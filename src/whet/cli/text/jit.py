@@ -66,7 +66,7 @@ def kernel_explained(group: Sequence[Specialization]) -> list[str]:
     lines = [f"{first.kernel}: {count_text(len(group), 'specialization')}", f"  {first.id} first"]
     for one in group[1:]:
         lines.append(f"  {one.id} {_met(one)}")
-        lines += [f"    {d.kind} {d.what}: {d.before} → {d.after}" for d in differences(first, one)]
+        lines += [f"    {difference}" for difference in differences(first, one)]
     return lines
 
 

@@ -3,67 +3,59 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from whet.core.config import Config, Value
+from whet.core.config import Value
 from whet.doctor.modes.compiler import CompilerWatch
 from whet.doctor.modes.numerics import errors_of, first_far_layer, read_outputs
-from whet.doctor.modes.second import Again, run_again
-from whet.doctor.modes.sources import SubjectSource
-from whet.doctor.modes.variants import EAGER, compiled, variant
-from whet.doctor.subject import Inputs, Patient, device_of
+from whet.doctor.modes.programs import keep_program, program_in, same_program
+from whet.doctor.modes.sources import Again
+from whet.doctor.modes.variants import EAGER, compiled
+from whet.doctor.subject import Patient, device_of, step
 from whet.measure import Verdict
+
+SecondLook = Callable[[Again], dict[str, Value]]
 
 # Under CUDA graphs the first call compiles, the second records and the third is the first replay.
 SETTLING_CALLS = 4
 
 
-@dataclass(frozen=True)
-class MakeModeLoader:
-    """Called in the new process: caches first, since torch looks for them when it compiles."""
-
-    source: SubjectSource
-    caches: str
-
-    def __call__(self) -> ModeLoader:
-        set_caches(self.caches)
-        import torch
-
-        torch.manual_seed(0)  # every mode gets the same weights, however they are drawn
-        return ModeLoader(self.source, self.caches)
+# Where torch keeps precompiled headers it decides when it is imported, which a process that is a
+# copy of another has done before it has caches of its own.
+_HEADERS = {"_HEADER_DIR": "headers", "_HEADER_LOCK_DIR": "headers/locks"}
 
 
 def set_caches(folder: str) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
-
-
-class ModeLoader:
-    def __init__(self, source: SubjectSource, caches: str) -> None:
-        self._subject = source.load()
-        self._source = source
-        self._caches = caches
-
-    def load(self, config: Config, artifact: Any) -> LoadedMode:
-        mode = str(config["mode"])
-        again = Again(self._source, self._caches, mode) if variant(mode).looked_at_again else None
-        return LoadedMode(self._subject, mode, again)
+    codecache = sys.modules.get("torch._inductor.codecache")
+    for name, place in _HEADERS.items():
+        if hasattr(codecache, name):
+            setattr(codecache, name, os.path.join(folder, place))
 
 
 class LoadedMode:
-    """One execution is one call, or one pass over the calls where there are several. With `again`,
-    a second process finds out what must not be found out here."""
+    """One execution is one call, or one pass over the calls where there are several. What must not
+    be found out here, `second` finds out in another process, as `again` says."""
 
     compares = False
 
-    def __init__(self, subject: Patient, mode: str, again: Again | None = None) -> None:
+    def __init__(
+        self,
+        subject: Patient,
+        mode: str,
+        again: Again | None = None,
+        second: SecondLook | None = None,
+    ) -> None:
         self._subject = subject
         self._mode = mode
         self._again = again
+        self._second = second
         self._facts: dict[str, Value] = {}
         self._run: Callable[..., Any] = subject.model
         self.eager = mode == EAGER
@@ -92,8 +84,20 @@ class LoadedMode:
         if watch is not None:
             self._facts.update(watch.facts())
         _end_compile_workers()
-        if self._again is not None:
-            self._facts.update(run_again(self._again))
+        if self._again is not None and self._second is not None:
+            self._facts.update(self._looked_at_again(self._again, self._second))
+
+    def _looked_at_again(self, again: Again, second: SecondLook) -> dict[str, Value]:
+        """A program that another mode has come to is not profiled and compared again. On a GPU the
+        same code may run in CUDA graphs or without."""
+        program = "" if self.eager or self.device is not None else program_in(again.caches)
+        known = same_program(again.caches, program)
+        if known:
+            return {**known, **second(replace(again, only_warm=True))}
+        said = second(again)
+        if program:
+            keep_program(again.caches, program, said)
+        return said
 
     def numerics(self) -> dict[str, Value]:
         """For a mode that is far off, also the layer where that begins."""
@@ -110,7 +114,7 @@ class LoadedMode:
         with subject.gradients():
             for _ in range(n):
                 for call in subject.calls:
-                    step(run, call, subject)
+                    step(run, call, subject.training, subject.model)
 
     def repeat(self, n: int) -> None:
         self.issue(n)
@@ -136,21 +140,6 @@ class LoadedMode:
 
     def close(self) -> None:
         pass
-
-
-def step(run: Callable[..., Any], call: Inputs, subject: Patient) -> Any:
-    """One call; when training, with its backward pass."""
-    out = run(*call.args, **call.kwargs)
-    if not subject.training:
-        return out
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    tensors = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
-    sum(one.float().sum() for one in tensors if one.requires_grad).backward()
-    if isinstance(subject.model, torch.nn.Module):
-        subject.model.zero_grad(set_to_none=True)
-    return out
 
 
 def _synchronize(device: int | None) -> Callable[[], object]:

@@ -49,7 +49,8 @@ class ModeTrial:
     `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them;
     `recorded_again` is how many were recorded in 8 steps after the model had settled. `far_from`
     is the layer from which on results are far off, `-` where no layer alone is; modes with the same
-    `digest` give the same results to the last bit."""
+    `digest` give the same results to the last bit. `same_as` is the mode before it whose generated
+    code is the same; then its profile and its errors are that one's."""
 
     mode: str
     status: str
@@ -72,6 +73,7 @@ class ModeTrial:
     far_from: str = ""
     digest: str = ""
     not_heard: str = ""
+    same_as: str = ""
 
 
 def mode_trial(name: str, trial: Trial) -> ModeTrial:
@@ -104,6 +106,7 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
         far_from=str(facts.get("far_from", "")),
         digest=str(facts.get("digest", "")),
         not_heard=_not_heard(facts),
+        same_as=str(facts.get("same_as", "")),
     )
 
 

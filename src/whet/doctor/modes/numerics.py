@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.config import Value
-from whet.doctor.subject import Inputs, Patient
+from whet.doctor.subject import Inputs, Patient, loss_of
 
 # A mode that is so many times as far from float64 as eager is no longer explained by rounding.
 FAR_ABOVE = 4.0
@@ -47,7 +47,7 @@ def errors_of(run: Callable[..., Any], subject: Patient) -> dict[str, Value]:
     first, again = (_results(model, model, call, subject.training) for _ in range(2))
     if not all(torch.equal(first[name], again[name]) for name in first):
         return {}
-    wide = deepcopy(model).double()
+    wide = _wide(model)
     exact = _results(wide, wide, _widened(call), subject.training)
     del wide
     ours = _results(run, model, call, subject.training)
@@ -72,7 +72,7 @@ def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Patie
     difference is then gone."""
     call = subject.calls[0]
     eager = _layers(deepcopy(subject.model), lambda model: model, call)
-    exact = _layers(deepcopy(subject.model).double(), lambda model: model, _widened(call))  # type: ignore[attr-defined]
+    exact = _layers(_wide(subject.model), lambda model: model, _widened(call))
     ours = _layers(deepcopy(subject.model), compile, call)
     for name, value in ours.items():
         if name in eager and name in exact and _compared(name, value, eager[name], exact[name]).far:
@@ -114,7 +114,9 @@ def _results(run: Callable[..., Any], model: Any, call: Inputs, training: bool) 
         tensors = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
         found = {f"output {at}": one.detach().clone() for at, one in enumerate(tensors)}
         if training:
-            sum(one.float().sum() for one in tensors if one.requires_grad).backward()
+            loss = loss_of(out)
+            if loss is not None:
+                loss.backward()
             found.update(_gradients(model))
     return found
 
@@ -129,13 +131,29 @@ def _gradients(model: Any) -> Tensors:
     return found
 
 
+def _wide(model: Any) -> Any:
+    """`double` leaves complex parameters and buffers as they are."""
+    wide = deepcopy(model).double()
+    for one in (*wide.parameters(), *wide.buffers()):
+        if one.is_complex():
+            one.data = _exactly(one.data)
+    return wide
+
+
+def _exactly(value: Any) -> Any:
+    import torch
+
+    return value.to(torch.complex128) if value.is_complex() else value.double()
+
+
 def _widened(call: Inputs) -> Inputs:
     import torch
     from torch.utils._pytree import tree_map
 
     def wide(value: Any) -> Any:
-        floating = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
-        return value.double() if floating else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        return _exactly(value) if value.is_floating_point() or value.is_complex() else value
 
     return Inputs(tree_map(wide, call.args), tree_map(wide, dict(call.kwargs)))
 
@@ -155,8 +173,8 @@ def _compared(name: str, ours: Any, eager: Any, exact: Any) -> OutputError:
 def _relative(ours: Any, exact: Any) -> float:
     if not ours.numel():
         return 0.0
-    largest = float(exact.double().abs().max()) or 1.0
-    return float((ours.double() - exact.double()).abs().max()) / largest
+    largest = float(_exactly(exact).abs().max()) or 1.0
+    return float((_exactly(ours) - _exactly(exact)).abs().max()) / largest
 
 
 def _digest(results: Tensors) -> str:
@@ -165,7 +183,8 @@ def _digest(results: Tensors) -> str:
     said = hashlib.sha256()
     for one in results.values():
         with suppress(Exception):
-            said.update(one.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+            real = torch.view_as_real(one) if one.is_complex() else one
+            said.update(real.contiguous().cpu().view(torch.uint8).numpy().tobytes())
     return said.hexdigest()[:16]
 
 

@@ -98,6 +98,8 @@ def issued_ns(issue: Callable[[], Any], wait: Callable[[], object], steps: int =
 
 _OWN_FUNCTION = re.compile(r"^(?P<file>[^(]+\.py)\((?P<line>\d+)\): (?P<name>.*)$")
 _LAYER = "nn.Module: "
+# Python runs in a thread what was forked in one.
+_NOBODYS = ("torch/", "whet/", "threading.py")
 
 
 def by_layer(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
@@ -118,14 +120,15 @@ def by_layer(repeat: Callable[[int], None], gpu: bool) -> dict[str, Value]:
 
 
 def _own_function(stack: Iterable[str]) -> str:
-    """The innermost function that is not torch's or ours, with the layer that it called. Torch's
-    stacks have the line where a function begins, not the one it is at."""
+    """The innermost function that is not torch's or ours, with the layer that it called; the layer
+    alone where all functions are torch's. Torch's stacks have the line where a function begins,
+    not the one it is at."""
     layer = ""
     for frame in stack:
         if frame.startswith(_LAYER):
             layer = layer or frame.removeprefix(_LAYER)
         match = _OWN_FUNCTION.match(frame)
-        if match and not match["file"].startswith(("torch/", "whet/")):
+        if match and not match["file"].startswith(_NOBODYS):
             called = f"{layer} in " if layer else ""
             return f"{called}{match['name']}, {match['file']}:{match['line']}"
-    return ""
+    return layer

@@ -9,26 +9,21 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from whet.core.config import Value
-from whet.doctor.modes.sources import CHILD, SubjectSource
+from whet.doctor.modes.sources import CHILD, Again
 
 LIMIT_S = 600.0
 _MORE_STEPS = 8
-
-
-@dataclass(frozen=True)
-class Again:
-    source: SubjectSource
-    caches: str
-    mode: str
 
 
 def run_again(again: Again) -> dict[str, Value]:
@@ -54,6 +49,75 @@ def run_again(again: Again) -> dict[str, Value]:
     return {"second_process": f"failed: {last[-1] if last else done.returncode}"}
 
 
+class SecondCopy:
+    """A copy of this process, made before anything was computed in it, that waits to be asked: it
+    need not import what this one has. It can be asked once. Its files lie in `folder`, which
+    whoever made that removes: it may never be asked."""
+
+    def __init__(self, folder: str) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.mkdtemp(prefix="second-", dir=folder)
+        reading, self._writing = os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._writing)
+            _wait_and_tell(parent, reading, Path(self._folder))
+        os.close(reading)
+
+    def run(self, again: Again) -> dict[str, Value]:
+        """As `run_again`; where the copy is used up, by that."""
+        if not self._pid:
+            return run_again(again)
+        folder, pid, self._pid = Path(self._folder), self._pid, 0
+        try:
+            (folder / "asked").write_bytes(pickle.dumps(again))
+            os.close(self._writing)
+            code = _ended_with(pid)
+            if code is None:
+                return {"second_process": f"did not end within {LIMIT_S:.0f} s"}
+            with suppress(OSError, ValueError):
+                told: dict[str, Value] = json.loads((folder / "answer").read_text())
+                return told
+            last = (folder / "said").read_text(errors="replace").strip().splitlines()
+            return {"second_process": f"failed: {last[-1] if last else code}"}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_and_tell(parent: int, reading: int, folder: Path) -> None:
+    """Never returns. The other end of the pipe is closed when it is to begin, or has died."""
+    code = 1
+    try:
+        end_with(parent)
+        os.read(reading, 1)
+        said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.environ[CHILD] = "1"
+        _tell(pickle.loads((folder / "asked").read_bytes()), folder / "answer")
+        code = 0
+    except BaseException as problem:
+        os.write(2, f"{type(problem).__name__}: {problem}".encode())
+    finally:
+        os._exit(code)
+
+
+def _ended_with(pid: int) -> int | None:
+    """None where it had to be killed."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        ended = bool(poll.poll(LIMIT_S * 1000))
+    finally:
+        os.close(descriptor)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
 def child_environment() -> dict[str, str]:
     """Modules are found where this process finds them."""
     return {**os.environ, CHILD: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -76,8 +140,9 @@ def _tell(again: Again, answer: Path) -> None:
     said: dict[str, Value] = {"warm_first_call_s": time.perf_counter() - began}
     with suppress(Exception):
         said.update(watch.cache_facts())
-    mode.repeat(3)
-    said.update(_steps(mode))
+    if not again.only_warm:
+        mode.repeat(3)
+        said.update(_steps(mode))
     answer.write_text(json.dumps(said))
 
 
@@ -115,7 +180,6 @@ def end_with(parent: int) -> None:
     """Dies with the process that times the mode, which may be killed."""
     with suppress(Exception):
         import ctypes
-        import signal
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)

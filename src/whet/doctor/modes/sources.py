@@ -79,3 +79,14 @@ def _of_main(subject: Patient) -> bool:
     return any(
         "__main__" in (type(part).__module__, getattr(part, "__module__", "")) for part in parts
     )
+
+
+@dataclass(frozen=True)
+class Again:
+    """A mode to be looked at in a second process. `only_warm`: its program has been profiled and
+    compared already."""
+
+    source: SubjectSource
+    caches: str
+    mode: str
+    only_warm: bool = False

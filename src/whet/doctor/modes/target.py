@@ -17,7 +17,8 @@ from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Origin, Workload
 from whet.doctor.modes.bench import ModeBench
-from whet.doctor.modes.loaded import MakeModeLoader
+from whet.doctor.modes.host import HostedModes
+from whet.doctor.modes.loader import MakeModeLoader
 from whet.doctor.modes.sources import SubjectSource
 from whet.doctor.modes.timer import GpuModelTimer
 from whet.doctor.modes.variants import MODES
@@ -112,7 +113,11 @@ class ModesTarget:
         return None
 
     def bench(self, limits: BenchLimits) -> Bench:
+        """On a GPU each process starts from nothing: a driver that was so much as asked for its
+        devices does not survive a copy of its process."""
         folder = tempfile.mkdtemp(prefix="whet-doctor-")
+        if self.gpu is None:
+            return HostedModes(self.source, folder, limits.first_call_s)
         timer: MakeTimer = self._make_timer
 
         def open_bench(config: Config) -> RemoteBench:

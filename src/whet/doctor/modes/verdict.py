@@ -67,7 +67,9 @@ def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     best = str(result.config["mode"])
     tied = tuple(str(config["mode"]) for config in result.equals)
     mode = best if best == EAGER else _soonest(best, tied, modes)
-    equals = tuple(one for one in (best, *tied) if one != mode)
+    mode = _simplest(mode, modes)
+    same = tuple(one.mode for one in modes.values() if one.same_as == mode)
+    equals = tuple(one for one in dict.fromkeys((best, *tied, *same)) if one != mode)
     speedup = result.speedup if mode == best else _speedup(mode, modes)
     calls = break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
     warm = warm_break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
@@ -82,6 +84,12 @@ def _soonest(best: str, tied: Sequence[str], modes: dict[str, ModeTrial]) -> str
     limit = (modes[best].median_ns or 0.0) * (1 + AS_GOOD_WITHIN)
     good = [one for one in tied if one in modes and (modes[one].median_ns or math.inf) <= limit]
     return min([best, *good], key=lambda one: modes[one].first_call_s or math.inf)
+
+
+def _simplest(mode: str, modes: dict[str, ModeTrial]) -> str:
+    """The first mode with the same program: what their timings differ by is noise."""
+    first = modes[mode].same_as if mode in modes else ""
+    return first if first in modes and modes[first].median_ns else mode
 
 
 def _speedup(mode: str, modes: dict[str, ModeTrial]) -> float | None:
@@ -134,9 +142,17 @@ def _text(
         said += f"; compiling pays from call {cold:,} on"
     if warm is not None:
         said += f" ({warm:,} with warm caches)"
-    if equals:
-        said += f". {', '.join(equals)} could not be told from it"
+    same = [one for one in equals if one in modes and modes[one].same_as == mode]
+    others = [one for one in equals if one not in same]
+    if same:
+        said += f". {', '.join(same)} {_run(same)} the same generated code"
+    if others:
+        said += f". {', '.join(others)} could not be told from it"
     return said + "."
+
+
+def _run(names: Sequence[str]) -> str:
+    return "runs" if len(names) == 1 else "run"
 
 
 def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:

@@ -85,9 +85,22 @@ def _unmatched(policy: Policy, kernels: Sequence[KnownKernel]) -> Iterator[Polic
 
 
 def _likely(pattern: Pattern, kernels: Sequence[KnownKernel]) -> str:
+    """What may have been meant: a kernel of nearly that name, or a module that has such kernels."""
     names = {str(one): str(one) for one in kernels} | {one.name: one.name for one in kernels}
     close = get_close_matches(str(pattern), names, n=1, cutoff=0.7)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    alike = Pattern("*", pattern.name)
+    known = [one for one in kernels if len(one.modules) == 1]  # of stored ones it is a guess
+    modules = [one.modules[0] for one in known if alike.matches(one.name, ())]
+    by_lower = {module.lower(): module for module in modules}
+    module = pattern.module.replace("*", "").replace("?", "").strip(".").lower()
+    found = get_close_matches(module, by_lower, n=1, cutoff=0.6)
+    if found:
+        return f"; did you mean module '{by_lower[found[0]]}'?"
+    if modules and not pattern.name.startswith("*"):
+        return f"; kernels of that name are in '{modules[0]}'"
+    return ""
 
 
 def _contradictions(policy: Policy, kernels: Sequence[KnownKernel]) -> Iterator[PolicyProblem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from whet.core.frozen import FrozenMap
@@ -38,6 +39,17 @@ def rule_starts(text: str) -> list[int]:
     return [*starts, len(text)]
 
 
+def unreadable_line(text: str) -> int:
+    """Where the first rule begins that cannot be read, where nothing else is known of the place."""
+    starts = [found.start() for found in _HEADER.finditer(text)]
+    for start, end in pairwise([0, *starts, len(text)]):
+        try:
+            _parsed(text[start:end])
+        except NotInParts:
+            return text.count("\n", 0, start) + 1
+    return 1
+
+
 class PartReader:
     """`patterns` is made of what `match` says, `values` of all that stands beside it."""
 
@@ -47,10 +59,12 @@ class PartReader:
         values: Callable[[Mapping[str, Any]], FrozenMap[Any]],
     ) -> None:
         self._patterns, self._values = patterns, values
-        self._known: dict[str, tuple[Any, FrozenMap[Any]]] = {}
+        self._known: dict[str, tuple[Any, dict[str, Any], FrozenMap[Any]]] = {}
 
-    def read(self, part: str) -> tuple[Patterns, FrozenMap[Any]]:
-        """Of the one rule that stands there; raises `NotInParts` where that is not so."""
+    def read(self, part: str) -> tuple[Patterns, Mapping[str, Any], FrozenMap[Any]]:
+        """Of the one rule that stands there; raises `NotInParts` where that is not so. Its settings
+        are as they were given and as they were understood, the same objects where the same stands.
+        """
         part = part.rstrip(" \t\n")
         beginning = _BEGINNING.match(part)
         rest = part if beginning is None else f"[[{TABLE}]]\n{part[beginning.end() :]}"
@@ -58,15 +72,11 @@ class PartReader:
         if known is None:
             given = _one_rule(rest)
             match = given.pop("match", None)
-            known = self._known[rest] = match, self._values(given)
+            known = self._known[rest] = match, given, self._values(given)
         if (known[0] is None) == (beginning is None):  # there must be exactly one
             raise NotInParts
-        return self._patterns(known[0] if beginning is None else beginning[1]), known[1]
-
-    def patterns(self, part: str) -> Patterns:
-        """The same of a part that was read before, without the rest of it where that can be."""
-        beginning = _BEGINNING.match(part)
-        return self.read(part)[0] if beginning is None else self._patterns(beginning[1])
+        match, given, values = known
+        return self._patterns(match if beginning is None else beginning[1]), given, values
 
 
 def _one_rule(part: str) -> dict[str, Any]:

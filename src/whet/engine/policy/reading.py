@@ -6,43 +6,32 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from whet.core.buckets import Buckets
-from whet.core.config import Config
 from whet.core.errors import SettingsError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.engine.policy.lines import line_of, rule_lines, top_level_line
-from whet.engine.policy.parts import NotInParts, PartReader, rule_starts
-from whet.engine.policy.rules import TABLE, Pattern, Policy, Rule
-from whet.engine.settings import parse_setting
-from whet.measure.bench.bits import BIT_CHECKS
+from whet.engine.policy.parts import NotInParts, PartReader, rule_starts, unreadable_line
+from whet.engine.policy.rules import TABLE, Policy, Rule
+from whet.engine.policy.values import rule_patterns, rule_values
 
 # 10,000 rules have less than a tenth of it.
 MOST_BYTES = 16 * 2**20
 
 _LONGEST = 400
 
-# Settings that mean for one kernel what they mean for all.
-SHARED: tuple[str, ...] = (
-    "mode",
-    "effort",
-    "budget",
-    "isolate",
-    "l2",
-    "l2_bytes",
-    "build_limit",
-    "run_limit",
-    "memory",
-    "device_memory",
-)
-
-
-# What the bucket of a key argument is called among a rule's values.
-BUCKETS = "buckets."
+# By what `tomllib` says.
+_REMEDIES = {
+    "Invalid value": '; put text in quotes: mode = "cached", and write true or false without',
+    "Invalid statement": f'; write [[{TABLE}]] and below it lines such as mode = "cached"',
+    "Expected '=' after a key": '; write lines such as mode = "cached"',
+    "Cannot overwrite a value": "; it is given twice in this rule",
+    f"Cannot declare ('{TABLE}',) twice": f"; begin each rule with [[{TABLE}]]",
+    f"Cannot mutate immutable namespace ('{TABLE}',)": f"; begin each rule with [[{TABLE}]]",
+}
 
 
 def read_policy(path: Path) -> Policy:
@@ -53,23 +42,19 @@ def read_policy(path: Path) -> Policy:
 
 def checked_rules(path: Path, text: str) -> tuple[Rule, ...]:
     found = rules_in_parts(text)
-    return _rules_of_the_whole(path, text) if found is None else found[1]
+    return _rules_of_the_whole(path, text) if found is None else found[0]
 
 
-def rules_in_parts(text: str) -> tuple[list[int], tuple[Rule, ...]] | None:
-    """Where each rule begins and the last one ends, and the rules; None where the text has to be
-    read as a whole, which also says what is wrong with it."""
-    reader = part_reader()
+def rules_in_parts(text: str) -> tuple[tuple[Rule, ...], list[Mapping[str, Any]]] | None:
+    """The rules, and of each the settings as they stand there; None where the text has to be read
+    as a whole, which also says what is wrong with it."""
+    reader = PartReader(rule_patterns, rule_values)
     try:
-        starts = rule_starts(text)
-        found = [reader.read(text[start:end]) for start, end in pairwise(starts)]
+        parts = [reader.read(text[start:end]) for start, end in pairwise(rule_starts(text))]
     except (NotInParts, UsageError):
         return None
-    return starts, tuple(Rule(n, patterns, values) for n, (patterns, values) in enumerate(found))
-
-
-def part_reader() -> PartReader:
-    return PartReader(_patterns, _values)
+    rules = tuple(Rule(n, patterns, values) for n, (patterns, _, values) in enumerate(parts))
+    return rules, [given for _, given, _ in parts]
 
 
 def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
@@ -78,8 +63,9 @@ def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
     except tomllib.TOMLDecodeError as error:
         line, why = _syntax(str(error), text)
         raise _wrong(path, line, f"not valid TOML: {why}") from None
-    except (ValueError, RecursionError) as error:  # a number or a nesting past Python's limits
-        raise _wrong(path, 1, f"not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # past Python's limits
+        why = "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+        raise _wrong(path, unreadable_line(text), f"{why}; shorten this rule") from None
     for name in table:
         if name != TABLE:
             hint = did_you_mean(name, [f"[[{TABLE}]]"])
@@ -103,6 +89,8 @@ def policy_bytes(path: Path) -> bytes:
                 content += file.read(MOST_BYTES + 1 - len(content))
     except FileNotFoundError:
         raise SettingsError(f"policy file {path} does not exist") from None
+    except IsADirectoryError:
+        raise SettingsError(f"policy file {path} is a folder; name the file in it") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SettingsError(f"cannot read policy file {path}: {why}") from None
@@ -114,7 +102,8 @@ def policy_bytes(path: Path) -> bytes:
 
 def policy_text(path: Path, content: bytes) -> str:
     try:
-        return content.decode("utf-8").replace("\r\n", "\n")
+        # Some editors begin a file with a mark of its encoding.
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _wrong(path, line, "not UTF-8; save the file as UTF-8") from None
@@ -126,16 +115,23 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _syntax(said: str, text: str) -> tuple[int, str]:
-    """`tomllib`'s sentence without its place, and the line of that."""
+    """`tomllib`'s sentence without its place but with a remedy, and the line of that."""
     found = re.search(r" \(at line (\d+), column \d+\)$", said)
     if found is not None:
-        return int(found[1]), said[: found.start()]
-    return max(1, text.rstrip("\n").count("\n") + 1), said.removesuffix(" (at end of document)")
+        line, why = int(found[1]), said[: found.start()]
+    else:
+        line = max(1, text.rstrip("\n").count("\n") + 1)
+        why = said.removesuffix(" (at end of document)")
+    if "\r" in text:
+        return line, f"{why}; save the file with \\n at the ends of lines"
+    remedies = (remedy for part, remedy in _REMEDIES.items() if part in why)
+    return line, why + next(remedies, "")
 
 
 def _wrong(path: Path, line: int, why: str) -> SettingsError:
     text = why if len(why) <= _LONGEST else f"{why[: _LONGEST // 2]} … {why[-_LONGEST // 2 :]}"
-    return SettingsError(f"{path}:{line}: {' '.join(text.split())}")
+    shown = "".join(one if one.isprintable() else "�" for one in " ".join(text.split()))
+    return SettingsError(f"{path}:{line}: {shown}")
 
 
 def _rule(path: Path, text: str, number: int, given: Mapping[str, Any]) -> Rule:
@@ -148,85 +144,9 @@ def _rule(path: Path, text: str, number: int, given: Mapping[str, Any]) -> Rule:
     for key, value in given.items():
         try:
             if key == "match":
-                patterns = _patterns(value)
+                patterns = rule_patterns(value)
             else:
-                values |= _values({key: value})
+                values |= rule_values({key: value})
         except UsageError as error:
             raise wrong(key, str(error)) from None
     return Rule(number, patterns, FrozenMap(values))
-
-
-def _values(given: Mapping[str, Any]) -> FrozenMap[Any]:
-    """What stands in a rule beside `match`. Raises `UsageError` for the first that is wrong."""
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in _READERS:
-            hint = did_you_mean(key, ["match", *_READERS])
-            raise UsageError(f"'{key}' is not a setting of a kernel{hint}")
-        if key == "buckets":
-            values.update(_buckets(value))
-        else:
-            values[key] = _READERS[key](value)
-    return FrozenMap(values)
-
-
-def _patterns(value: Any) -> tuple[Pattern, ...]:
-    given = [value] if isinstance(value, str) else value
-    try:
-        if not isinstance(given, list) or not given:
-            raise ValueError
-        return tuple(Pattern.parse(one) for one in given)
-    except (ValueError, AttributeError):
-        raise UsageError(
-            f'match = {value!r} is not valid; use "KERNEL" or "MODULE:KERNEL", with * for any '
-            "characters, or a list of these"
-        ) from None
-
-
-def _buckets(value: Any) -> dict[str, Any]:
-    """Each argument is a setting by itself, None where it has no buckets."""
-    if not isinstance(value, dict) or not value:
-        raise UsageError(f'buckets = {value!r} is not valid; use {{ T = "pow2" }}')
-    given = {name: bucket for name, bucket in value.items() if bucket != "none"}
-    checked = Buckets.of(given, given).by_name
-    return {f"{BUCKETS}{name}": checked.get(name) for name in value}
-
-
-def _check(value: Any) -> str | None:
-    names = ("agree", *BIT_CHECKS)
-    if value in (*names, "none", False):
-        return value if value in names else None
-    valid = ", ".join(f'"{name}"' for name in names)
-    raise UsageError(f'check = {value!r} is not valid; use {valid} or "none"')
-
-
-def _configs(key: str) -> Callable[[Any], tuple[Config, ...]]:
-    def read(value: Any) -> tuple[Config, ...]:
-        entries = value if isinstance(value, list) else [None]
-        if not all(isinstance(one, dict) and one and _are_plain(one) for one in entries):
-            raise UsageError(
-                f"{key} = {value!r} is not valid; use a list of configs, such as "
-                f"{key} = [{{ BLOCK = 64, num_warps = 4 }}]"
-            )
-        return tuple(map(Config, entries))
-
-    return read
-
-
-def _are_plain(values: Mapping[str, Any]) -> bool:
-    return all(isinstance(value, bool | int | float | str) for value in values.values())
-
-
-def _shared(name: str) -> Callable[[Any], Any]:
-    return lambda value: parse_setting(name, value)
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    **{name: _shared(name) for name in SHARED},
-    "buckets": _buckets,
-    "check": _check,
-    "add": _configs("add"),
-    "leave_out": _configs("leave_out"),
-}
-
-RULE_SETTINGS: tuple[str, ...] = tuple(_READERS)

@@ -2,156 +2,168 @@
 
 `chunk_gla_fwd` is a kernel in any module, `fla.ops.*:chunk_*` names both. The most specific rule
 wins, for each setting by itself.
+
+A kernel's first call waits for this module to be imported, so its classes are written out: to make
+a frozen dataclass takes longer than to look a kernel up.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whet.core.frozen import FrozenMap
-from whet.engine.policy.lines import Lines, line_of, rule_lines
+if TYPE_CHECKING:
+    from whet.core.frozen import FrozenMap
+    from whet.engine.policy.lines import Lines
 
 TABLE = "kernel"
 
-_WILD = re.compile(r"[*?]")
+# Settings that mean for one kernel what they mean for all.
+SHARED: tuple[str, ...] = (
+    "mode",
+    "effort",
+    "budget",
+    "isolate",
+    "l2",
+    "l2_bytes",
+    "build_limit",
+    "run_limit",
+    "memory",
+    "device_memory",
+)
+
+# What the bucket of a key argument is called among a rule's values.
+BUCKETS = "buckets."
 
 
-@dataclass(frozen=True)
-class Pattern:
+class _Value:
+    """Compared by its fields, which nobody changes."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._fields() == self._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._fields()}"
+
+
+class Pattern(_Value):
     """`*` stands for any characters, `?` for one."""
 
-    module: str
-    name: str
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
         """Raises `ValueError` for what is no pattern."""
         module, colon, name = text.strip().rpartition(":")
-        if not name or (colon and not module) or ":" in module or re.search(r"\s", text.strip()):
+        if not name or (colon and not module) or ":" in module or len(text.split()) != 1:
             raise ValueError
         return cls(module or "*", name)
 
     @property
     def names_kernel(self) -> bool:
         """Whether the kernel's name is written out."""
-        return not _WILD.search(self.name)
+        return not _is_wild(self.name)
 
-    @cached_property
+    @property
     def specificity(self) -> tuple[bool, bool, int]:
-        literal = sum(len(_WILD.sub("", part)) for part in (self.module, self.name))
-        return self.names_kernel, not _WILD.search(self.module), literal
+        literal = sum(map(len, self.literals))
+        return self.names_kernel, not _is_wild(self.module), literal
 
-    @cached_property
+    @property
     def literals(self) -> tuple[str, ...]:
         """Texts that every kernel of this pattern has in its name or in its module."""
-        return tuple(filter(None, (*_WILD.split(self.name), *_WILD.split(self.module))))
+        parts = [part.replace("?", "*").split("*") for part in (self.name, self.module)]
+        return tuple(text for several in parts for text in several if text)
 
     def matches(self, kernel: str, modules: Iterable[str]) -> bool:
-        if not self._name_matches(kernel):
+        if not _matches(self.name, kernel):
             return False
-        return self.module == "*" or any(map(self._module_matches, modules))
-
-    @cached_property
-    def _name_matches(self) -> Any:
-        return _matcher(self.name)
-
-    @cached_property
-    def _module_matches(self) -> Any:
-        return _matcher(self.module)
+        return self.module == "*" or any(_matches(self.module, module) for module in modules)
 
     def __str__(self) -> str:
         return self.name if self.module == "*" else f"{self.module}:{self.name}"
 
 
-def _matcher(pattern: str) -> Any:
-    if not _WILD.search(pattern):
-        return pattern.__eq__
+def _is_wild(text: str) -> bool:
+    return "*" in text or "?" in text
+
+
+def _matches(pattern: str, text: str) -> bool:
+    if "?" in pattern:
+        return _expression(pattern)(text) is not None
+    first, *parts = pattern.split("*")
+    if not parts:
+        return pattern == text
+    last = parts.pop()
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in parts:  # the earliest place leaves the most room to those that follow
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> Callable[[str], Any]:
+    import fnmatch
+    import re
+
     # `[` has no meaning here. The translation keeps many stars from taking for ever.
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]"))).match
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(_Value):
     """`number` is its place in the file; `values` are checked, by name of the setting."""
 
-    number: int
-    patterns: tuple[Pattern, ...]
-    values: FrozenMap[Any]
+    __slots__ = ("number", "patterns", "values")
+
+    def __init__(self, number: int, patterns: tuple[Pattern, ...], values: FrozenMap[Any]) -> None:
+        self.number, self.patterns, self.values = number, patterns, values
 
 
-@dataclass(frozen=True)
-class Ruling:
+class Ruling(_Value):
     """What is said about one setting of one kernel, and by which rule. `exact`: the rule names the
     kernel itself, so that what does not fit it is a mistake."""
 
-    value: Any
-    rule: Rule
-    pattern: Pattern
+    __slots__ = ("pattern", "rule", "value")
+
+    def __init__(self, value: Any, rule: Rule, pattern: Pattern) -> None:
+        self.value, self.rule, self.pattern = value, rule, pattern
 
     @property
     def exact(self) -> bool:
         return self.pattern.names_kernel
 
-    @property
-    def rank(self) -> tuple[tuple[bool, bool, int], int]:
-        """The greater counts: the more specific, then the later."""
-        return self.pattern.specificity, self.rule.number
+
+Entry = tuple[Pattern, Rule]
 
 
-_Entry = tuple[Pattern, Rule]
-
-
-@dataclass(frozen=True)
-class _SamePattern:
-    """Rules with one pattern, in order; `latest` are those that count, by setting."""
-
-    pattern: Pattern
-    rules: list[Rule] = field(default_factory=list)
-    latest: dict[str, Rule] = field(default_factory=dict)
-
-    def add(self, rule: Rule) -> None:
-        self.rules.append(rule)
-        self.latest.update(dict.fromkeys(rule.values, rule))
-
-
-class _Index:
-    """There may be thousands of rules, and a kernel's first call waits: each pattern is found by
-    that text of its own which the fewest others have."""
-
-    def __init__(self, entries: Iterable[_Entry]) -> None:
-        same: dict[Pattern, _SamePattern] = {}
-        for pattern, rule in entries:
-            same.setdefault(pattern, _SamePattern(pattern)).add(rule)
-        common = Counter(text for pattern in same for text in set(pattern.literals))
-        self.by_text: dict[str, list[_SamePattern]] = {}
-        for pattern, several in same.items():
-            rarest = min(pattern.literals, key=lambda text: (common[text], -len(text)), default="")
-            self.by_text.setdefault(rarest, []).append(several)
-        self._lengths = sorted({len(text) for text in self.by_text})
-
-    def matching(self, kernel: str, modules: Sequence[str]) -> Iterator[_SamePattern]:
-        texts = texts_within(self._lengths, kernel, modules)
-        for text in texts & self.by_text.keys():
-            for one in self.by_text[text]:
-                if one.pattern.matches(kernel, modules):
-                    yield one
-
-
-def best_rulings(entries: Iterable[_Entry]) -> Mapping[str, Ruling]:
-    """By name of the setting, of rules whose patterns match; in the order of the file."""
+def best_rulings(entries: Iterable[Entry]) -> Mapping[str, Ruling]:
+    """By name of the setting, of rules whose patterns match; in the order of the file. The more
+    specific counts, then the later."""
     found: dict[str, Ruling] = {}
+    ranks: dict[str, tuple[Any, ...]] = {}
     for pattern, rule in entries:
+        rank = *pattern.specificity, rule.number
         for name, value in rule.values.items():
-            ruling = Ruling(value, rule, pattern)
-            if name not in found or ruling.rank > found[name].rank:
-                found[name] = ruling
+            if name not in found or rank > ranks[name]:
+                found[name], ranks[name] = Ruling(value, rule, pattern), rank
     return dict(sorted(found.items(), key=lambda item: item[1].rule.number))
 
 
@@ -165,13 +177,51 @@ def texts_within(lengths: Sequence[int], kernel: str, modules: Sequence[str]) ->
     }
 
 
-@dataclass(frozen=True)
+class SamePattern:
+    """Rules with one pattern, in order; `latest` are those that count, by setting."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        self.rules: list[Rule] = []
+        self.latest: dict[str, Rule] = {}
+
+    def add(self, rule: Rule) -> None:
+        self.rules.append(rule)
+        self.latest.update(dict.fromkeys(rule.values, rule))
+
+
+class TextIndex:
+    """There may be thousands of rules, and a kernel's first call waits: each pattern is found by
+    that text of its own which the fewest others have."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        same: dict[Pattern, SamePattern] = {}
+        for pattern, rule in entries:
+            same.setdefault(pattern, SamePattern(pattern)).add(rule)
+        texts = {pattern: pattern.literals for pattern in same}
+        common: dict[str, int] = {}
+        for several in texts.values():
+            for text in set(several):
+                common[text] = common.get(text, 0) + 1
+        self.by_text: dict[str, list[SamePattern]] = {}
+        for pattern, one in same.items():
+            rarest = min(texts[pattern], key=lambda text: (common[text], -len(text)), default="")
+            self.by_text.setdefault(rarest, []).append(one)
+        self._lengths = sorted({len(text) for text in self.by_text})
+
+    def matching(self, kernel: str, modules: Sequence[str]) -> Iterator[SamePattern]:
+        texts = texts_within(self._lengths, kernel, modules)
+        for text in texts & self.by_text.keys():
+            for one in self.by_text[text]:
+                if one.pattern.matches(kernel, modules):
+                    yield one
+
+
 class Policy:
     """`path` is where it was read, `text` what stands there."""
 
-    path: Path
-    rules: tuple[Rule, ...]
-    text: str = field(default="", repr=False)
+    def __init__(self, path: Path, rules: tuple[Rule, ...], text: str = "") -> None:
+        self.path, self.rules, self.text = path, rules, text
 
     def rulings(self, kernel: str, modules: Sequence[str]) -> Mapping[str, Ruling]:
         """By name of the setting. A stored kernel may go by several names of its module."""
@@ -181,7 +231,7 @@ class Policy:
             for rule in {rule.number: rule for rule in one.latest.values()}.values()
         )
 
-    def matching(self, kernel: str, modules: Sequence[str]) -> list[_Entry]:
+    def matching(self, kernel: str, modules: Sequence[str]) -> list[Entry]:
         """The most specific last; of equals, the one that stands later."""
         found = [
             (one.pattern, rule)
@@ -191,15 +241,17 @@ class Policy:
         return sorted(found, key=lambda entry: (entry[0].specificity, entry[1].number))
 
     @cached_property
-    def index(self) -> _Index:
-        return _Index(self.entries())
+    def index(self) -> TextIndex:
+        return TextIndex(self.entries())
 
-    def entries(self) -> Iterator[_Entry]:
+    def entries(self) -> Iterator[Entry]:
         for rule in self.rules:
             for pattern in rule.patterns:
                 yield pattern, rule
 
     def line(self, rule: Rule, setting: str = "match") -> int:
+        from whet.engine.policy.lines import line_of  # few ever ask for a line
+
         return line_of(self._lines, rule.number, setting.partition(".")[0])
 
     def place(self, rule: Rule, setting: str = "match") -> str:
@@ -207,4 +259,6 @@ class Policy:
 
     @cached_property
     def _lines(self) -> Lines:
+        from whet.engine.policy.lines import rule_lines
+
         return rule_lines(self.text, TABLE)

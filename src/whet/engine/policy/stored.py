@@ -1,71 +1,122 @@
-"""A long policy whose index is kept in the user's cache folder.
+"""A policy by the index that is kept of it in the user's cache folder.
 
-A process that uses three kernels needs three of ten thousand rules. The first process to see a
-policy checks all of it and leaves an index; later ones look their kernels up there. Whatever is
-wrong with the file or its folder, the policy is then read as a whole.
+A process that uses three kernels needs three of ten thousand rules, and for three rules it takes
+longer to import a parser than to look them up. The first process to see a policy checks all of it
+and leaves an index (`indexing.py`); later ones look their kernels up there. Whatever is wrong with
+the index or its folder, the policy is then read as a whole.
+
+A kernel's first call waits for this module, so it imports little.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 from whet import _version
-from whet.core.errors import UsageError
-from whet.core.files import write_whole
-from whet.engine.policy.index_file import DamagedIndexError, IndexFile, index_bytes
-from whet.engine.policy.parts import NotInParts, PartReader
-from whet.engine.policy.reading import (
-    RULE_SETTINGS,
-    checked_rules,
-    part_reader,
-    policy_bytes,
-    policy_text,
-    rules_in_parts,
-)
-from whet.engine.policy.rules import Policy, Rule, Ruling, best_rulings, texts_within
+from whet.engine.policy.rules import Pattern, Policy, Rule, Ruling, best_rulings, texts_within
 
-# A shorter file is read in a few milliseconds.
-FEWEST_BYTES = 16 * 1024
+SUFFIX = ".index"
+
+# It is another number where the order of bytes is another.
+MAGIC = 0x77686502
 
 _MOST_INDEX_BYTES = 64 * 2**20
-_MOST_FILES = 16
-_SUFFIX = ".index"
 
-_DAMAGED = (DamagedIndexError, NotInParts, UsageError, ValueError, LookupError, TypeError)
+
+class DamagedIndexError(Exception):
+    """The policy has to be read as a whole."""
+
+
+class IndexFile:
+    """Its first line is its name: the policy it is good for, and this version of whet. Then come
+    seven numbers: the magic, a checksum of what follows it, and how many there are of five kinds.
+
+    `lengths` are those of the texts by which patterns are found. Rules are found by a text's code,
+    which begins with the number of its slot; slots are where codes of equal beginnings begin. After
+    the numbers come the texts of rules and then of settings.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        """Raises `DamagedIndexError` for what is not the index of that name."""
+        first = f"{name}\n".encode()
+        body = memoryview(data)[len(first) :]
+        if not data.startswith(first) or len(body) < 28:
+            raise DamagedIndexError
+        magic, checksum, *counts = body[:28].cast("I")
+        lengths, slots, codes, starts, rules = counts
+        sizes = (lengths, slots, codes, codes, starts)
+        ends = [7 + size for size in accumulate(sizes)]
+        if magic != MAGIC or 4 * ends[-1] > len(body) or crc32(body[8:]) != checksum:
+            raise DamagedIndexError
+        numbers = body[: 4 * ends[-1]].cast("I")
+        parts = [numbers[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        self.lengths: list[int] = parts[0].tolist()
+        self._slots, self._codes, self._found, self._starts = parts[1:]
+        self._texts, self._settings = body[4 * ends[-1] :], rules
+        self._shift = 33 - slots.bit_length()  # there are 2ⁿ + 1 of them
+
+    def rules(self, texts: Collection[str]) -> set[int]:
+        """The numbers of those that are found by one of these texts, and perhaps of others."""
+        slots, codes, shift = self._slots, self._codes, self._shift
+        found: set[int] = set()
+        for text in texts:
+            code = text_code(text)
+            slot = code >> shift
+            for place in range(slots[slot], slots[slot + 1]):
+                if codes[place] == code:
+                    found.add(self._found[place])
+        return found
+
+    def rule(self, number: int) -> tuple[int, list[str]]:
+        """The number of its settings, which others may share, and its patterns."""
+        settings, *patterns = self._text(number).split()
+        return int(settings), patterns
+
+    def settings(self, number: int) -> str:
+        """As JSON: those that were understood, and those that have to be again."""
+        return self._text(self._settings + number)
+
+    def _text(self, number: int) -> str:
+        return str(self._texts[self._starts[number] : self._starts[number + 1]], "utf-8")
+
+
+def text_code(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 class StoredPolicy(Policy):
     """Reads the rules that are asked for; all of them only where somebody wants to see them."""
 
-    _content: bytes
-    _places: IndexFile
-    _file: Path
-
-    def __init__(self, path: Path, content: bytes, index: IndexFile, file: Path) -> None:
-        self.__dict__.update(path=path, _content=content, _places=index, _file=file)
+    def __init__(self, path: Path, index: IndexFile) -> None:
+        self.path, self._places = path, index
+        self._values: dict[int, Any] = {}
 
     @cached_property
-    def text(self) -> str:
-        return policy_text(self.path, self._content)
+    def text(self) -> str:  # type: ignore[override]
+        from whet.engine.policy.reading import policy_bytes, policy_text
+
+        return policy_text(self.path, policy_bytes(self.path))
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
+        from whet.engine.policy.reading import checked_rules
+
         return checked_rules(self.path, self.text)
 
     def rulings(self, kernel: str, modules: Sequence[str]) -> Mapping[str, Ruling]:
         if "rules" not in self.__dict__:
             try:
                 return self._indexed_rulings(kernel, modules)
-            except _DAMAGED:  # the next process writes a new one
-                with suppress(OSError):
-                    os.unlink(self._file)
+            except Exception:  # its checksum is right, so the mistake is ours
+                forget_all()
                 self.rules  # noqa: B018
         return super().rulings(kernel, modules)
 
@@ -73,78 +124,51 @@ class StoredPolicy(Policy):
         texts = texts_within(self._places.lengths, kernel, modules)
         entries = []
         for number in sorted(self._places.rules(texts)):
-            start, end = self._places.starts[number : number + 2]
-            part = self._content[start:end].decode()
-            matching = [one for one in self._reader.patterns(part) if one.matches(kernel, modules)]
+            settings, patterns = self._places.rule(number)
+            parsed = tuple(map(Pattern.parse, patterns))
+            matching = [one for one in parsed if one.matches(kernel, modules)]
             if matching:
-                rule = Rule(number, *self._reader.read(part))
+                rule = Rule(number, parsed, self._settings(settings))
                 entries += [(pattern, rule) for pattern in matching]
         return best_rulings(entries)
 
-    @cached_property
-    def _reader(self) -> PartReader:
-        return part_reader()
+    def _settings(self, number: int) -> Any:
+        if number not in self._values:
+            import json
+
+            from whet.core.frozen import FrozenMap
+
+            values, again = json.loads(self._places.settings(number))
+            values = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in values.items()
+            }
+            if again:
+                from whet.engine.policy.values import rule_values
+
+                values.update(rule_values(again))
+            self._values[number] = FrozenMap(values)
+        return self._values[number]
 
 
-def known_policy(path: Path) -> Policy:
-    """The same as `read_policy`, and quicker where a long one has been read before."""
-    content = policy_bytes(path)
-    if b"\r" in content:
-        content = content.replace(b"\r\n", b"\n")
-    if len(content) < FEWEST_BYTES:
-        text = policy_text(path, content)
-        return Policy(path, checked_rules(path, text), text)
-    digest = _digest(content)
-    file = _index_path(digest)
-    try:
-        return StoredPolicy(path, content, IndexFile(_read(file), digest), file)
-    except (OSError, DamagedIndexError):
-        return _indexed(path, policy_text(path, content), file, digest)
+def name_by_stat(about: os.stat_result) -> str:
+    """Whoever writes to a file, or puts another in its place, changes its `ctime`, which nobody can
+    set. What was valid for another version of whet need not be for this one."""
+    numbers = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+    return "-".join((_version.__version__, *(f"{number:x}" for number in numbers)))
 
 
-def _indexed(path: Path, text: str, file: Path, digest: bytes) -> Policy:
-    """Reads all of it, and leaves the index for others."""
-    found = rules_in_parts(text)
-    if found is None:
-        return Policy(path, checked_rules(path, text), text)
-    starts, rules = found
-    policy = Policy(path, rules, text)
-    with suppress(OSError):
-        _write(file, index_bytes(_by_text(policy), _byte_starts(text, starts), digest))
-    return policy
-
-
-def _by_text(policy: Policy) -> Mapping[str, Iterable[int]]:
-    return {
-        text: {rule.number for one in several for rule in one.latest.values()}
-        for text, several in policy.index.by_text.items()
-    }
-
-
-def _byte_starts(text: str, starts: Sequence[int]) -> Sequence[int]:
-    if text.isascii():
-        return starts
-    sizes = [len(text[start:end].encode()) for start, end in pairwise([0, *starts])]
-    return [*accumulate(sizes)]
-
-
-def _digest(content: bytes) -> bytes:
-    """What was valid for another version need not be for this one."""
-    made = hashlib.sha256(" ".join((_version.__version__, *RULE_SETTINGS)).encode() + b"\0")
-    made.update(content)
-    return made.digest()
-
-
-def _index_path(digest: bytes) -> Path:
+def index_folder() -> str:
     given = os.environ.get("XDG_CACHE_HOME", "")
     folder = given if os.path.isabs(given) else os.path.expanduser("~/.cache")
-    return Path(folder, "whet", "policies", f"{digest.hex()}{_SUFFIX}")
+    return os.path.join(folder, "whet", "policies")
 
 
-def _read(file: Path) -> bytes:
+def read_index(name: str) -> bytes:
     """A plain file of this user that nobody else may write to. Raises `OSError`."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as opened:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(os.path.join(index_folder(), f"{name}{SUFFIX}"), flags)
+    with open(descriptor, "rb", buffering=0) as opened:
         about = os.fstat(descriptor)
         own = about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not own or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_INDEX_BYTES:
@@ -152,9 +176,8 @@ def _read(file: Path) -> bytes:
         return opened.read()
 
 
-def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(file, data)
-    others = sorted(file.parent.glob(f"*{_SUFFIX}"), key=lambda one: one.stat().st_mtime_ns)
-    for old in others[:-_MOST_FILES]:
-        old.unlink(missing_ok=True)
+def forget_all() -> None:
+    """Where an index is wrong that this version has written: the next process writes a new one."""
+    with suppress(OSError):
+        for file in Path(index_folder()).glob(f"*{SUFFIX}"):
+            file.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from whet.core.miss import Argument, Miss
 from whet.core.run import chosen_by, speedup_over
 from whet.core.workload import Device, Workload
 from whet.engine.policy.checking import modules_of
-from whet.engine.policy.rules import Policy
+from whet.engine.policy.rules import BUCKETS, Policy
 from whet.store import StoreReader, WorkloadSummary
 
 KeyState = Literal["tuned", "unfinished", "missed"]
@@ -229,16 +229,22 @@ def _policy_lines(
     workloads: Sequence[Workload],
     calls: Sequence[Miss],
 ) -> tuple[PolicyLine, ...]:
-    """Where the module was not recorded, it goes by all names that its file may have."""
+    """Where the module was not recorded, it goes by all names that its file may have. A bucket of
+    what is in no key is said to be skipped."""
     if policy is None:
         return ()
     places = [place for one in workloads for place in one.origin.places]
     places += [miss.where for miss in calls if miss.where]
     names = modules or [name for place in places for name in modules_of(place)]
-    return tuple(
-        PolicyLine(setting, _value_text(ruling.value), policy.place(ruling.rule, setting))
-        for setting, ruling in policy.rulings(kernel, names).items()
-    )
+    every = (*workloads, *(miss.workload for miss in calls))
+    keys = {key for one in every for key in one.key if "." not in key}
+    lines = []
+    for setting, ruling in policy.rulings(kernel, names).items():
+        text = _value_text(ruling.value)
+        if keys and setting.startswith(BUCKETS) and setting.removeprefix(BUCKETS) not in keys:
+            text += f", skipped: not in its key ({', '.join(sorted(keys))})"
+        lines.append(PolicyLine(setting, text, policy.place(ruling.rule, setting)))
+    return tuple(lines)
 
 
 def _value_text(value: Any) -> str:

@@ -141,17 +141,25 @@ class Exploration:
     def _may_measure(self) -> bool:
         # Where builds and runs share the cores, a build next door would be part of the timing.
         quiet = not self._sampler.target.shares_host or not self._sampler.builds.builder.pending
-        return bool(self._built) and quiet and not self._waits_for_first
+        return bool(self._built) and quiet and not self._waits_for_reference
 
     @property
-    def _waits_for_first(self) -> bool:
-        """Where all are compared with the first that runs, that is to be the author's first: whose
-        build ends first is a matter of luck."""
-        bench, first = self._sampler.bench, self._sampler.target.space.first
-        if not isinstance(bench, ReferenceBench) or bench.has_reference or first is None:
-            return False
-        candidate = self._sampler.candidates.get(first.id)
-        return candidate is not None and not candidate.ready and candidate.trial is None
+    def _reference(self) -> Config | None:
+        """The next to be tried as what all are compared with: the first that runs, in the author's
+        order, since whose build ends first is a matter of luck."""
+        bench = self._sampler.bench
+        if not isinstance(bench, ReferenceBench) or bench.has_reference:
+            return None
+        for config in self._sampler.target.space:
+            if config.id not in self._suspects and not self._has_outcome(config):
+                return config
+        return None
+
+    @property
+    def _waits_for_reference(self) -> bool:
+        reference = self._reference
+        candidate = reference and self._sampler.candidates.get(reference.id)
+        return candidate is not None and not candidate.ready
 
     @property
     def _room(self) -> int:
@@ -160,6 +168,9 @@ class Exploration:
         return 1 << 30 if trials is None else max(0, trials - self._asked)
 
     def _top_up(self) -> None:
+        reference = self._reference
+        if reference and reference.id not in self._sampler.candidates and self._room > 0:
+            self._start_all([reference])
         waiting = self._sampler.builds.builder.pending + len(self._built)
         # A strategy that learns is asked for no more at once than keeps the cores busy.
         guided = self._strategy.guided
@@ -181,9 +192,10 @@ class Exploration:
         self._exhausted = not configs and more > 0 and not waits
         self._batch = min(2 * self._batch, LARGEST_BATCH)
         new = [config for config in configs if config.id not in self._sampler.candidates]
-        configs = list(dict.fromkeys((*authors, *new)))
-        rejected = [found for config in configs if (found := self._start(config))]
-        self._fail(rejected)
+        self._start_all(list(dict.fromkeys((*authors, *new))))
+
+    def _start_all(self, configs: Sequence[Config]) -> None:
+        self._fail([found for config in configs if (found := self._start(config))])
 
     def _authors_first(self) -> list[Config]:
         """Whatever the strategy thinks of it: it is what people have now, and compare with."""
@@ -233,6 +245,11 @@ class Exploration:
 
     def _next(self) -> list[Candidate]:
         """The next to look at: one, or of very short kernels as many as a moment allows."""
+        reference = self._reference
+        if reference and (one := self._sampler.candidates.get(reference.id)) and one.ready:
+            self._built = [other for other in self._built if other[1] is not one]
+            heapq.heapify(self._built)
+            return [one]
         quickest = self._sampler.quickest_look_s
         many = 1 if quickest is None else int(MOMENT_S / quickest)
         slow_to_begin = self._sampler.longest_first_call_s > MOMENT_S

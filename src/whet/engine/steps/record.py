@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, StoreError
@@ -164,16 +165,21 @@ class Recorder:
             self.best = trial
             self.emit(BestChanged(trial))
 
-    def why_nothing_works(self, settled: Sequence[Trial]) -> str:
+    def why_nothing_works(self, settled: Sequence[Trial], budget: Budget) -> str:
         """The outcomes of this run, or `settled` ones where it had nothing to try."""
         trials = self.trials or settled
+        if not trials:
+            if budget.seconds is None:
+                return "was tried: no build finished"
+            ran_out = f"the budget of {budget.text} ran out before the first build finished"
+            return f"was tried: {ran_out}; increase it"
         counts = ", ".join(
             f"{n} {status}" for status, n in Counter(t.status for t in trials).items()
         )
         failed = next((trial for trial in trials if trial.error), None)
         first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
         where = "" if self.trials else " (according to the store)"
-        return f"works{where}: {counts or 'none was tried'}{first}"
+        return f"works{where}: {counts}{first}"
 
     def _outcome(self, candidate: Candidate, status: Status, reason: str) -> Trial:
         """What the config already had, where that still holds."""

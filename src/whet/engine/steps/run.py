@@ -149,7 +149,8 @@ class OneRun:
             best = self._ended_early(Stop.STORE, winner)
             raise StoreLostError(str(error), best) from error
         if result is None:
-            why = self.recorder.why_nothing_works(tuple(self.known.settled.values()))
+            settled = tuple(self.known.settled.values())
+            why = self.recorder.why_nothing_works(settled, self._budget)
             raise TuningFailedError(f"no config of '{self.target.name}' {why}")
         return result
 

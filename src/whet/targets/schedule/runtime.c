@@ -1,7 +1,11 @@
 /* What compiled schedules call besides libm. MLIR turns parallel loops into OpenMP's calls, and
  * copies of strided arrays into memrefCopy; the libraries that have these are in no wheel.
  * WHET_THREADS is how many threads a parallel loop gets. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
@@ -41,6 +45,29 @@ static uint32_t round_number = 0;
 static int32_t still_running = 0;
 static int started = 0;
 
+/* A worker that is woken on the caller's own core starts when the caller has done its part, so that
+ * two threads take as long as one. Each gets a core of its own, none of them the caller's. */
+#ifdef __linux__
+static void keep_apart(void)
+{
+    static int kept_for = -1;
+    cpu_set_t allowed, one;
+    int caller = sched_getcpu();
+    if (caller < 0 || caller == kept_for) return;
+    kept_for = caller;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < WHET_THREADS)
+        return;
+    for (int i = 1, core = 0; i < WHET_THREADS && core < CPU_SETSIZE; core++)
+        if (core != caller && CPU_ISSET(core, &allowed)) {
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            pthread_setaffinity_np(workers[i++], sizeof one, &one);
+        }
+}
+#else
+static void keep_apart(void) {}
+#endif
+
 static void *work(void *given)
 {
     int32_t thread = (int32_t)(intptr_t)given;
@@ -66,13 +93,15 @@ static void run_team(void)
         for (int32_t i = 1; i < WHET_THREADS; i++)
             if (pthread_create(&workers[i], NULL, work, (void *)(intptr_t)i)) __builtin_trap();
     }
+    keep_apart();
     __atomic_store_n(&still_running, WHET_THREADS - 1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&lock);
     __atomic_add_fetch(&round_number, 1, __ATOMIC_ACQ_REL);
-    pthread_cond_broadcast(&wake);
     pthread_mutex_unlock(&lock);
+    pthread_cond_broadcast(&wake);
     run_task(0, WHET_THREADS);
-    while (__atomic_load_n(&still_running, __ATOMIC_ACQUIRE)) __asm__ volatile("" ::: "memory");
+    for (int spin = 0; __atomic_load_n(&still_running, __ATOMIC_ACQUIRE); spin++)
+        if (spin % SPINS == SPINS - 1) sched_yield(); /* to whoever has the core of a worker */
 }
 
 #else

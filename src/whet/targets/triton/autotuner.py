@@ -28,7 +28,7 @@ from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incompl
 from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce, on_disk
-from whet.targets.triton.tuned import BusyElsewhere, keep_foreign, tuned
+from whet.targets.triton.tuned import BusyElsewhere, by_own_benchmark, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 from whet.targets.triton.warn import say_once
 
@@ -429,12 +429,7 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if self.whet_own_benchmark:
             best, timings, measured = self._tuned(call, named, configs)
         else:
-            if call.bits is not None:
-                say_once(f"{self.base_fn.__name__} has its own benchmark, so bits are not compared")
-            from whet.targets.triton.measuring.foreign import benchmark_with
-
-            timings = benchmark_with(self, call, configs)
-            keep_foreign(self, call, named, timings)
+            timings = by_own_benchmark(self, call, named, configs)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.perf_counter() - start
         self.whet_spent_s += self.bench_time

@@ -22,7 +22,8 @@ How = Literal["decorated", "taken", "subclass", "left alone"]
 class InstalledKernel:
     """A live autotuner. `how` says how whet reached it: `decorated` by whet, `taken` over from
     Triton's class or from a `subclass` of it, or `left alone`, with the `reason`. `keys` is the
-    number of keys in its cache, `seconds` the time spent on tuning them."""
+    number of keys in its cache, or, where that cannot be counted, of keys that this process has
+    measured; `seconds` is the time spent on tuning them."""
 
     kernel: str
     place: str
@@ -112,18 +113,19 @@ def _described(tuner: Any, reason: str) -> tuple[tuple[str, int, str], Installed
         kind=f"{kind.__module__}.{kind.__qualname__}",
         how=how,
         reason=reason if how == "left alone" else "",
-        keys=_length(state.get("cache")),
+        keys=_keys(state),
         seconds=float(spent),
         called="best_config" in state,
     )
     return (code.co_filename, code.co_firstlineno, one.kernel), one
 
 
-def _length(cache: Any) -> int:
+def _keys(state: dict[str, Any]) -> int:
     try:
-        return len(cache)
-    except Exception:  # a subclass may have put anything there
-        return 0
+        return len(state["cache"])
+    except Exception:  # a subclass may have put anything there: a table of a database, say
+        benched = state.get("whet_one_by_one")
+        return 0 if benched is None else len(benched.keys)
 
 
 def _hook() -> None:

@@ -23,6 +23,7 @@ from whet.targets.triton.warn import say_once
 if TYPE_CHECKING:
     from whet.engine.policy.rules import Policy, Ruling
 
+_NONE_LEFT = "none of its configs would be left"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
@@ -101,7 +102,7 @@ def apply_policy(tuner: Any, flags: Collection[str] = ()) -> None:
 
 
 def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
-    from whet.engine.policy.reading import SHARED
+    from whet.engine.policy.rules import SHARED
 
     found = policy.rulings(str(tuner.base_fn.__name__), [kernel_module(tuner)])
     said = {name: ruling for name, ruling in found.items() if name not in flags}
@@ -113,7 +114,7 @@ def _apply(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
     for misfit in fitting.skipped:
         if misfit.ruling.exact:
             raise SettingsError(misfit.text(policy))
-        if misfit.setting == "leave_out":
+        if misfit.why == _NONE_LEFT:
             say_once(misfit.text(policy))
     overrides = {setting_field(name): said[name].value for name in SHARED if name in said}
     mode = overrides.pop("mode", None)
@@ -147,7 +148,7 @@ class _Fitting:
         self.skipped: list[Misfit] = []
 
     def buckets(self, said: Mapping[str, Ruling]) -> Buckets:
-        from whet.engine.policy.reading import BUCKETS
+        from whet.engine.policy.rules import BUCKETS
 
         keys = [*self._tuner.keys, *self._tuner.whet_claims]
         fit = dict(self._tuner.whet_buckets.by_name)
@@ -171,15 +172,9 @@ class _Fitting:
         return tuple(one for one in made if one is not None)
 
     def _made(self, ruling: Ruling, config: Config) -> Any:
+        if self._has_unknown(ruling, "add", config):
+            return None
         given = self._tuner.whet_given
-        known = {*self._tuner.arg_names, *_OPTIONS, *(n for one in given for n in one.kwargs)}
-        for name in config:
-            if name not in known and not _is_option(name):
-                names = [*given[0].kwargs, *_OPTIONS] if given else _OPTIONS
-                self._misfit(
-                    ruling, "add", f"it has no parameter '{name}'{did_you_mean(name, names)}"
-                )
-                return None
         hooks = {id(one.pre_hook): one.pre_hook for one in given}
         if len(hooks) > 1:
             why = "its configs have different hooks, so nobody knows which an added one needs"
@@ -191,14 +186,27 @@ class _Fitting:
             pre_hook=next(iter(hooks.values()), None),
         )
 
+    def _has_unknown(self, ruling: Ruling, setting: str, config: Config) -> bool:
+        """Whether a parameter is in it that the kernel does not have."""
+        given = self._tuner.whet_given
+        known = {*self._tuner.arg_names, *_OPTIONS, *(n for one in given for n in one.kwargs)}
+        for name in config:
+            if name not in known and not _is_option(name):
+                names = [*given[0].kwargs, *_OPTIONS] if given else _OPTIONS
+                hint = did_you_mean(name, names)
+                self._misfit(ruling, setting, f"it has no parameter '{name}'{hint}")
+                return True
+        return False
+
     def leave_out(self, said: Mapping[str, Ruling], add: tuple[Any, ...]) -> tuple[Config, ...]:
         ruling = said.get("leave_out")
         if ruling is None:
             return ()
-        if not AppliedPolicy(add=add, leave_out=ruling.value).configs(self._tuner.whet_given):
-            self._misfit(ruling, "leave_out", "none of its configs would be left")
+        out = tuple(one for one in ruling.value if not self._has_unknown(ruling, "leave_out", one))
+        if not AppliedPolicy(add=add, leave_out=out).configs(self._tuner.whet_given):
+            self._misfit(ruling, "leave_out", _NONE_LEFT)
             return ()
-        return tuple(ruling.value)
+        return out
 
     def _misfit(self, ruling: Ruling, setting: str, why: str, keys: tuple[str, ...] = ()) -> None:
         kernel = str(self._tuner.base_fn.__name__)

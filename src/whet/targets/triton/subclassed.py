@@ -15,6 +15,7 @@ from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.dispatch import shape_of
 from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.tritons import stock_bench
+from whet.targets.triton.warming.active import active
 
 
 class Subclassed(Autotuner):
@@ -27,6 +28,8 @@ class Subclassed(Autotuner):
         """What a loop of the subclass's own gets in place of Triton's benchmark."""
         if knobs.runtime.interpret or device.capturing():
             return stock_bench(self, *args, config=config, **meta)
+        if (program := active()) is not None:
+            program.measures(self, [*args, *meta.values()])
         start = time.perf_counter()
         try:
             return self.whet_one_by_one.bench(self, args, config, meta)

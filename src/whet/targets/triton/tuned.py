@@ -201,17 +201,22 @@ def _tell(call: Call, trials: Mapping[Any, Trial | None], run_id: str) -> None:
         say_once(note)
 
 
-def keep_foreign(
-    tuner: Any, call: Call, key: Mapping[str, Any], timings: Mapping[Any, Sequence[float]]
-) -> None:
-    from whet.targets.triton.measuring.foreign import keep
+def by_own_benchmark(
+    tuner: Any, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
+) -> dict[Any, list[float]]:
+    """What the user's own benchmark says of each config, which is stored as that."""
+    from whet.targets.triton.measuring.foreign import benchmark_with, keep
 
+    if call.bits is not None:
+        say_once(f"{tuner.base_fn.__name__} has its own benchmark, so bits are not compared")
+    timings = benchmark_with(tuner, call, configs)
     target = TritonTarget(call, list(timings), key)
     try:
         with opened(resolve_settings().settings) as store:
             keep(store, target.workload(), target.menu, timings)
     except StoreError as error:
         say_once(f"results will not be saved: {error}")
+    return timings
 
 
 def _quantiles(trial: Trial | None) -> list[float]:

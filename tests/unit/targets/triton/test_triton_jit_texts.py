@@ -137,6 +137,15 @@ def test_arguments_that_were_always_equal_change_together() -> None:
     assert {"n": "== 1", "m": "== 1"} in found
 
 
+def test_what_has_varied_comes_first_and_strides_come_last() -> None:
+    met = [scale(n=3, m=8, stride=5), scale(n=32, m=8, stride=5)]
+    found = [changes(met[0], other) for other in reachable(met, most=100).found]
+    assert found[0] == {"n": "== 1"}
+    narrow = [one for one in found if not any("i64" in text for text in one.values())]
+    assert "stride" not in narrow[0] | narrow[1] | narrow[2]
+    assert "stride" in narrow[-1]
+
+
 def test_what_is_not_specialized_is_changed_in_width_only() -> None:
     found = [changes(scale(), other) for other in reachable([scale()], most=100).found]
     assert [one["count"] for one in found if "count" in one] == [f"i64 ({2**33 + 1})"]

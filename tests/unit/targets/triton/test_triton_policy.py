@@ -246,6 +246,7 @@ def test_what_a_command_was_given_outranks_a_rule(policy: Callable[[str], Path])
     [
         ('buckets = { m = "pow2" }', "buckets.m does not fit 'double': 'm' is not in its key"),
         ("add = [{ BLOK = 64 }]", "'BLOK'; did you mean 'BLOCK'?"),
+        ("leave_out = [{ num_wraps = 4 }]", "'num_wraps'; did you mean 'num_warps'?"),
         ("leave_out = [{ num_warps = 4 }]", "none of its configs would be left"),
     ],
 )
@@ -265,7 +266,12 @@ def test_what_does_not_fit_is_an_error_in_a_rule_that_names_the_kernel(
 @pytest.mark.filterwarnings("ignore:.*none of its configs would be left")
 @pytest.mark.parametrize(
     "text",
-    ['buckets = { m = "pow2" }', "add = [{ BLOK = 64 }]", "leave_out = [{ num_warps = 4 }]"],
+    [
+        'buckets = { m = "pow2" }',
+        "add = [{ BLOK = 64 }]",
+        "leave_out = [{ num_warps = 4 }]",
+        "leave_out = [{ BLOK = 16 }]",
+    ],
 )
 def test_what_does_not_fit_is_left_out_where_a_pattern_met_the_kernel(
     policy: Callable[[str], Path], text: str, cold: Any

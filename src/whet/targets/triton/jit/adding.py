@@ -25,7 +25,7 @@ def asked_for(like: Specialization, changes: Sequence[str]) -> Specialization:
         if known is not None:
             arguments[name] = _changed(known, text)
         elif name in options:
-            options[name] = _constant(text)
+            options[name] = _constant(text, options[name])
         else:
             names = [*(one.name for one in like.arguments), *options]
             raise UsageError(f"kernel {like.kernel} has no '{name}'{did_you_mean(name, names)}")
@@ -34,7 +34,7 @@ def asked_for(like: Specialization, changes: Sequence[str]) -> Specialization:
 
 def _changed(argument: JitArgument, text: str) -> JitArgument:
     if argument.declared == CONSTANT:
-        return replace(argument, special=_constant(text))
+        return replace(argument, special=_constant(text, argument.special))
     if text.startswith("*"):
         kind, _, alignment = text.partition(":")
         if alignment not in ("", "unaligned"):
@@ -51,7 +51,17 @@ def _changed(argument: JitArgument, text: str) -> JitArgument:
     )
 
 
-def _constant(text: str) -> object:
+def _constant(text: str, like: object = None) -> object:
+    """As messages show it. A dtype, a member of an enum or a kernel is typed by its name alone, and
+    is one where the recorded constant is."""
+    if isinstance(like, dict) and text != "None":
+        for kind in ("dtype", "torch", "kernel"):
+            if kind in like:
+                return {kind: text}
+        if "enum" in like:
+            return {**like, "member": text.rpartition(".")[2]}
+        if "constexpr" in like:
+            return {"constexpr": _constant(text, like["constexpr"])}
     try:
         return encoded(ast.literal_eval(text))
     except (ValueError, SyntaxError):

@@ -18,7 +18,7 @@ from whet.targets.triton.compiler.capture import identified_request
 from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.kernels import LiveKernels
 from whet.targets.triton.jit.libraries import keep_launchers
-from whet.targets.triton.jit.mocks import call_arguments, call_options
+from whet.targets.triton.jit.mocks import mock_call
 from whet.targets.triton.jit.records import Records
 from whet.targets.triton.jit.specialization import Specialization
 from whet.targets.triton.packed.architectures import Architecture, architecture
@@ -95,10 +95,10 @@ def _order(one: Specialization, live: LiveKernels) -> Order:
     if not kernels:
         raise UsageError(f"kernel {one.kernel} cannot be imported; it may be made by a call")
     made_for = _architecture(one.target)
-    arguments, options = call_arguments(one, live.one), call_options(one, live.one)
+    places, names = mock_call(kernels[-1], one, live.one)
     with imagined(made_for):
         found = identified_request(
-            kernels[-1], (), {"grid": (1,), **arguments, **options}, made_for.limits
+            kernels[-1], tuple(places), {"grid": (1,), **names}, made_for.limits
         )
     if found is None:
         raise UsageError(f"kernel {one.kernel} was compiled for this already")

@@ -10,6 +10,7 @@ import math
 import sys
 from collections import namedtuple
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 _OPAQUE = "opaque"
@@ -33,7 +34,26 @@ def encoded(value: Any, depth: int = 0) -> Any:
         if hasattr(value, "_fields"):
             items |= {"name": type(value).__name__, "fields": list(value._fields)}
         return items
+    if isinstance(value, Enum):
+        return _of_enum(value)
     return _of_triton(value, {kind.__name__ for kind in type(value).__mro__}, depth)
+
+
+def _of_enum(value: Enum) -> Any:
+    """By name: Triton's key has the text of a member, which its number alone does not give."""
+    kind = type(value)
+    written = {"enum": f"{kind.__module__}:{kind.__qualname__}", "member": str(value.name)}
+    return written if _member(written) is value else {_OPAQUE: repr(value)[:_LONGEST]}
+
+
+def _member(written: dict[str, Any]) -> Any:
+    module, _, name = str(written["enum"]).partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    if not (isinstance(found, type) and issubclass(found, Enum)):
+        return None
+    return found.__members__.get(str(written.get("member")))
 
 
 def _of_triton(value: Any, kinds: set[str], depth: int) -> Any:
@@ -93,6 +113,11 @@ def _plain(value: dict[str, Any]) -> Any:
         found = getattr(sys.modules.get("torch"), str(value["torch"]), None)
         if type(found).__name__ == "dtype":
             return found
+    if "enum" in value:
+        found = _member(value)
+        if found is None:
+            raise NotReproducibleError(f"{shown(value)} does not exist in this process")
+        return found
     raise NotReproducibleError(f"{value.get(_OPAQUE, value)} has no form that can be written down")
 
 
@@ -113,6 +138,8 @@ def shown(value: Any) -> str:
     inside = value.get("tuple", value.get("list"))
     if inside is not None:
         return f"({', '.join(map(shown, inside))})"
+    if "enum" in value:
+        return f"{str(value['enum']).rpartition(':')[2]}.{value.get('member')}"
     return shown(next(iter(value.values()))).strip("'")
 
 

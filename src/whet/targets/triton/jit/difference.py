@@ -20,7 +20,7 @@ class ArgumentDifference:
     line: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.what} is {self.after}, not {self.before}"
+        return f"{self.kind} {self.what}: {self.before} → {self.after}"
 
 
 def differences(one: Specialization, other: Specialization) -> list[ArgumentDifference]:
@@ -72,8 +72,8 @@ def _told(argument: JitArgument) -> tuple[object, object]:
 
 def _valued(argument: JitArgument) -> str:
     """`i32, divisible by 16 (8192)`."""
-    value = "" if argument.value is None or argument.type == CONSTANT else f" ({argument.value})"
-    return f"{argument.property_text}{value}"
+    said = argument.value is None or argument.type == CONSTANT or argument.is_one
+    return argument.property_text if said else f"{argument.property_text} ({argument.value})"
 
 
 def _target(one: Specialization) -> str:

@@ -8,7 +8,7 @@ reached whoever made them and whenever; a call whose binary is in memory passes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ from whet.targets.triton.jit.specialization import Met, Specialization, argument
 @dataclass(frozen=True)
 class CompileCall:
     """What `_do_compile` was asked for. `special` and `passed` are Triton's list of what is special
-    about each argument and the options as they were passed; `values` are the arguments."""
+    about each argument and the options as they were passed; `values` are the arguments, and
+    `named` those that were passed by name."""
 
     jit: Any
     key: str
@@ -35,6 +36,7 @@ class CompileCall:
     special: Sequence[Any]
     passed: Mapping[str, Any]
     values: Mapping[str, Any]
+    named: Collection[str] = ()
 
     @property
     def target(self) -> Any:
@@ -55,10 +57,11 @@ class CompileCall:
         import triton
 
         target, code = self.target, self.jit.fn.__code__
+        both = set(self.named) & set(self.options.__dict__)
         return Specialization(
             kernel=kernel_name(self.jit),
             place=f"{code.co_filename}:{code.co_firstlineno}",
-            arguments=tuple(arguments_of(self.jit.params, list(self.special), self.values)),
+            arguments=tuple(arguments_of(self.jit.params, list(self.special), self.values, both)),
             options=tuple((name, encoded(value)) for name, value in self.passed.items()),
             target=(target.backend, target.arch, target.warp_size),
             triton=triton.__version__,
@@ -152,7 +155,7 @@ def _hook() -> None:
     @wraps(kind._pack_args)
     def pack(self: Any, backend: Any, keywords: Any, bound: Any, special: Any, options: Any) -> Any:
         if _observers and not listening_now():
-            _local.packed = self, (bound, special, options)
+            _local.packed = self, (bound, special, options, set(keywords))
         return _originals["pack"](self, backend, keywords, bound, special, options)
 
     @wraps(kind._do_compile)
@@ -173,8 +176,8 @@ def _hook() -> None:
             return _originals["compile"](self, *rest)
         if packed is None or owner is not self:
             packed = _unpacked(self, signature, constexprs, attrs, options)
-        bound, special, passed = packed
-        call = CompileCall(self, *rest, special, passed, bound)
+        bound, special, passed, named = packed
+        call = CompileCall(self, *rest, special, passed, bound, named)
         return _observed(call, rest)
 
     kind._pack_args, kind._do_compile = pack, do_compile
@@ -197,7 +200,7 @@ def _observed(call: CompileCall, rest: tuple[Any, ...]) -> Any:
 
 def _unpacked(
     jit: Any, signature: Any, constexprs: Any, attrs: Any, options: Any
-) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], list[Any], dict[str, Any], set[str]]:
     """For whoever calls `_do_compile` without a call, as `JITFunction.preload` does."""
     values, special = {}, []
     for place, (name, kind) in enumerate(signature.items()):
@@ -207,4 +210,4 @@ def _unpacked(
         integer = kind in ("i32", "i64", "u64") or str(kind).startswith("*")
         special.append((kind, ("D" if divisible else "") if integer else None))
     passed = {n: v for n, v in options.__dict__.items() if n in ("num_warps", "num_stages")}
-    return values, special, passed
+    return values, special, passed, set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from inspect import Parameter
 from typing import Any
 
 from whet.targets.triton.jit.constants import NotReproducibleError, decoded
@@ -30,18 +31,40 @@ class MockPointer:
         return 0 if "S" in self._special else 1 << 40
 
 
-def call_arguments(one: Specialization, kernel: Callable[[str], Any]) -> dict[str, Any]:
-    """By name; `kernel` finds a `JITFunction`. Raises `NotReproducibleError`."""
-    return {
-        argument.name: _value(
+def mock_call(
+    jit: Any, one: Specialization, kernel: Callable[[str], Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """What `jit.run` is called with, by place and by name; `kernel` finds a `JITFunction`.
+
+    Arguments go by place, since one that is passed by name also sets an option of the same name.
+    Raises `NotReproducibleError`.
+    """
+    places: list[Any] = []
+    names = {name: decoded(value, kernel) for name, value in one.options}
+    by_name = False
+    for argument in one.arguments:
+        value = _value(
             decoded(argument.type, kernel), decoded(argument.special, kernel), argument.name
         )
-        for argument in one.arguments
-    }
+        parameter = jit.signature.parameters.get(argument.name)
+        if parameter is None:
+            raise NotReproducibleError(f"the kernel has no argument {argument.name}")
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            places += value
+            by_name = True
+            continue
+        by_name = by_name or argument.is_option or parameter.kind is Parameter.KEYWORD_ONLY
+        if not by_name:
+            places.append(value)
+        elif argument.is_option or not _is_default(value, parameter):
+            names[argument.name] = value
+    return places, names
 
 
-def call_options(one: Specialization, kernel: Callable[[str], Any]) -> dict[str, Any]:
-    return {name: decoded(value, kernel) for name, value in one.options}
+def _is_default(value: Any, parameter: Parameter) -> bool:
+    """So that it need not be passed, which would set an option."""
+    default = parameter.default
+    return default is value or (type(default) is type(value) and bool(default == value))
 
 
 def _value(kind: Any, special: Any, name: str) -> Any:
@@ -61,6 +84,8 @@ def _value(kind: Any, special: Any, name: str) -> Any:
     if text.startswith(("fp", "bf", "f")):
         return 0.5
     if text[:1] in ("i", "u"):
+        if special == 1:
+            return 1
         return _FIRST.get(text, 1 << 4) + (special != DIVISIBLE)
     raise NotReproducibleError(f"argument {name} has the type {text}, which cannot be made again")
 

@@ -28,7 +28,7 @@ from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.hook import CompileCall, observe
 from whet.targets.triton.jit.kernels import LiveKernels
 from whet.targets.triton.jit.libraries import before_builds, is_library, place_library
-from whet.targets.triton.jit.mocks import call_arguments, call_options
+from whet.targets.triton.jit.mocks import mock_call
 from whet.targets.triton.jit.packed_records import specializations_in
 from whet.targets.triton.jit.specialization import Specialization
 from whet.targets.triton.packed.binary_cache import BundleCache, PackedKernel
@@ -384,8 +384,8 @@ def _ready(jit: Any, one: Specialization, live: LiveKernels) -> str:
         # A kernel that is in memory already would be taken for the one that was packed.
         if not one.binary.startswith(related_key(jit, driver.active.get_current_target())):
             return _ANOTHER_SOURCE
-        arguments, options = call_arguments(one, live.one), call_options(one, live.one)
-        kernel = jit.run(grid=(1,), warmup=True, **arguments, **options)
+        places, names = mock_call(jit, one, live.one)
+        kernel = jit.run(*places, grid=(1,), warmup=True, **names)
         if kernel is None:
             return "a hook of Triton's kept it from being loaded"
         kernel._init_handles()

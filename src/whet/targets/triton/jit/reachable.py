@@ -43,11 +43,16 @@ def reachable(
 
 
 def _variants(group: Sequence[Specialization], pointers: bool) -> Iterator[Specialization]:
-    """The likeliest first: the same change for all arguments and specializations, then the next."""
-    together = _always_equal(group)
-    for change in _CHANGES:
+    """The likeliest first: arguments that are known to vary, then the same change for all arguments
+    and specializations, then the next."""
+    alone = [(argument.name,) for argument in group[0].arguments]
+    ranked: dict[int, list[tuple[str, ...]]] = {}
+    for names in (*_always_equal(group), *alone):
+        ranked.setdefault(min(_rank(name, group) for name in names), []).append(names)
+    usual = [(rank, change) for rank in sorted(ranked) for change in _CHANGES if change != _WIDE]
+    for rank, change in (*usual, *((rank, _WIDE) for rank in sorted(ranked))):
         for one in group:
-            for names in (*together, *((argument.name,) for argument in one.arguments)):
+            for names in ranked[rank]:
                 arguments = [one.argument(name) for name in names]
                 changed = [_changed(a, change) for a in arguments if a is not None]
                 if changed and all(a is not None for a in changed):
@@ -57,6 +62,13 @@ def _variants(group: Sequence[Specialization], pointers: bool) -> Iterator[Speci
             if argument.is_pointer and argument.specialize and argument.align:
                 other = "" if argument.special == DIVISIBLE else DIVISIBLE
                 yield one.changed({argument.name: replace(argument, special=other)})
+
+
+def _rank(name: str, group: Sequence[Specialization]) -> int:
+    """A batch or a length has varied already; a stride follows from a layout and seldom does."""
+    seen = [one.argument(name) for one in group]
+    told = {(str(a.type), str(a.special), a.value) for a in seen if a is not None and a.is_integer}
+    return 2 * (len(told) < 2) + ("stride" in name.lower())
 
 
 def _always_equal(group: Sequence[Specialization]) -> list[tuple[str, ...]]:
@@ -98,7 +110,7 @@ def _changed(argument: JitArgument, change: str) -> JitArgument | None:
 def valued(argument: JitArgument, value: int) -> JitArgument:
     """The argument as Triton takes it with this integer."""
     if argument.specialize and value == 1:
-        return replace(argument, type=CONSTANT, special=1, value=1)
+        return replace(argument, type=argument.declared or CONSTANT, special=1, value=1)
     wide = "i32" if -(1 << 31) <= value < 1 << 31 else "i64" if value < 1 << 63 else "u64"
     kind = argument.declared or wide
     divisible = DIVISIBLE if argument.align and value % 16 == 0 else ""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 from dataclasses import replace
+from multiprocessing.util import Finalize
 from typing import Any
 
 from whet.targets.triton.jit.caller import caller_of
 from whet.targets.triton.jit.constants import encoded, kernel_name
 from whet.targets.triton.jit.hook import CompileCall, observe, observe_others
 from whet.targets.triton.jit.libraries import keep_drivers_library
+from whet.targets.triton.jit.processes import Origin
 from whet.targets.triton.jit.records import Records
 from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
@@ -26,37 +27,62 @@ class JitRecorder:
 
     def __init__(self, records: Records) -> None:
         self.records = records
+        self._begun = False
+        self._start_here()
+
+    def _start_here(self) -> None:
+        """In the process that records: the one it was made in, or a fork of that."""
+        self._origin = Origin()
         self._lock = threading.Lock()
         self._measured: list[tuple[Any, Specialization]] = []
-        self._unfinished: list[tuple[CompileCall, Any, Specialization]] = []
-        self._process = os.getpid()
-        self._begun = False
+        # The processes of multiprocessing end without atexit.
+        Finalize(None, self.finish, exitpriority=0)
+
+    def _is_ours(self) -> bool:
+        if self._origin.is_behind_a_worker:
+            return False  # its parent hears of what it compiles
+        if not self._origin.is_here:
+            self._start_here()
+        return True
 
     def before(self, call: CompileCall) -> None: ...
 
     def after(self, call: CompileCall, kernel: Any, seconds: float) -> None:
         """Never raises: a call must not fail because it could not be written down."""
-        if os.getpid() != self._process:
-            return  # a fork compiles for its parent, which hears of it by itself
+        if not self._is_ours():
+            return
         caller, tuning = caller_of(4)
         try:
             met = Met(time.time(), caller, tuning, seconds)
             one = self._with_binary(call, kernel, call.specialization(met))
             with self._lock:
-                if hasattr(kernel, "result"):
-                    self._unfinished.append((call, kernel, one))
                 if not self._begun:
                     self._begun = True
                     keep_drivers_library(self.records)
                 if tuning:
                     self._measured.append((call.jit, one))
                 self.records.add([one])
+            future = _promised(kernel)
+            if future is not None:
+                future.add_done_callback(lambda future: self._compiled(call, future, one))
+        except Exception as error:
+            say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
+
+    def _compiled(self, call: CompileCall, future: Any, one: Specialization) -> None:
+        """By a thread of Triton's AsyncCompileMode; the call has gone on long ago."""
+        try:
+            if future.cancelled() or future.exception() is not None:
+                found = replace(one, why="it could not be compiled")
+            else:
+                found = self._with_binary(call, future.result(), replace(one, why=""))
+            with self._lock:
+                self.records.add([found])
         except Exception as error:
             say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def other_compile(self, source: Any) -> None:
         """Kept so that it can be named: nothing packs or preloads it."""
-        if os.getpid() != self._process or not hasattr(source, "fn"):
+        if not hasattr(source, "fn") or not self._is_ours():
             return
         caller, tuning = caller_of(4)
         try:
@@ -67,7 +93,7 @@ class JitRecorder:
             say_once(f"specializations will not be recorded: {type(error).__name__}: {error}")
 
     def _with_binary(self, call: CompileCall, kernel: Any, one: Specialization) -> Specialization:
-        if hasattr(kernel, "result"):
+        if _promised(kernel) is not None:
             return replace(one, why="its compilation was not finished when the program ended")
         if kernel is None:
             return replace(one, why="a hook of Triton's kept it from being compiled")
@@ -84,21 +110,26 @@ class JitRecorder:
 
     def finish(self) -> None:
         """What was compiled to be measured and was then chosen is one that the program uses."""
-        if os.getpid() != self._process:
+        if not self._origin.is_here:
             return
         try:
             with self._lock:
-                for call, kernel, one in self._unfinished:  # of Triton's AsyncCompileMode
-                    self.records.add(
-                        [self._with_binary(call, kernel.result(), replace(one, why=""))]
-                    )
-                self._unfinished.clear()
-                measured, self._measured = self._measured, []
-                chosen = _chosen_configs() if measured else {}
-                used = [one for jit, one in measured if _is_chosen(one, chosen.get(id(jit), []))]
-                self.records.add(replace(one, met=replace(one.met, tuning=False)) for one in used)
+                chosen = _chosen_configs() if self._measured else {}
+                left, used = [], []
+                for jit, one in self._measured:
+                    if _is_chosen(one, chosen.get(id(jit), [])):
+                        used.append(replace(one, met=replace(one.met, tuning=False)))
+                    else:
+                        left.append((jit, one))
+                self._measured = left
+                self.records.add(used)
         except Exception as error:
             say_once(f"chosen configs were not recorded: {type(error).__name__}: {error}")
+
+
+def _promised(kernel: Any) -> Any:
+    """The future of what Triton's AsyncCompileMode has given out and not compiled yet."""
+    return kernel.future if hasattr(kernel, "result") else None
 
 
 def _described(source: Any, met: Met) -> Specialization:
@@ -145,6 +176,12 @@ def _is_chosen(one: Specialization, configs: list[Any]) -> bool:
 
 
 _recorder: JitRecorder | None = None
+
+
+def record_choices() -> None:
+    """What tuners have chosen until now, for a program that may be killed later."""
+    if _recorder is not None:
+        _recorder.finish()
 
 
 def start_recording(records: Records) -> JitRecorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -26,6 +27,8 @@ from whet.targets.triton.jit.preloading import (
     was_foreseen,
     why_uncovered,
 )
+from whet.targets.triton.jit.processes import Origin
+from whet.targets.triton.jit.recording import record_choices
 from whet.targets.triton.jit.specialization import Specialization
 from whet.targets.triton.warn import say_once
 
@@ -66,7 +69,7 @@ class Seal:
         self.unforeseen: list[str] = []
         self._reported: set[str] = set()
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._origin = Origin()
 
     def open(self) -> None:
         ignore(self)
@@ -102,8 +105,8 @@ class Seal:
 
     def _is_exempt(self) -> bool:
         name = threading.current_thread().name
-        if os.getpid() != self._process:
-            return True  # a compiler process of whet's
+        if self._origin.is_behind_a_worker:
+            return True
         return any(fnmatchcase(name, pattern) for pattern in self.exempt)
 
     def _report(self, identity: str, message: Callable[[], str]) -> None:
@@ -113,8 +116,10 @@ class Seal:
         if not first and self.action == "warn":
             return
         caller, tuning = caller_of(5)
-        text = f"{message()}; called at {caller}" if caller else message()
-        text += "; it was to be measured: set WHET_MODE=cached" if tuning else ""
+        lines = [message()]
+        lines += [f"called at {caller}"] if caller else []
+        lines += ["it was to be measured: set WHET_MODE=cached"] if tuning else []
+        text = "\n  ".join(lines)
         if first:
             self.unforeseen.append(text)
         if self.action == "error":
@@ -151,6 +156,7 @@ def sealed(*, exempt: Sequence[str] = (), action: Action | None = None) -> Seal:
             raise UsageError(f"action={action!r} is not valid; use 'warn' or 'error'")
         wanted = "warn"
     make_waiting_ready()
+    record_choices()
     seal = Seal("error" if wanted == "error" else "warn", exempt)
     _seals.append(seal)
     before_builds(_host_build)
@@ -174,6 +180,9 @@ def _message(one: Specialization) -> str:
     if not why:
         reason = why_uncovered(known_as) or "it was loaded for another device, or made anew"
         return f"{what}: {reason}"
-    line = " ".join(one.line for one in why if one.line)
-    add = f"; to add it: whet jit add {one.kernel} {line}" if line else ""
-    return f"{what}: {', '.join(map(str, why))}{add}"
+    lines = [f"{what}:", *map(str, why)]
+    typed = [shlex.quote(d.line) for d in why if d.line]
+    if typed:
+        like = f" --like {known_as.id}" if len({other.id for other in known}) > 1 else ""
+        lines.append(f"to add it: whet jit add {shlex.quote(one.kernel)} {' '.join(typed)}{like}")
+    return "\n  ".join(lines)

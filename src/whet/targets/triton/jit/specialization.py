@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,9 +25,11 @@ class RecordError(ValueError):
 @dataclass(frozen=True)
 class JitArgument:
     """`type` and `special` are what Triton makes of the value: `i32` and `D`, or `constexpr` and
-    the constant. `declared` is the type that the kernel's author wrote, `constexpr` included;
-    `value` is an integer with which it was met. With `specialize` false Triton looks at the type
-    alone, with `align` false not at divisibility."""
+    the constant. `declared` is the type that the kernel's author wrote, `constexpr` included: an
+    integer of a declared type is `i64` and 1 where it is 1. `value` is an integer with which it was
+    met. With `specialize` false Triton looks at the type alone, with `align` false not at
+    divisibility. `is_option` is one that also sets an option, as `launch_pdl` does where a kernel
+    has it as an argument: Triton takes options from what is passed by keyword."""
 
     name: str
     type: Any
@@ -36,6 +38,7 @@ class JitArgument:
     declared: str = ""
     specialize: bool = True
     align: bool = True
+    is_option: bool = False
 
     @property
     def is_integer(self) -> bool:
@@ -46,6 +49,11 @@ class JitArgument:
         return one or self.type in INTEGERS
 
     @property
+    def is_one(self) -> bool:
+        """1, and told apart for that, without becoming a constant."""
+        return self.type != CONSTANT and self.special == 1 and not isinstance(self.special, bool)
+
+    @property
     def is_pointer(self) -> bool:
         return isinstance(self.type, str) and self.type.startswith("*")
 
@@ -54,6 +62,8 @@ class JitArgument:
         """What is special about it, for a person."""
         if self.type == CONSTANT:
             return f"== {shown(self.special)}"
+        if self.is_one:
+            return f"{self.type}, == 1"
         if isinstance(self.special, str) and self.special not in _TEXTS:
             return f"attributes {self.special}"
         text = _TEXTS.get(self.special, "") if not isinstance(self.special, dict) else ""
@@ -66,12 +76,14 @@ class JitArgument:
         """The same in short, as Triton's own ahead-of-time compiler takes it: `i32:16`, `1`."""
         if self.type == CONSTANT:
             return shown(self.special)
+        if self.is_one:
+            return f"{self.type}:1"
         aligned = isinstance(self.special, str) and DIVISIBLE in self.special
         return f"{shown(self.type).strip(chr(39))}{':16' if aligned else ''}"
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "type": self.type, "special": self.special}
-        for name in ("value", "declared", "specialize", "align"):
+        for name in ("value", "declared", "specialize", "align", "is_option"):
             if getattr(self, name) != getattr(_PLAIN, name):
                 data[name] = getattr(self, name)
         return data
@@ -192,7 +204,7 @@ def _check(found: Specialization) -> None:
     if not isinstance(backend, str) or not isinstance(arch, str | int) or type(warp) is not int:
         raise RecordError("its target is not a backend, an architecture and a warp size")
     for one in found.arguments:
-        flags = type(one.specialize) is bool and type(one.align) is bool
+        flags = all(type(flag) is bool for flag in (one.specialize, one.align, one.is_option))
         if not isinstance(one.name, str) or not isinstance(one.declared, str) or not flags:
             raise RecordError("an argument has a name, a type and flags")
         if one.value is not None and type(one.value) is not int:
@@ -200,9 +212,13 @@ def _check(found: Specialization) -> None:
 
 
 def arguments_of(
-    params: list[Any], special: list[Any], values: Mapping[str, Any]
+    params: list[Any],
+    special: list[Any],
+    values: Mapping[str, Any],
+    options: Collection[str] = (),
 ) -> Iterator[JitArgument]:
-    """Of a call, from Triton's own list of what is special about each argument."""
+    """Of a call, from Triton's own list of what is special about each argument; `options` are those
+    that were set by keyword."""
     for param, pair in zip(params, special, strict=False):
         kind, property_ = pair[0], pair[1] if len(pair) > 1 else None
         declared = CONSTANT if param.is_constexpr else str(param.annotation_type or "")
@@ -216,4 +232,5 @@ def arguments_of(
             declared=declared,
             specialize=not param.do_not_specialize,
             align=not param.do_not_specialize_on_alignment,
+            is_option=param.name in options,
         )

@@ -34,10 +34,12 @@ class OneByOne:
 
     `hopeless` says of each build, by identity, why it failed for want of time or resources. None is
     for the others, which are in Triton's cache by now, or fail here as they would without us.
+    `keys` are those it was asked for.
     """
 
     ours: bool
     hopeless: dict[str, str | None] = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)
 
     def bench(
         self, tuner: Any, args: tuple[Any, ...], config: Any, meta: Mapping[str, Any]
@@ -45,6 +47,7 @@ class OneByOne:
         """Milliseconds at the median, the fifth and the fourth fifth, as Triton's `_bench` says."""
         refuse_conflicts(meta, [config])
         call = Call(tuner, args, meta)
+        self.keys.add(str(_key(tuner, call)))
         why = self._built(tuner, call, config, meta)
         if why is not None:
             call.refused(config, why)
@@ -79,17 +82,22 @@ class OneByOne:
         return self.hopeless.get(wanted)
 
 
+def _key(tuner: Any, call: Call) -> dict[str, Any]:
+    passed = {name: v for name, v in call.named.items() if name in tuner.arg_names}
+    return workload_key(tuner.keys, passed, tuner.whet_buckets)
+
+
 def _likely(tuner: Any, config: Any, meta: Mapping[str, Any]) -> Sequence[Any]:
-    """What is left of the configs after pruning; a search of its own may make up others."""
+    """What is left of the configs after pruning; a search of its own may make up others. A pruning
+    function may make new ones each time."""
     pruned = tuner.prune_configs(dict(meta)) if getattr(tuner, "nargs", None) is not None else ()
-    return pruned if any(one is config for one in pruned) else [config]
+    wanted = config.all_kwargs()
+    return pruned if any(one.all_kwargs() == wanted for one in pruned) else [config]
 
 
 def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
     settings = settings_for(tuner)
-    passed = {name: v for name, v in call.named.items() if name in tuner.arg_names}
-    key = workload_key(tuner.keys, passed, tuner.whet_buckets)
-    target = TritonTarget(call, [config], key, settings)
+    target = TritonTarget(call, [config], _key(tuner, call), settings)
     plain = target.menu.plain(config)
     try:
         with target.bench(

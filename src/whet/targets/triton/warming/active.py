@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,6 +50,10 @@ class ActiveWarmup(Protocol):
     def met(self, call: UntunedCall) -> Any:
         """The config to launch a call with that is not tuned, or `SKIPPED`; None where it is to be
         tuned now."""
+
+    def measures(self, tuner: Any, arguments: Iterable[Any]) -> None:
+        """A kernel whose subclass decides by itself when to tune is about to measure a call with
+        these arguments."""
 
     def budget(self, own: Budget | str | None) -> Budget | str | None:
         """What a tuning may take; `own` is the kernel's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +25,8 @@ from whet.targets.triton.keys import workload_key
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall
-from whet.targets.triton.warming.skipping import SkipWatch
+from whet.targets.triton.warming.returned import returned
+from whet.targets.triton.warming.skipping import OutputsNeededError, SkipWatch
 
 # With little effort, one in so many of a list is built in addition at a time, and so often. That is
 # another round of builds, which is worth it in lists of so many: with the kernels of libraries it
@@ -147,6 +148,9 @@ class Program:
             elif one.call == self.calls:
                 one.launches += one.result is None and self.calls == 1
             one.call = self.calls
+        use = returned(tuner)
+        if use == "kept":
+            return self._tune_at_once(one)
         if one.settled or (self.skips is None and self._is_due(one)):
             return self._tune(one)
         if not one.prospect.configs and tuner.whet_own_benchmark:
@@ -154,12 +158,26 @@ class Program:
         if one.again and one.result is not None:
             return one.configs[one.result.config.id]
         tuner.best_config = call.configs[0]
-        if self.skips is not None and self.skips.may_skip([*call.args, *call.kwargs.values()]):
-            return SKIPPED
+        if self.skips is not None:
+            arguments = [*call.args, *call.kwargs.values()]
+            if use == "dropped" and self.skips.may_skip(arguments):
+                return SKIPPED
+            self.skips.launched(arguments)
         ready = self.ahead.ready(one.prospect)
         if ready is None:  # nothing could be built, and the tuning says why
             return self._tune(one)
         return one.configs[ready.id]
+
+    def measures(self, tuner: Any, arguments: Iterable[Any]) -> None:
+        if self.skips is not None and self.skips.has_unwritten(arguments):
+            raise OutputsNeededError(f"{tuner.base_fn.__name__}, which measures by itself")
+
+    def _tune_at_once(self, one: MetKernel) -> None:
+        """It is not met again, and not with outputs that were not written."""
+        if self.skips is not None:
+            raise OutputsNeededError(f"{one.name}, which a wrapper keeps")
+        one.strategy = None
+        self._tune(one)
 
     def _tune(self, one: MetKernel) -> None:
         one.tried = True

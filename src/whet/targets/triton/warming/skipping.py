@@ -9,8 +9,9 @@ the first one that is not known to be harmless ends the pass.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 # Harmless with any numbers at all: nothing is read on the host, and nothing becomes an index.
@@ -51,6 +52,13 @@ class SkipWatch(Protocol):
     def may_skip(self, arguments: Iterable[Any]) -> bool:
         """Whether a kernel with these arguments need not be launched, and then it is not."""
 
+    def has_unwritten(self, arguments: Iterable[Any]) -> bool:
+        """Whether a launch that was left out would have written one of these."""
+
+    def launched(self, arguments: Iterable[Any]) -> None:
+        """A kernel is launched with these after all: what it computes from something unwritten is
+        no better than that."""
+
 
 def watch() -> AbstractContextManager[SkipWatch] | None:
     """None without torch, whose operations are what is looked at."""
@@ -67,6 +75,21 @@ def _watch() -> Any:
     def tensors(values: Any) -> Iterator[Any]:
         return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
+    def given(arguments: Iterable[Any]) -> tuple[list[Any], bool]:
+        """The tensors among a kernel's arguments, and whether some of its memory is reached in
+        another way, by a pointer or a descriptor, of which torch would see nothing."""
+        found, hidden, values = [], False, list(arguments)
+        while values:
+            value = values.pop()
+            if isinstance(value, torch.Tensor):
+                found.append(value)
+            elif isinstance(value, list | tuple):
+                values += value
+            elif hasattr(value, "data_ptr") or hasattr(value, "base"):
+                hidden = True
+                values.append(getattr(value, "base", None))
+        return found, hidden
+
     class Watch(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         """Storages that a launch would have written are `unwritten`, and so is all that is computed
         from them. One that is freed may come back as another's: that only makes this stricter."""
@@ -74,28 +97,42 @@ def _watch() -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.unwritten: set[int] = set()
+            self._within = threading.local()
+
+        @contextmanager
+        def within_operation(self) -> Iterator[None]:
+            """What an operation does inside, torch does not show: a library's own, one that a
+            library has replaced, or one of a subclass of tensors."""
+            before, self._within.now = getattr(self._within, "now", False), True
+            try:
+                yield
+            finally:
+                self._within.now = before
 
         def may_skip(self, arguments: Iterable[Any]) -> bool:
-            found, values = [], list(arguments)
-            while values:
-                value = values.pop()
-                if isinstance(value, torch.Tensor):
-                    found.append(value)
-                elif isinstance(value, list | tuple):
-                    values += value
-                elif hasattr(value, "data_ptr") or hasattr(value, "base"):
-                    return False  # a pointer, or a descriptor, of which torch would see nothing
-            if not found or not all(tensor.is_floating_point() for tensor in found):
+            found, hidden = given(arguments)
+            if hidden or not found or getattr(self._within, "now", False):
+                return False
+            if not all(tensor.is_floating_point() for tensor in found):
                 return False  # a number that is written may be the next kernel's index
             self.unwritten.update(map(_storage, found))
             return True
+
+        def has_unwritten(self, arguments: Iterable[Any]) -> bool:
+            return not self.unwritten.isdisjoint(map(_storage, given(arguments)[0]))
+
+        def launched(self, arguments: Iterable[Any]) -> None:
+            storages = set(map(_storage, given(arguments)[0]))
+            if not self.unwritten.isdisjoint(storages):
+                self.unwritten |= storages
 
     def dispatch(self: Watch, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         found = [t for t in tensors((args, kwargs)) if _storage(t) in self.unwritten]
         if found and not harmless(func, found, args, kwargs):
             raise OutputsNeededError(str(func))
-        made = func(*args, **kwargs)
+        with self.within_operation():
+            made = func(*args, **kwargs)
         if found:
             self.unwritten.update(map(_storage, tensors(made)))
             if func._schema.is_mutable:
