@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -165,8 +165,11 @@ NASTY = {
 
 BEST = Config(POISON=0, WORK=1)
 
-LIMITS = Settings(build_limit_s=30.0, run_limit_s=0.3, jobs=2, memory_bytes=64 << 20)
+LIMITS = Settings(build_limit_s=300.0, run_limit_s=0.3, jobs=2, memory_bytes=64 << 20)
 """An endless config costs that much; a good one needs some milliseconds."""
+
+PATIENT = replace(LIMITS, run_limit_s=20.0)
+"""Where nothing is endless."""
 
 
 @dataclass(frozen=True)

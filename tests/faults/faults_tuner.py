@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from faults_kernel import BEST, LIMITS, Poison, healthy, kernel, poisoned
+from faults_kernel import BEST, PATIENT, Poison, healthy, kernel, poisoned
 
 import whet
 from whet.core.config import Config
@@ -42,7 +42,7 @@ def main(kind: str, store: str) -> None:
             print("started", flush=True)
 
     chosen, _ = target(kind)
-    result = whet.tune(chosen, store=store, settings=LIMITS, on_event=heed)
+    result = whet.tune(chosen, store=store, settings=PATIENT, on_event=heed)
     print(json.dumps({"config": dict(result.config), "known": known}), flush=True)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from faults_counts import count
-from faults_kernel import BEST, LIMITS, SharedBuilds, healthy, kernel, poisoned, turned_into
+from faults_kernel import BEST, PATIENT, SharedBuilds, healthy, kernel, poisoned, turned_into
 from faults_processes import alive, children, eventually, left_of
 from faults_tuner import CHEAP_POISONS, target
 
@@ -32,7 +32,6 @@ from whet.engine.target import BenchLimits
 from whet.measure import Bench, RemoteBench
 
 HERE = Path(__file__).parent
-PATIENT = replace(LIMITS, run_limit_s=20.0, jobs=3)
 TUNER_KILLS = 5
 WORKER_KILLS = count(10, 20)
 
@@ -102,7 +101,7 @@ def test_a_killed_tuner_loses_nothing_and_the_next_goes_on_at_once(
         assert locks_held(store) == []
     known = set(trials(store).values())
     last = start_tuner(kind, store)
-    words, _ = last.communicate(timeout=60)
+    words, _ = last.communicate(timeout=300)
     answer = json.loads(words.splitlines()[-1])
     assert Config(answer["config"]) == target(kind)[1]
     assert answer["known"] == len(known)
@@ -209,7 +208,11 @@ def test_the_best_is_found_while_workers_are_killed_again_and_again(
         watched = turned_into(Watched, plain)
         with killer.at_work(watched):
             result = whet.tune(
-                watched, store=store, settings=PATIENT, seed=run, on_event=killer.heed
+                watched,
+                store=store,
+                settings=replace(PATIENT, jobs=3),
+                seed=run,
+                on_event=killer.heed,
             )
         blamed = {t.config: t.error for t in result.trials if not t.status.measured}
         assert set(blamed) == {Config(config) for config in poisoned(CHEAP_POISONS)}, blamed

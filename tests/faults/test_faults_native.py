@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults_counts import count
-from faults_kernel import BEST, LIMITS, NASTY, TWELVE, Poison, healthy, kernel, poisoned
+from faults_kernel import BEST, LIMITS, NASTY, PATIENT, TWELVE, Poison, healthy, kernel, poisoned
 from faults_processes import children, descriptors, eventually, left_of
 
 import whet
@@ -21,6 +21,7 @@ from whet.store.memory import MemoryStore
 RUNS = count(30, 200)
 BLOCKS = count(10, 50)
 SPAWNED_EVERY = count(30, 3)
+RUN_LIMITS_S = (LIMITS.run_limit_s, 2.0, 15.0)
 
 
 LEFT_SPINNING = {
@@ -30,13 +31,27 @@ LEFT_SPINNING = {
 
 
 def tune_shuffled(
-    configs: list[dict[str, int]], seed: int, forked: bool, limits: Settings = LIMITS
+    configs: list[dict[str, int]], seed: int, forked: bool, limits: Settings
 ) -> Result:
     """The author's first config, the order of the list and that of the search are all random."""
     shuffled = list(configs)
     random.Random(seed).shuffle(shuffled)
     target = kernel(shuffled, forked)
     return whet.tune(target, store=MemoryStore(), settings=limits, search="random", seed=seed)
+
+
+def tuned(
+    configs: list[dict[str, int]], seed: int, forked: bool, expected: dict[Poison, Status]
+) -> Result:
+    """With more time where the machine paused for longer than the limit, and one was cut that
+    should have ended by itself."""
+    for run_limit_s in RUN_LIMITS_S:
+        limits = replace(LIMITS, run_limit_s=run_limit_s)
+        result = tune_shuffled(configs, seed, forked, limits)
+        cut = [t.config["POISON"] for t in result.trials if t.status is Status.RUN_TIMEOUT]
+        if all(poison and expected[Poison(poison)] is Status.RUN_TIMEOUT for poison in cut):
+            break
+    return result
 
 
 def statuses(result: Result) -> dict[Poison, Status]:
@@ -51,7 +66,7 @@ def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scra
     before = children()
     open_before = descriptors()
     for run in range(block, RUNS, BLOCKS):
-        result = tune_shuffled(configs, seed=run, forked=run % SPAWNED_EVERY != 0)
+        result = tuned(configs, run, forked=run % SPAWNED_EVERY != 0, expected=TWELVE)
         assert (result.config, statuses(result)) == (BEST, TWELVE), f"run {run}"
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
         assert children() == before
@@ -66,7 +81,7 @@ def test_whatever_a_config_does_to_its_process_the_others_are_measured(
     open_before = descriptors()
     for seed in range(count(1, 5)):
         configs = healthy(5) + poisoned([poison], work=9)
-        result = tune_shuffled(configs, seed, forked=(poison + seed) % 2 == 0)
+        result = tuned(configs, seed, (poison + seed) % 2 == 0, NASTY)
         assert (result.config, statuses(result)) == (BEST, {poison: NASTY[poison]})
         assert all(trial.status.measured for trial in result.trials if not trial.config["POISON"])
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
@@ -78,10 +93,9 @@ def test_whatever_a_config_does_to_its_process_the_others_are_measured(
 def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
     poison: Poison, scratch: Path
 ) -> None:
-    patient = replace(LIMITS, run_limit_s=10.0)
     for seed in range(count(2, 10)):
         configs = healthy(5) + poisoned([poison])
-        result = tune_shuffled(configs, seed, forked=seed % 2 == 0, limits=patient)
+        result = tune_shuffled(configs, seed, forked=seed % 2 == 0, limits=PATIENT)
         assert (result.config, statuses(result)) == (BEST, {poison: Status.RUN_ERROR})
         (blamed,) = (trial for trial in result.trials if trial.config["POISON"])
         assert LEFT_SPINNING[poison] in blamed.error
@@ -92,7 +106,7 @@ def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path
     """An alarm goes off some configs later, whoever is being measured then."""
     for seed in range(count(2, 20)):
         configs = healthy(20) + poisoned([Poison.SETS_AN_ALARM], work=9)
-        result = tune_shuffled(configs, seed, forked=True)
+        result = tune_shuffled(configs, seed, forked=True, limits=PATIENT)
         blamed = {t.config: t.error for t in result.trials if not t.status.measured}
         assert set(blamed) <= {Config(POISON=int(Poison.SETS_AN_ALARM), WORK=9)}, blamed
         assert result.config == BEST

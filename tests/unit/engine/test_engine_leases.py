@@ -50,7 +50,10 @@ def _tune(url: str, folder: Path, name: str, answers: Any) -> None:
         answers.put((name, result.source, dict(result.config)))
 
 
-def test_of_several_hosts_one_tunes_and_all_agree(postgres_url: str, tmp_path: Path) -> None:
+def test_of_several_hosts_one_tunes_and_all_agree(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_first, "_CLOSE_S", 60.0)
     open_store(postgres_url, direct=True).close()
     fork = multiprocessing.get_context("fork")
     answers = fork.Queue()
@@ -82,13 +85,27 @@ def test_others_see_who_has_the_lease(postgres_url: str, tmp_path: Path) -> None
             assert later.take()
 
 
+def test_what_was_found_is_sent_before_anybody_else_may_tune(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with host(postgres_url, tmp_path, "one") as one, host(postgres_url, tmp_path, "two") as two:
+        with Turn(one, WORKLOAD.id) as turn:
+            assert turn.take()
+            monkeypatch.setattr(LocalFirstStore, "flush", lambda self, seconds: False)
+        assert isinstance(two.lease(WORKLOAD.id, "{}"), LeaseHeld)
+        monkeypatch.undo()
+        with Turn(one, WORKLOAD.id) as turn:
+            assert turn.wait(60.0)
+        assert not isinstance(two.lease(WORKLOAD.id, "{}"), LeaseHeld)
+
+
 def test_a_killed_holder_is_replaced(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_first, "LEASE_S", 1.0)
+    monkeypatch.setattr(local_first, "LEASE_S", 3.0)
     open_store(postgres_url, direct=True).close()
     with host(postgres_url, tmp_path, "two") as two:
-        for attempt in range(5):
+        for attempt in range(2):
             ready, told = os.pipe()
             pid = os.fork()
             if pid == 0:
@@ -110,10 +127,10 @@ def test_a_killed_holder_is_replaced(
 def test_a_lease_is_renewed_while_its_holder_lives(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_first, "LEASE_S", 0.6)
+    monkeypatch.setattr(local_first, "LEASE_S", 3.0)
     with host(postgres_url, tmp_path, "one") as one, host(postgres_url, tmp_path, "two") as two:
         lease = one.lease(WORKLOAD.id, "{}")
-        time.sleep(2.0)
+        time.sleep(5.0)
         assert isinstance(two.lease(WORKLOAD.id, "{}"), LeaseHeld)
         assert lease is not None
         assert not isinstance(lease, LeaseHeld)

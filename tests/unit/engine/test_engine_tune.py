@@ -199,7 +199,7 @@ class TestBudget:
             return micros(config)
 
         target = FakeTarget({"t": list(range(1000, 0, -1))}, sleepy)
-        result = tune(target, store=MemoryStore(), budget="0.5s")
+        result = tune(target, store=MemoryStore(), budget="1s")
         assert 1 < len(result.trials) < 1000
         assert result.run.outcome is Outcome.FINISHED
         assert not result.run.exhaustive

@@ -349,7 +349,7 @@ class TestTheWait:
         events: list[Event] = []
         mine = target(2, 1)
         with somebody_tunes(mine, store):
-            tune(mine, store=store, budget="0.05s", on_event=events.append)
+            tune(mine, store=store, budget="0.5s", on_event=events.append)
         assert [type(event) for event in events] == [Waiting, Waited, Noted, RunFinished]
 
     def test_an_earlier_runs_best_is_the_best_known(self, store: Store) -> None:

@@ -65,6 +65,7 @@ def test_where_others_run_it_waits_for_one_of_them_to_end(forks: Forks, tmp_path
     forks.room = 1
     with open_pool(2, "fork") as pool:
         pool.submit(Task(tasks.wait_for, (tmp_path / "now",)))
+        assert tasks.eventually(lambda: not forks.room)
         second = pool.submit(Task(tasks.add, (1, 1)))
         assert pool.wait(0.2) == []
         forks.room = 1

@@ -378,7 +378,7 @@ class _InParts:
 def test_the_parts_of_a_call_have_limits_of_their_own(mode: str) -> None:
     with Session(_InParts, mode) as session:
         long = {"first": 60.0, "then": 60.0}
-        assert session.call("go", 0.4, 0.0, limit_s=0.2, parts_s=long).value == "done"
+        assert session.call("go", 1.6, 0.0, limit_s=1.5, parts_s=long).value == "done"
         with pytest.raises(WorkerTimeout) as late:
             session.call("go", 0.0, tasks.FOREVER, limit_s=60.0, parts_s={**long, "then": 0.3})
         assert (late.value.milestone, late.value.limit_s) == ("then", 0.3)

@@ -47,7 +47,7 @@ def alive(pid: int) -> bool:
     return text[text.rindex(")") + 2] not in "ZX"
 
 
-def eventually(holds: Any, within_s: float = 20.0) -> bool:
+def eventually(holds: Any, within_s: float = 60.0) -> bool:
     end = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > end:

@@ -137,7 +137,8 @@ class LocalFirstStore(Store):
         return not len(self._outbox)
 
     def lease(self, workload_id: str, process: str) -> Lease | LeaseHeld | None:
-        """See `LeasingStore`. Releasing one sends first what was found under it."""
+        """See `LeasingStore`. Releasing one sends first what was found under it; where that takes
+        too long it runs out by itself, or another host would find nothing and tune as well."""
         self._refuse_if_closed()
         if self._read_only:
             return None
@@ -163,8 +164,8 @@ class LocalFirstStore(Store):
         def end() -> None:
             self._leases.pop(workload_id, None)
             with suppress(StoreError):
-                self.flush(_CLOSE_S)
-                renew(0.0)
+                if self.flush(_CLOSE_S):
+                    renew(0.0)
 
         held = HeldLease(token, LEASE_S, renew, end)
         self._leases[workload_id] = held
