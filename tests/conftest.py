@@ -9,10 +9,17 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from whet.testing.pgbouncer import PgBouncer
 from whet.testing.postgres_server import PostgresMissingError, PostgresServer, new_namespace
+
+# How long an example takes says nothing on a machine that pauses.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 _XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 

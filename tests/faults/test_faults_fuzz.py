@@ -57,7 +57,7 @@ def test_a_seed_says_which_inputs_are_made(target: Target) -> None:
 def test_valid_samples_with_any_value_anywhere_are_read_or_refused(target: Target) -> None:
     samples = [json.loads(seed) for seed in target.seeds()]
 
-    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=25, database=None, derandomize=True)
     @given(st.sampled_from(samples).flatmap(edited))
     def broken(text: str) -> None:
         crash = attempt(target, text.encode())

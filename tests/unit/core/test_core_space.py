@@ -372,7 +372,7 @@ def holds(expression: str, values: dict[str, Any]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, DOMAINS)), st.lists(truths(2), max_size=3))
 def test_listing_counting_and_sampling_agree_with_brute_force(
     spec: dict[str, list[Any]], expressions: list[str]

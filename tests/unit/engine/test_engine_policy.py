@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.core.budget import Budget
@@ -231,7 +231,6 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
         read_policy(path)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text("[]kernel=\"\n'{},.#match ", max_size=60).map(str.encode))
 def test_any_file_is_a_policy_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes

@@ -6,7 +6,7 @@ import fnmatch
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.core.frozen import FrozenMap
@@ -39,7 +39,6 @@ def matched(pattern: str, text: str) -> bool:
     return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME)
 def test_the_index_finds_what_a_look_at_every_rule_finds(
     policy: Policy, kernel: str, module: str
@@ -59,7 +58,6 @@ def test_the_index_finds_what_a_look_at_every_rule_finds(
     }
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME, MODES)
 def test_a_rule_that_names_the_kernel_and_its_module_beats_all_others_wherever_it_stands(
     policy: Policy, kernel: str, module: str, mode: str
@@ -71,7 +69,6 @@ def test_a_rule_that_names_the_kernel_and_its_module_beats_all_others_wherever_i
     assert found["mode"].exact
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME)
 def test_a_rule_about_another_kernel_changes_nothing(
     policy: Policy, kernel: str, module: str
@@ -101,7 +98,6 @@ def best_rank(rule: Rule, kernel: str, module: str) -> Any:
     return max(ranks, default=None)
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME)
 def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
     policy: Policy, kernel: str, module: str
@@ -120,7 +116,6 @@ def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
         assert said == {k: v for k, v in whole.items() if k == name}
 
 
-@settings(deadline=None)
 @given(policies(), st.randoms(use_true_random=False), NAME, NAME)
 def test_the_order_in_the_file_matters_only_between_equally_specific_rules(
     policy: Policy, draws: Any, kernel: str, module: str
@@ -134,7 +129,6 @@ def test_the_order_in_the_file_matters_only_between_equally_specific_rules(
     )
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME, MODES)
 def test_a_rule_for_everything_only_fills_what_no_other_says(
     policy: Policy, kernel: str, module: str, mode: str
@@ -145,7 +139,6 @@ def test_a_rule_for_everything_only_fills_what_no_other_says(
     assert after == {"mode": mode, "l2": mode, **before}
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME)
 def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     policy: Policy, kernel: str, module: str
@@ -160,7 +153,6 @@ def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     )
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME)
 def test_writing_a_rule_down_twice_changes_nothing_but_its_place(
     policy: Policy, kernel: str, module: str
@@ -169,7 +161,6 @@ def test_writing_a_rule_down_twice_changes_nothing_but_its_place(
     assert values(doubled, kernel, [module]) == values(policy, kernel, [module])
 
 
-@settings(deadline=None)
 @given(policies(), NAME, NAME, NAME)
 def test_a_kernel_with_several_names_of_its_module_gets_what_the_best_of_them_would(
     policy: Policy, kernel: str, one: str, two: str
@@ -185,7 +176,6 @@ def test_a_kernel_with_several_names_of_its_module_gets_what_the_best_of_them_wo
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
 
-@settings(deadline=None)
 @given(policies(), TEXTS, TEXTS)
 def test_any_name_of_a_kernel_can_be_looked_up(policy: Policy, kernel: str, module: str) -> None:
     for name, ruling in policy.rulings(kernel, [module]).items():
@@ -211,7 +201,6 @@ def files(draw: st.DrawFn) -> str:
     return "\n".join(said)
 
 
-@settings(deadline=None)
 @given(files(), st.text("ab", min_size=1, max_size=4))
 def test_the_line_that_is_named_is_the_one_that_says_it(
     tmp_path_factory: Any, text: str, kernel: str

@@ -336,7 +336,7 @@ WRITTEN = st.builds(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=8), NAME, NAME)
 def test_any_policy_says_the_same_by_its_index(
     tmp_path: Path, rules: list[str], kernel: str, module: str

@@ -39,7 +39,6 @@ TOLERANCE = {torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 
 bounded = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     database=None,
     phases=[Phase.generate],  # under the interpreter shrinking would take minutes
     suppress_health_check=list(HealthCheck),

@@ -376,9 +376,7 @@ def test_a_file_changed_in_place_after_opening_is_refused_when_read(good: Path) 
             bundle.store.workloads()
 
 
-FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.slow
