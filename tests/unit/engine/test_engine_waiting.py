@@ -189,8 +189,8 @@ class TestTwoProcesses:
         assert "event=waiting" in log["log"]
         assert f"pid {first.process.pid}" in log["log"]
         desk.release()
-        end = second.hear("source")
-        assert (end["source"], end["n"], end["tried"]) == ("stored", 1, [])
+        end, found = second.hear("source"), first.hear("source")
+        assert (end["source"], end["n"], end["tried"]) == ("stored", found["n"], [])
         assert end["queue"] > 0
         assert end["sum"] == pytest.approx(end["all"])
 

@@ -63,6 +63,7 @@ def cluster(tmp_path_factory):
 def here(monkeypatch, cluster):
     monkeypatch.setenv("ISOLATED_DIARY", str(cluster.far / "diary"))
     monkeypatch.setenv("ISOLATED_HERE", str(os.getpid()))
+    monkeypatch.setenv("WHET_BUILD_LIMIT", "5m")
     monkeypatch.setattr(warn, "_said", set())
     with fake_driver() as fake:
         fake.on_launch = lambda name, args: parts.launched(fake, name, args)
