@@ -44,7 +44,7 @@ SCRIPT = """
             (folder / "held").touch()
             while hold.exists():
                 time.sleep(0.01)
-        time.sleep(0.01 * n)
+        time.sleep(0.002 if n == 1 else 0.015 * n)
 
     def say(**news):
         print(json.dumps(news), flush=True)
