@@ -3,9 +3,10 @@
     python benchmarks/serving.py FOLDER [PROGRAM …] [--limit SECONDS] [--json OUT]
 
 FOLDER has `fla/` and `mamba_ssm/` (with an empty `__init__.py`) of the public repositories in it,
-and einops where that is not installed. Each program is a forward and a backward pass, in four
-sizes; every kernel has its smallest config (WHET_MODE=off), so that nothing is tuned: the first one
-of a list may ask for more shared memory than there is.
+and einops where that is not installed. Each program is a forward and a backward pass, in five
+sizes, one of them with a length that 16 does not divide; every kernel has its smallest config
+(WHET_MODE=off), so that nothing is tuned: the first one of a list may ask for more shared memory
+than there is.
 
     record    WHET_JIT=record, one process for each program and size, all at once, no cache: the
               first step is what it costs without
@@ -42,13 +43,26 @@ COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "clang++")
 
 # batch, length, heads, width; for mamba2 also the state and the chunk
 SIZES: dict[str, list[tuple[int, ...]]] = {
-    "gla": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128), (1, 512, 2, 64)],
-    "kda": [(4, 2048, 8, 128), (2, 1024, 4, 64), (1, 4096, 16, 128), (1, 512, 2, 64)],
+    "gla": [
+        (4, 2048, 8, 128),
+        (2, 1024, 4, 64),
+        (1, 4096, 16, 128),
+        (1, 512, 2, 64),
+        (3, 500, 5, 64),
+    ],
+    "kda": [
+        (4, 2048, 8, 128),
+        (2, 1024, 4, 64),
+        (1, 4096, 16, 128),
+        (1, 512, 2, 64),
+        (3, 500, 5, 64),
+    ],
     "mamba2": [
         (4, 2048, 64, 64, 128, 256),
         (2, 1024, 32, 64, 64, 256),
         (1, 512, 16, 64, 128, 128),
         (1, 512, 8, 32, 64, 64),
+        (3, 500, 24, 64, 128, 256),
     ],
 }
 

@@ -41,6 +41,19 @@ def test_hints_and_bypassed_caches_are_heard(watch: CompilerWatch) -> None:
     assert watch.missing == []
 
 
+def test_a_graph_from_the_cache_has_tuned_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch then counts again what was counted when the graph was compiled."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+    monkeypatch.setitem(counters["inductor"], "select_algorithm_autotune", 2)
+    watch = CompilerWatch()
+    assert watch.cache_facts()["warm_autotune"] == 0
+    for fn in get_algorithm_selector_cache().feedback_saver_fns:
+        fn({}, "mm", [], [], lambda: {})
+    assert watch.cache_facts()["warm_autotune"] == 1
+
+
 def test_what_this_torch_lacks_is_not_heard_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._inductor.select_algorithm as selecting
 

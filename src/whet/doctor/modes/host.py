@@ -1,12 +1,14 @@
 """One process that has imported torch's compiler, and of which those that run a mode are copies.
 
 Importing takes longer than anything else that a mode needs before its first call. The process
-itself computes nothing: threads and devices that have been used do not survive a copy.
+itself computes nothing: threads and devices that have been used do not survive a copy. A driver
+that was so much as asked for its devices does not either; a copy finds out whether it was.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,39 +22,62 @@ from whet.core.status import Status
 from whet.doctor.modes.bench import ModeBench
 from whet.doctor.modes.loader import MakeModeLoader
 from whet.doctor.modes.sources import SubjectSource
-from whet.measure import CpuTimer, RemoteBench
+from whet.measure import RemoteBench
 from whet.measure.bench.protocol import Answer, Visit
+from whet.measure.timers import MakeTimer
 from whet.workers.answers import RemoteError, WorkerDied, WorkerTimeout
 from whet.workers.session import Session
+
+# With it, modules of torch that ask whether there is a GPU do not wake the driver.
+_ASK_WITHOUT_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+# A driver that is asked in vain may never answer.
+_TRY_GPU_S = 60.0
 
 
 @dataclass(frozen=True)
 class MakeModeHost:
     source: SubjectSource
     folder: str
+    timer: MakeTimer
 
     def __call__(self) -> ModeHost:
+        given = os.environ.get(_ASK_WITHOUT_DRIVER)
+        os.environ[_ASK_WITHOUT_DRIVER] = "1"
         import torch._dynamo
         import torch._inductor.compile_fx
         import torch.profiler  # noqa: F401  (what every copy would import)
 
-        return ModeHost(self.source, self.folder)
+        if given is None:  # a model is timed as it runs elsewhere
+            del os.environ[_ASK_WITHOUT_DRIVER]
+        return ModeHost(self.source, self.folder, self.timer)
 
 
 class ModeHost:
     """Lives in the process that is copied."""
 
-    def __init__(self, source: SubjectSource, folder: str) -> None:
+    def __init__(self, source: SubjectSource, folder: str, timer: MakeTimer) -> None:
         self._first_call_s = 0.0
 
         def open_bench(config: Config) -> RemoteBench:
             caches = str(Path(folder) / str(config["mode"]))
             loader = MakeModeLoader(source, caches, copied=True)
-            return RemoteBench(
-                loader, CpuTimer, mode="fork", first_call_s=lambda: self._first_call_s
-            )
+            return RemoteBench(loader, timer, mode="fork", first_call_s=lambda: self._first_call_s)
 
         self._bench = ModeBench(open_bench)
+
+    def copies_reach_gpu(self) -> bool:
+        """Tried by one."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            with suppress(BaseException):
+                import torch
+
+                torch.cuda.init()
+                code = 0
+            os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
     def measure(self, visit: Visit, first_call_s: float) -> tuple[Answer, ...]:
         self._first_call_s = first_call_s
@@ -63,16 +88,25 @@ class ModeHost:
 
 
 class HostedModes:
-    """The bench of modes on a CPU, seen from the process that asks."""
+    """The bench of modes, seen from the process that asks."""
 
     in_process = False
 
     def __init__(
-        self, source: SubjectSource, folder: str, first_call_s: Callable[[], float] | None
+        self,
+        source: SubjectSource,
+        folder: str,
+        timer: MakeTimer,
+        first_call_s: Callable[[], float] | None,
     ) -> None:
         self._folder = folder
         self._first_call_s = first_call_s or (lambda: math.inf)
-        self._host = Session(MakeModeHost(source, folder))
+        self._host = Session(MakeModeHost(source, folder, timer))
+
+    def reaches_gpu(self) -> bool:
+        with suppress(WorkerDied, WorkerTimeout, RemoteError):
+            return bool(self._host.call("copies_reach_gpu", limit_s=_TRY_GPU_S).value)
+        return False
 
     def measure(self, visit: Visit) -> tuple[Answer, ...]:
         try:

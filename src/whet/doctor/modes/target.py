@@ -113,12 +113,14 @@ class ModesTarget:
         return None
 
     def bench(self, limits: BenchLimits) -> Bench:
-        """On a GPU each process starts from nothing: a driver that was so much as asked for its
-        devices does not survive a copy of its process."""
+        """Where a copy of a process cannot use the GPU, each mode's starts from nothing."""
         folder = tempfile.mkdtemp(prefix="whet-doctor-")
-        if self.gpu is None:
-            return HostedModes(self.source, folder, limits.first_call_s)
         timer: MakeTimer = self._make_timer
+        hosted = HostedModes(self.source, folder, timer, limits.first_call_s)
+        if self.gpu is None or hosted.reaches_gpu():
+            return hosted
+        hosted.close()
+        folder = tempfile.mkdtemp(prefix="whet-doctor-")
 
         def open_bench(config: Config) -> RemoteBench:
             caches = str(Path(folder) / str(config["mode"]))

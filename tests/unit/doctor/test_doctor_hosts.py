@@ -1,0 +1,116 @@
+"""Processes that run a mode: copies of one that has imported torch, where a GPU allows that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.core.config import Config
+from whet.doctor.modes.bench import ModeBench
+from whet.doctor.modes.host import HostedModes, ModeHost
+from whet.doctor.modes.sources import MadeInFile
+from whet.doctor.modes.target import ModesTarget
+from whet.doctor.modes.timer import GpuModelTimer
+from whet.doctor.subject import subject_in
+from whet.engine.target import BenchLimits
+from whet.measure.bench.protocol import Sampled, Visit
+
+torch = pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+
+MODEL = """\
+import torch
+
+def make_model():
+    return torch.nn.Linear(8, 8), torch.ones(2, 8)
+"""
+EAGER = Config({"mode": "eager"})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MadeInFile:
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return MadeInFile(str(path), "make_model")
+
+
+class OnGpu(ModesTarget):
+    """As if its tensors were on one."""
+
+    gpu = 0
+
+
+def target(source: MadeInFile, kind: type[ModesTarget] = ModesTarget) -> ModesTarget:
+    subject = subject_in(Path(source.path), source.name, training=False)
+    return kind(subject, source, ("eager",))
+
+
+def test_a_copy_tells_whether_copies_reach_the_gpu(
+    source: MadeInFile, tmp_path: Path, monkeypatch: Any
+) -> None:
+    host = ModeHost(source, str(tmp_path), GpuModelTimer)
+    tried = tmp_path / "tried"
+
+    def init() -> None:
+        tried.write_text(str(os.getpid()))
+
+    monkeypatch.setattr(torch.cuda, "init", init)
+    assert host.copies_reach_gpu()
+    assert int(tried.read_text()) != os.getpid()
+
+    def refused() -> None:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(torch.cuda, "init", refused)
+    assert not host.copies_reach_gpu()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="copies reach the GPU of this machine")
+def test_where_copies_do_not_reach_the_gpu_each_mode_starts_from_nothing(
+    source: MadeInFile,
+) -> None:
+    with target(source, OnGpu).bench(BenchLimits()) as bench:
+        assert isinstance(bench, ModeBench)
+        [eager] = bench.measure(Visit(((EAGER, None),), 2, first=True))
+    assert isinstance(eager, Sampled)
+    assert "warm_first_call_s" in eager.facts
+
+
+@pytest.mark.slow
+def test_copies_that_reach_it_are_used(source: MadeInFile, monkeypatch: Any) -> None:
+    monkeypatch.setattr(HostedModes, "reaches_gpu", lambda self: True)
+    with target(source, OnGpu).bench(BenchLimits()) as bench:
+        assert isinstance(bench, HostedModes)
+        [eager] = bench.measure(Visit(((EAGER, None),), 2, first=True))
+    assert isinstance(eager, Sampled)
+    assert "warm_first_call_s" in eager.facts
+
+
+@pytest.mark.slow
+def test_importing_for_copies_does_not_wake_a_driver_nor_leave_a_trace(tmp_path: Path) -> None:
+    """A module that asks whether there is a GPU must ask in the way that does not."""
+    code = """
+import os, sys
+import torch
+asked = []
+def ask():
+    asked.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+    return False
+torch.cuda.is_available = ask
+from whet.doctor.modes.host import MakeModeHost
+from whet.doctor.modes.timer import GpuModelTimer
+MakeModeHost(None, sys.argv[1], GpuModelTimer)()
+print(set(asked) <= {"1"}, torch.cuda.is_initialized(),
+      os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+"""
+    environment = dict(os.environ)
+    environment.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "True False None\n", done.stderr
