@@ -172,12 +172,13 @@ class Chooser(Alternatives):
             if plan is None:
                 plan = ChoicePlan(self.keys, args, kwargs, self.cost is not None)
                 table.plans[shape] = plan
+                if not kwargs:
+                    table.add_quick(len(args), plan)
             if len(plan.table) >= MOST_KNOWN:
                 plan.table.clear()
             plan.table[plan.key(*args, **kwargs)] = chosen
             if not kwargs:
                 plan.learn(chosen, args)
-                table.quick.setdefault(len(args), plan.quick)
 
     def _target(
         self,

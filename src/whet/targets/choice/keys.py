@@ -13,6 +13,7 @@ from whet.core.errors import SpaceError, UsageError, did_you_mean
 from whet.targets.choice.alike import Near
 from whet.targets.choice.arguments import described, is_module, is_tensor, key_entries
 from whet.targets.choice.cost import asked_cost, capturing
+from whet.targets.triton.dispatch import shape_of
 
 Key = Sequence[str] | Callable[..., Any] | None
 
@@ -196,9 +197,15 @@ def _parts(place: str, value: Any) -> list[str]:
 
 
 class ChoiceTable:
-    """`plans` by shape of call; `quick` has a plan's `quick` by how many positional arguments there
-    are, of the first shape seen."""
+    """`plans` by shape of call; `quick` finds the implementation by how many positional arguments
+    there are: by the only plan for so many, or by the plan of the call's shape."""
 
     def __init__(self) -> None:
         self.plans: dict[Any, ChoicePlan] = {}
         self.quick: dict[int, Callable[..., Callable[..., Any]]] = {}
+
+    def add_quick(self, count: int, plan: ChoicePlan) -> None:
+        self.quick[count] = self._by_shape if count in self.quick else plan.quick
+
+    def _by_shape(self, *args: Any) -> Callable[..., Any]:
+        return self.plans[shape_of(args, {})].quick(*args)

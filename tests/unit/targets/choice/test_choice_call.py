@@ -351,6 +351,20 @@ def test_a_known_call_is_not_looked_up_again(monkeypatch):
     assert torch.equal(double(x), x * 2)
 
 
+def test_known_calls_are_not_looked_up_again_though_their_arguments_have_other_types(monkeypatch):
+    """A layer calls one function with a residual, without one, and with a number for it."""
+    both = whet.choice(
+        {"slow": lambda x, y: slow(x), "fast": lambda x, y: fast(x)}, name="with another"
+    )
+    x = torch.ones(4)
+    others = (None, torch.ones(2), 3, None)
+    for other in others:
+        both(x, other)
+    monkeypatch.setattr(both, "_found", None)
+    for other in others:
+        assert torch.equal(both(x, other), x * 2)
+
+
 def test_a_target_of_a_call_is_tuned_like_any_other():
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     result = whet.tune(double.target(torch.ones(4)))
