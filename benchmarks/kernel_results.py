@@ -1,11 +1,14 @@
 """Tunes `whet.kernels` for the sizes of well-known models and packs what was found.
 
     python benchmarks/kernel_results.py OUT.whet [--limit 400] [--store FILE] [--dry-run]
+    python benchmarks/kernel_results.py --check
 
 What comes of it ships with the package, in `src/whet/kernels/results/`: nothing needs tuning on
 such a GPU, with the same versions of torch and Triton. Each size is tuned for CUDA graphs and for
 eager calls; the sizes that most models have come first, and when `--limit` seconds have passed the
-rest is left out and named.
+rest is left out and named. What ships already is put into the store before, so that only the rest
+is tuned. `--check` tunes nothing: every call is made in mode `require`, with an empty store, and
+those that do not find their results are named.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ MODELS = (
     Model("Qwen3-4B", 2560, 9728, 32, 8),
 )
 ROWS = (16, 4096, 1, 64, 512)
+CACHED = (1024, 4096, 8192, 2048)
 
 Case = tuple[str, Callable[[], Any]]
 
@@ -58,10 +62,16 @@ def cases(model: Model, rows: int) -> Iterator[Case]:
     shape = f"{rows}×{model.inner}×{model.hidden}"
     yield f"gated_mlp {shape}", partial(_mlp, rows, model.hidden, model.inner, False)
     yield f"gated_mlp, stacked {shape}", partial(_mlp, rows, model.hidden, model.inner, True)
+    for added in (False, True):
+        name = "rmsnorm, residual" if added else "rmsnorm"
+        yield f"{name} {rows}×{model.hidden}", partial(_row_norm, rows, model.hidden, added)
     heads = (model.heads, model.key_heads, model.head)
     yield f"rmsnorm_rope {rows}×{heads}", partial(_norm, rows, *heads)
     if rows >= 512:
-        yield f"attention {rows}×{heads}", partial(_attention, rows, *heads)
+        yield f"attention {rows}×{heads}", partial(_attention, rows, rows, *heads)
+    if rows == 1:
+        for keys in CACHED:
+            yield f"attention 1 to {keys}×{heads}", partial(_attention, 1, keys, *heads)
 
 
 def _tensor(*shape: int) -> Any:
@@ -92,12 +102,21 @@ def _norm(rows: int, heads: int, key_heads: int, head: int) -> Callable[[], Any]
     return partial(rmsnorm_rope, x, _tensor(head), *tables, key=key, key_weight=_tensor(head))
 
 
-def _attention(rows: int, heads: int, key_heads: int, head: int) -> Callable[[], Any]:
+def _row_norm(rows: int, hidden: int, added: bool) -> Callable[[], Any]:
+    from whet.kernels import rmsnorm_rope
+
+    x, none = _tensor(1, rows, hidden), _tensor(rows, 1)[:, :0]
+    residual = _tensor(1, rows, hidden) if added else None
+    how: dict[str, Any] = {"head_dim": hidden, "rotary_dim": 0, "residual": residual}
+    return partial(rmsnorm_rope, x, _tensor(hidden), none, none, **how)
+
+
+def _attention(rows: int, keys: int, heads: int, key_heads: int, head: int) -> Callable[[], Any]:
     from whet.kernels import attention
 
     q = _tensor(1, heads, rows, head)
-    k, v = (_tensor(1, key_heads, rows, head) for _ in range(2))
-    return partial(attention, q, k, v, causal=True)
+    k, v = (_tensor(1, key_heads, keys, head) for _ in range(2))
+    return partial(attention, q, k, v, causal=rows > 1)
 
 
 def wanted() -> list[Case]:
@@ -131,19 +150,64 @@ def tune(limit_s: float) -> list[str]:
     return []
 
 
+def not_found() -> dict[str, str]:
+    """Why, by case and cost."""
+    import torch
+
+    import whet
+
+    problems: dict[str, str] = {}
+    for name, made in wanted():
+        with torch.no_grad():
+            call = made()
+            for cost in ("graph", "eager"):
+                try:
+                    with whet.mode("require"), whet.cost(cost):
+                        call()
+                except whet.WhetError as error:
+                    problems[f"{name}, {cost}"] = str(error).splitlines()[0]
+    return problems
+
+
+def check() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["WHET_STORE"] = str(Path(folder) / "empty.db")
+        began, problems = time.monotonic(), not_found()
+    for name, problem in problems.items():
+        print(f"{name}: {problem}")
+    calls = 2 * len(wanted())
+    took = time.monotonic() - began
+    print(f"{calls - len(problems)} of {calls} calls found their results, in {took:.1f} s")
+    return int(bool(problems))
+
+
+def add_shipped(store: str) -> None:
+    from whet.kernels.shipped import RESULTS
+
+    for bundle in sorted(RESULTS.glob("*.whet")):
+        words = [sys.executable, "-m", "whet", "unpack", str(bundle), "--store", store]
+        subprocess.run(words, check=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=Path, nargs="?")
     parser.add_argument("--limit", type=float, default=400.0)
     parser.add_argument("--store")
     parser.add_argument("--dry-run", action="store_true", help="print the sizes, tune nothing")
+    parser.add_argument("--check", action="store_true", help="find what ships, tune nothing")
     asked = parser.parse_args()
+    if asked.check:
+        return check()
     if asked.dry_run:
         print("\n".join(name for name, _ in wanted()))
         return 0
+    if asked.bundle is None:
+        parser.error("name the bundle to write, or give --check")
     with tempfile.TemporaryDirectory() as folder:
         store = asked.store or str(Path(folder) / "results.db")
         os.environ["WHET_STORE"] = store
+        add_shipped(store)
         left = tune(asked.limit)
         if left:
             print(f"left out, for lack of time: {', '.join(left)}")
