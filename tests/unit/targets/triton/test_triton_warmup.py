@@ -24,6 +24,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime import autotuner as stock
+from warmup_parts import N, scale, shift, tuned
 
 import whet
 from whet.builds import MEMORY
@@ -35,27 +36,6 @@ from whet.targets.triton.warming.state import KeptState
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
 pytestmark = pytest.mark.slow
-
-N = 64
-
-
-@triton.jit
-def scale(x, y, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
-
-
-@triton.jit
-def shift(x, y, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-
-def tuned(jit: Any, blocks: tuple[int, ...] = (16, 32, 64), *, best: int = 32) -> Any:
-    configs = [triton.Config({"BLOCK": block}) for block in blocks]
-    kernel = whet.autotune(configs=configs, key=["n"])(jit)
-    kernel.whet_timer = told(lambda config: 1e3 if config.kwargs["BLOCK"] == best else 9e3)
-    return kernel
 
 
 @pytest.fixture

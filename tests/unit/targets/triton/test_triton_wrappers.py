@@ -1,5 +1,4 @@
 """What libraries put around autotuned kernels: tables of compiled kernels, torch's operations."""
-# ruff: noqa: N803 - parameters of kernels are written in capitals by custom
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ pytest.importorskip("torch")
 
 import torch
 import triton
-import triton.language as tl
 from triton.runtime import autotuner as stock
+from warmup_parts import N, scale, shift, tuned
 
 import whet
 from whet.builds import MEMORY
@@ -23,27 +22,6 @@ from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
 pytestmark = pytest.mark.slow
-
-N = 64
-
-
-@triton.jit
-def scale(x, y, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
-
-
-@triton.jit
-def shift(x, y, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-
-def tuned(best: int = 32, jit: Any = scale) -> Any:
-    configs = [triton.Config({"BLOCK": block}) for block in (16, 32, 64)]
-    kernel = whet.autotune(configs=configs, key=["n"])(jit)
-    kernel.whet_timer = told(lambda config: 1e3 if config.kwargs["BLOCK"] == best else 9e3)
-    return kernel
 
 
 class Entry(triton.runtime.KernelInterface):  # type: ignore[misc]
