@@ -20,24 +20,25 @@ def shape(tensor: Any) -> str:
 
 
 def check_tensors(what: str, **tensors: Any) -> None:
-    """All of one floating dtype, on one device; None is a tensor that is not there."""
-    given = {name: one for name, one in tensors.items() if one is not None}
-    for name, one in given.items():
+    """All of one floating dtype, on one device; None is a tensor that is not there. Every call of a
+    kernel waits for this."""
+    first_name, dtype, device = "", None, None
+    for name, one in tensors.items():
+        if one is None:
+            continue
         if not isinstance(one, torch.Tensor):
             raise ShapeError(f"{what}: {name} is a {type(one).__name__}; give a tensor")
-    first_name, first = next(iter(given.items()))
-    if first.dtype not in FLOATS:
-        raise ShapeError(
-            f"{what}: {first_name} is {first.dtype}; give float16, bfloat16 or float32"
-        )
-    for name, one in given.items():
-        if one.device != first.device:
+        if not first_name:
+            first_name, dtype, device = name, one.dtype, one.device
+            if dtype not in FLOATS:
+                raise ShapeError(f"{what}: {name} is {dtype}; give float16, bfloat16 or float32")
+        elif one.device != device:
             raise ShapeError(
-                f"{what}: {name} is on {one.device} and {first_name} on {first.device}; move one"
+                f"{what}: {name} is on {one.device} and {first_name} on {device}; move one"
             )
-        if one.dtype != first.dtype:
+        elif one.dtype is not dtype:
             raise ShapeError(
-                f"{what}: {name} is {one.dtype} and {first_name} is {first.dtype}; convert one"
+                f"{what}: {name} is {one.dtype} and {first_name} is {dtype}; convert one"
             )
 
 

@@ -60,10 +60,10 @@ def rmsnorm_rope(
         None if key is None else _four(key, None),
         key_weight,
     )
-    first = out[0].reshape(x.shape)
+    first = _like(x, out[0])
     if residual is not None:
-        return first, out[1].reshape(x.shape)
-    return first if key is None else (first, out[2].reshape(key.shape))
+        return first, _like(x, out[1])
+    return first if key is None else (first, _like(key, out[2]))
 
 
 fused_rmsnorm_rope = rmsnorm_rope
@@ -151,6 +151,10 @@ def _four(x: Any, head_dim: int | None) -> Any:
     if rows.ndim == 3:
         return rows[None]
     return rows if rows.ndim == 4 else rows.flatten(0, -4)
+
+
+def _like(x: Any, out: Any) -> Any:
+    return out if x.ndim == 4 and out.shape == x.shape else out.reshape(x.shape)
 
 
 def _table(table: Any, half: int) -> Any:
