@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -272,9 +273,29 @@ def resolve_settings(
     A flag that is None and a variable that is empty were not given. The file is `file`, else what
     `WHET_CONFIG` names, else `whet/config.toml` in the user's configuration folder if it is there.
     """
+    path, content = _file(environ, file)
+    variables = tuple((n, environ.get(n, "")) for n in environ if n.startswith("WHET_"))
+    # Every key of a kernel asks, and hardly anything changes meanwhile.
+    again = not flags and (content is None or path.is_absolute())
+    resolve = _resolved if again else _resolved.__wrapped__
+    values, sources, notes = resolve(path, content, variables, None if again else flags)
+    return ResolvedSettings(Settings(**values), sources, notes)
+
+
+@lru_cache(maxsize=8)
+def _resolved(
+    path: Path,
+    content: str | None,
+    variables: tuple[tuple[str, str], ...],
+    flags: Mapping[str, Any] | None,
+) -> tuple[Mapping[str, Any], FrozenMap[SettingSource], tuple[str, ...]]:
+    """Fields of `Settings` that were set, and where; not the settings, since their defaults depend
+    on what this process may use at the moment."""
+    environ = dict(variables)
     given: dict[str, tuple[Any, SettingSource]] = {}
     notes: list[str] = []
-    for found in (_from_file(environ, file), _from_environment(environ), _from_flags(flags or {})):
+    from_file = {} if content is None else _from_file(path, content)
+    for found in (from_file, _from_environment(environ), _from_flags(flags or {})):
         given.update(_renamed(found, notes))
     values = {_TABLE[name].field: parse_setting(name, *entry) for name, entry in given.items()}
     if "run_limit_s" in values:
@@ -287,7 +308,7 @@ def resolve_settings(
     sources = {
         name: given[name][1] if name in given else SettingSource("default") for name in _TABLE
     }
-    return ResolvedSettings(Settings(**values), FrozenMap(sources), (*notes, *_notes(environ)))
+    return values, FrozenMap(sources), (*notes, *_notes(environ))
 
 
 def _renamed(
@@ -366,28 +387,34 @@ def _default_file(environ: Mapping[str, str]) -> Path:
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.join(environ.get("HOME") or str(Path.home()), ".config")
-    return Path(folder) / "whet" / "config.toml"
+    return _path(os.path.join(folder, "whet", "config.toml"))
 
 
-def _from_file(
-    environ: Mapping[str, str], file: Path | None
-) -> dict[str, tuple[Any, SettingSource]]:
+# A path takes as long to make as all the rest that a process asks for again.
+_path = lru_cache(maxsize=8)(Path)
+
+
+def _file(environ: Mapping[str, str], file: Path | None) -> tuple[Path, str | None]:
+    """Which file, and what is in it; None where nobody has named one and there is none."""
     named = environ.get("WHET_CONFIG")
     path = file or (Path(named).expanduser() if named else _default_file(environ))
     try:
-        text = path.read_text(encoding="utf-8")
+        return path, path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if file is None and not named:
-            return {}
+            return path, None
         raise SettingsError(f"settings file {path} does not exist") from None
     except OSError as error:
         raise SettingsError(f"cannot read settings file {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
+
+
+def _from_file(path: Path, content: str) -> dict[str, tuple[Any, SettingSource]]:
     import tomllib  # most programs have no such file
 
     try:
-        table = tomllib.loads(text)
+        table = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
     source = SettingSource("file", str(path))

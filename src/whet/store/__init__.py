@@ -26,24 +26,22 @@ if TYPE_CHECKING:
     )
     from whet.store.overlay import OverlayStore
     from whet.store.protocol import (
-        GcReport,
         Match,
-        MergedPick,
-        MergeReport,
         Pick,
         Store,
         StoreReader,
         StoreWriter,
         WorkloadSummary,
     )
+    from whet.store.reports import GcReport, MergedPick, MergeReport
     from whet.store.sqlite import SqliteStore
 
 _HOMES = {
-    "GcReport": "protocol",
+    "GcReport": "reports",
     "Match": "protocol",
     "MemoryStore": "memory",
-    "MergeReport": "protocol",
-    "MergedPick": "protocol",
+    "MergeReport": "reports",
+    "MergedPick": "reports",
     "OverlayStore": "overlay",
     "Pick": "protocol",
     "SqliteStore": "sqlite",

@@ -25,16 +25,8 @@ from whet.store.locking import LOCK
 from whet.store.matching import nearest
 from whet.store.merging import Contents, contents, merged_pick, take_missed
 from whet.store.picking import MergeDecision, best_of, decide
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergedPick,
-    MergeReport,
-    Pick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-)
+from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.reports import GcReport, MergedPick, MergeReport
 from whet.store.sweeping import Sweep, Weighed
 
 

@@ -10,7 +10,8 @@ from whet.core.timeline import Timeline
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.store.lineage import departing
-from whet.store.protocol import MergedPick, Pick, Store, StoreReader
+from whet.store.protocol import Pick, Store, StoreReader
+from whet.store.reports import MergedPick
 
 
 @dataclass(frozen=True)

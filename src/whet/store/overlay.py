@@ -17,16 +17,8 @@ from whet.store.beside import LayeredModels
 from whet.store.lineage import departing, placed
 from whet.store.matching import nearest
 from whet.store.picking import best_of
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergeReport,
-    Models,
-    Pick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-)
+from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.reports import GcReport, MergeReport
 
 
 class OverlayStore(Store):

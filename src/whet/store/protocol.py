@@ -8,13 +8,12 @@ Code that only looks things up asks for a `StoreReader`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from whet.core.config import Config
-from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.trial import Trial
 from whet.core.workload import Workload
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from whet.core.mark import Mark
     from whet.core.miss import Miss
     from whet.core.timeline import Timeline
+    from whet.store.reports import GcReport, MergeReport
 
 Models: TypeAlias = MutableMapping[str, str]
 
@@ -34,19 +34,6 @@ class Pick:
 
     trial: Trial
     rivals: tuple[Trial, ...] = ()
-
-
-@dataclass(frozen=True)
-class MergedPick:
-    """What a merge has made of a workload's pick; `before` is None where there was none."""
-
-    workload: Workload
-    before: Trial | None
-    now: Pick
-
-    @property
-    def changed(self) -> bool:
-        return self.before is not None and self.before.config != self.now.trial.config
 
 
 @dataclass(frozen=True)
@@ -84,32 +71,6 @@ class Match:
     kind: Literal["strict", "loose"]
     workload: Workload
     differs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class GcReport:
-    """What went, or would go in a dry run, where the bytes are an estimate.
-
-    `bytes_left` is what the store then holds; `kernels` counts the workloads by kernel."""
-
-    trials: int = 0
-    runs: int = 0
-    workloads: int = 0
-    bytes_freed: int = 0
-    bytes_left: int = 0
-    kernels: FrozenMap[int] = field(default_factory=FrozenMap)
-    dry_run: bool = False
-
-
-@dataclass(frozen=True)
-class MergeReport:
-    """What was not there before. `picks` are those that the merge has changed, and those of the
-    other store's workloads that are contested, whether or not they were so before."""
-
-    trials: int = 0
-    runs: int = 0
-    workloads: int = 0
-    picks: tuple[MergedPick, ...] = ()
 
 
 class StoreReader(Protocol):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +31,7 @@ from whet.store.faults import (
 from whet.store.lineage import placed
 from whet.store.locking import LOCK
 from whet.store.matching import nearest
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergedPick,
-    MergeReport,
-    Pick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-)
+from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
 from whet.store.rows import (
     Row,
     in_its_place,
@@ -62,6 +54,7 @@ if TYPE_CHECKING:
     from whet.core.miss import Miss
     from whet.core.timeline import Timeline
     from whet.store.merging import Contents
+    from whet.store.reports import GcReport, MergedPick, MergeReport
     from whet.store.sweeping import Sweep
 
 
@@ -136,7 +129,7 @@ class SqliteStore(Store):
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         with self._guarded() as db:
             rows = db.execute(sql.ALL_TRIALS if all else sql.LATEST_TRIALS, (workload_id,))
-            return [trial_of(row, workload_id, self.location) for row in rows.fetchall()]
+            return [_read_trial(row, workload_id, self.location) for row in rows.fetchall()]
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         with self._guarded() as db:
@@ -263,6 +256,7 @@ class SqliteStore(Store):
 
     def merge(self, other: StoreReader) -> MergeReport:
         from whet.store.merging import contents, merged_pick, take_missed
+        from whet.store.reports import MergeReport
 
         self._refuse_if_read_only()
         workloads = trials = runs = 0
@@ -419,6 +413,10 @@ class SqliteStore(Store):
             with self._guarded() as db:
                 freed, left = shrink(db, size)
         return replace(plan.report, bytes_freed=freed + beside, bytes_left=left, dry_run=False)
+
+
+# Who asks for a workload's trials soon asks again, and what a row says never changes.
+_read_trial = lru_cache(maxsize=512)(trial_of)
 
 
 @contextmanager

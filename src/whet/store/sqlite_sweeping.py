@@ -16,7 +16,7 @@ from whet.store import schema
 from whet.store import statements as sql
 from whet.store.beside import removed_code, removed_columns, removed_journeys
 from whet.store.connecting import pragma, stored_version
-from whet.store.protocol import GcReport
+from whet.store.reports import GcReport
 from whet.store.sweeping import Sweep, Weighed
 
 

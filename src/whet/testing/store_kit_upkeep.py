@@ -11,7 +11,8 @@ from whet.core.errors import UsageError
 from whet.core.run import Outcome
 from whet.core.status import Status
 from whet.core.workload import Limits, Workload
-from whet.store.protocol import Match, MergeReport, Store
+from whet.store.protocol import Match, Store
+from whet.store.reports import MergeReport
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, matched, refusal
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whet.core.budget import Budget
 from whet.core.errors import SettingsError
+from whet.engine import settings as settings_module
 from whet.engine.settings import SETTINGS, Settings, SettingSource, resolve_settings
 
 
@@ -302,3 +304,32 @@ def test_a_relative_store_in_the_file_lies_beside_the_file(home: dict[str, str])
     path = write_file(home, 'store = "mine.db"\n')
 
     assert resolve_settings(environ=home).settings.store == str(path.parent / "mine.db")
+
+
+def test_what_was_resolved_is_parsed_again_only_when_something_has_changed(
+    home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    parse = settings_module.parse_setting
+
+    def counted(name: str, *more: Any) -> Any:
+        parsed.append(name)
+        return parse(name, *more)
+
+    monkeypatch.setattr(settings_module, "parse_setting", counted)
+    path = write_file(home, "seed = 11\n")
+    for _ in range(2):
+        assert resolve_settings(environ=home).settings.seed == 11
+    assert parsed == ["seed"]
+    path.write_text("seed = 12\n")
+    assert resolve_settings(environ=home).settings.seed == 12
+    assert resolve_settings(environ=home | {"WHET_SEED": "13"}).settings.seed == 13
+    assert resolve_settings({"seed": 14}, environ=home).settings.seed == 14
+    path.unlink()
+    assert resolve_settings(environ=home).settings.seed == 0
+
+
+def test_cores_are_counted_each_time(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve_settings(environ=home)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(77)))
+    assert resolve_settings(environ=home).settings.jobs == 77

@@ -11,6 +11,7 @@ import pytest
 
 from whet.core.frozen import FrozenMap
 from whet.core.intermediate import keep_stages
+from whet.core.status import Status
 from whet.core.workload import Workload
 from whet.store import MemoryStore, SqliteStore, statements
 from whet.testing.samples import a_run, a_trial, a_workload
@@ -40,6 +41,20 @@ def test_a_trial_is_seen_by_others_as_soon_as_it_is_appended(path: Path) -> None
         one.put_workload(workload)
         one.append([a_trial(workload)])
         assert two.best(workload.id) == one.best(workload.id) is not None
+
+
+def test_a_trial_that_was_read_is_decoded_once_and_superseded_all_the_same(path: Path) -> None:
+    workload = a_workload()
+    trial = a_trial(workload)
+    with SqliteStore(path) as store:
+        store.put_workload(workload)
+        store.append([trial])
+        [first], [again] = store.trials(workload.id), store.trials(workload.id)
+        assert first is again
+        newer = trial.superseded_by(status=Status.OUTRACED, run_id="r2", created=99.0)
+        store.append([newer])
+        assert store.trials(workload.id) == [newer]
+        assert store.trials(workload.id, all=True) == [trial, newer]
 
 
 def test_the_file_says_whose_it_is_and_in_which_version(path: Path) -> None:

@@ -85,7 +85,8 @@ def _misfits(policy: Policy, tuners: list[Any]) -> list[tuple[int, str]]:
     that a pattern has met."""
     if not tuners:
         return []
-    from whet.targets.triton.policy import kernel_module, misfits
+    from whet.targets.triton.policy import kernel_module
+    from whet.targets.triton.policy_fitting import misfits
 
     met: Counter[tuple[int, str]] = Counter()
     found: dict[tuple[int, str], list[Any]] = {}

@@ -11,7 +11,6 @@ A kernel's first call waits for this module, so it imports little.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import Any
 from zlib import crc32
 
 from whet import _version
+from whet.core.own_cache import UntrustedFileError, cache_folder, read_own
 from whet.engine.policy.rules import Pattern, Policy, Rule, Ruling, best_rulings, texts_within
 
 SUFFIX = ".index"
@@ -159,21 +159,15 @@ def name_by_stat(about: os.stat_result) -> str:
 
 
 def index_folder() -> str:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    folder = given if os.path.isabs(given) else os.path.expanduser("~/.cache")
-    return os.path.join(folder, "whet", "policies")
+    return cache_folder("policies")
 
 
 def read_index(name: str) -> bytes:
-    """A plain file of this user that nobody else may write to. Raises `OSError`."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(os.path.join(index_folder(), f"{name}{SUFFIX}"), flags)
-    with open(descriptor, "rb", buffering=0) as opened:
-        about = os.fstat(descriptor)
-        own = about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not own or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_INDEX_BYTES:
-            raise DamagedIndexError
-        return opened.read()
+    """Raises `OSError` and `DamagedIndexError`."""
+    try:
+        return read_own(os.path.join(index_folder(), f"{name}{SUFFIX}"), _MOST_INDEX_BYTES)
+    except UntrustedFileError:
+        raise DamagedIndexError from None
 
 
 def forget_all() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from whet.core.errors import UsageError
 from whet.core.trial import new_id
 from whet.store.bundles.bundle import Bundle
-from whet.store.protocol import MergeReport, Store
+from whet.store.protocol import Store
+from whet.store.reports import MergeReport
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,8 @@ from whet.store.postgres.link import ServerLink
 from whet.store.postgres.outbox import Outbox, OutboxEntry
 from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.store import PostgresStore
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergeReport,
-    Models,
-    Pick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-)
+from whet.store.protocol import Match, Models, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.reports import GcReport, MergeReport
 from whet.store.sqlite import SqliteStore
 
 logger = logging.getLogger("whet")

@@ -29,16 +29,8 @@ from whet.store.postgres.statements import Statements
 from whet.store.postgres.sweeping import swept
 from whet.store.postgres.transaction import WriteTransaction
 from whet.store.postgres.writers import Contribution, Writer, this_writer
-from whet.store.protocol import (
-    GcReport,
-    Match,
-    MergedPick,
-    MergeReport,
-    Pick,
-    Store,
-    StoreReader,
-    WorkloadSummary,
-)
+from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
+from whet.store.reports import GcReport, MergedPick, MergeReport
 from whet.store.rows import (
     mark_of,
     mark_values,

@@ -19,7 +19,8 @@ from whet.store.postgres.connections import Connection
 from whet.store.postgres.records import pick_from, trial_columns, write_decision
 from whet.store.postgres.signing import Signable, SigningKey
 from whet.store.postgres.statements import Statements
-from whet.store.protocol import MergedPick, Pick
+from whet.store.protocol import Pick
+from whet.store.reports import MergedPick
 from whet.store.rows import (
     in_its_place,
     miss_values,

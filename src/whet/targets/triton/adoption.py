@@ -17,8 +17,8 @@ from weakref import WeakSet
 from triton.runtime import autotuner as stock
 
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.compiler.source import claimable
 from whet.targets.triton.dispatch import Cache
+from whet.targets.triton.keys import captured_keys
 from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.subclassed import Subclassed, ThroughRun
 
@@ -53,11 +53,12 @@ class Taken:
     configs: Any
 
 
-def live() -> Iterator[Any]:
-    """Every `Autotuner` of this process, Triton's and whet's. Only the garbage collector knows of
-    those that were there before us. An object refers to its class, and to ask who does takes half
-    as long as a look at all objects: 15 ms for 200,000 of them."""
-    kinds = set(_kinds(stock.Autotuner))
+def live(*, not_ours: bool = False) -> Iterator[Any]:
+    """Every `Autotuner` of this process, Triton's and whet's, or only those that are `not_ours`.
+    Only the garbage collector knows of those that were there before us. An object refers to its
+    class, and to ask who does takes half as long as a look at all objects, 15 ms for 200,000 of
+    them; each further class makes it longer."""
+    kinds = {k for k in _kinds(stock.Autotuner) if not (not_ours and issubclass(k, Autotuner))}
     for thing in gc.get_referrers(*kinds):
         # Not isinstance, which proxies answer by doing things.
         if type(thing) in kinds and "base_fn" in vars(thing):
@@ -105,8 +106,7 @@ def _become(tuner: Any, made: type) -> None:
     state["_own_prune"] = state["_lookup"].own_prune = state["early_config_prune"]
     ours = _measured_by_us(tuner)
     state["whet_own_benchmark"] = ours and "_bench" not in _own(before)
-    captured = [name for name in tuner.keys if name not in tuner.arg_names]
-    state["whet_claims"] = claimable(tuner.fn, captured)
+    state["whet_claims"] = captured_keys(tuner.fn, tuner.keys, tuner.arg_names)
     state["whet_taken"] = mark
     if issubclass(made, Subclassed):
         state.update(whet_one_by_one=OneByOne(ours), whet_put={}, whet_lent=set())

@@ -18,19 +18,16 @@ from whet.core.mode import Mode, checked_mode
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.lockfile.finding import lock_holds
 from whet.targets.triton import device
-from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
+from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
-from whet.targets.triton.policy import AppliedPolicy, apply_policy, timing_of
-from whet.targets.triton.target import TritonTarget
+from whet.targets.triton.policy import apply_policy, timing_of
 from whet.targets.triton.tritons import announce, on_disk
-from whet.targets.triton.tuned import BusyElsewhere, by_own_benchmark, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
-from whet.targets.triton.warn import say_once
 
 # What else is used is imported there: the first call of a new process should not wait for it.
 if TYPE_CHECKING:
@@ -38,7 +35,10 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.core.timing import Method
     from whet.measure import Timer
+    from whet.targets.triton.call import Call
     from whet.targets.triton.measuring.gate import Check
+    from whet.targets.triton.policy_fitting import AppliedPolicy
+    from whet.targets.triton.target import TritonTarget
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
 MOST_KNOWN = 65_536
@@ -243,7 +243,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if mode != "tune":
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if device.capturing():
-            return self._stopgap(args, kwargs, passed, pruned), False
+            from whet.targets.triton.fallback.choosing import while_capturing
+
+            return while_capturing(self._target(args, kwargs, passed, pruned)), False
         config, until = self._busy.get(full_key, (None, 0.0))
         if time.monotonic() < until:
             return config, False
@@ -357,6 +359,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> TritonTarget:
         """For looking things up only."""
+        from whet.targets.triton.call import Call
+        from whet.targets.triton.target import TritonTarget
+
         key = workload_key(self.keys, passed, self.whet_buckets)
         call = Call(self, args, kwargs)
         return TritonTarget(call, configs, key, foreign=not self.whet_own_benchmark)
@@ -389,28 +394,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 self.nargs = None
         return [self.fn.warmup(*args, **kwargs, **self._launch_keywords(config))]
 
-    def _stopgap(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        passed: Mapping[str, Any],
-        configs: Sequence[Any],
-    ) -> Any:
-        """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
-        from whet.engine.fallback.policy import choose
-
-        target = self._target(args, kwargs, passed, configs)
-        choice = choose(target, mode="cached")
-        say_once(
-            f"{self.base_fn.__name__} cannot be tuned during CUDA graph capture; using "
-            f"[{choice.config}]: {choice.reason}"
-        )
-        return target.triton(choice.config)
-
     def _tuned(
         self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
     ) -> tuple[Any, dict[Any, list[float]], bool]:
         """Where `remeasure` puts something else in place of a tuning."""
+        from whet.targets.triton.tuned import tuned
+
         return tuned(self, call, key, configs)
 
     def _benchmark(
@@ -422,6 +411,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         configs: Sequence[Any],
     ) -> bool:
         """Fills the cache; False when nothing had to be measured for that."""
+        from whet.targets.triton.call import Call
+
         start = time.perf_counter()
         call = Call(self, args, kwargs, self.whet_check)
         named = workload_key(self.keys, passed, self.whet_buckets)
@@ -429,6 +420,8 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if self.whet_own_benchmark:
             best, timings, measured = self._tuned(call, named, configs)
         else:
+            from whet.targets.triton.tuned import by_own_benchmark
+
             timings = by_own_benchmark(self, call, named, configs)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.perf_counter() - start

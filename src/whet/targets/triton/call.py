@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.measure.gpu.room import DeviceRoom, NoRoom
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
-from whet.targets.triton.compiler.request import DeviceLimits, Request
 from whet.targets.triton.configs import needed_keywords
 
+# The rest is imported where it is used: a call that is stored is neither built nor measured.
 if TYPE_CHECKING:
     from whet.measure import Verdict
+    from whet.measure.gpu.room import DeviceRoom
+    from whet.targets.triton.compiler.request import DeviceLimits, Request
     from whet.targets.triton.measuring.bits import BitsExamination
     from whet.targets.triton.measuring.gate import Check, OutputGate
 
@@ -36,13 +37,18 @@ class Call:
         check: Check | None = None,
     ) -> None:
         self.tuner = tuner
-        self.room = DeviceRoom()
         self.notes: list[str] = []
         self.gate: OutputGate | None = None
         self.bits: BitsExamination | None = None
         if check is not None:
             self._examine_by(check)
         self.bind(args, keywords)
+
+    @cached_property
+    def room(self) -> DeviceRoom:
+        from whet.measure.gpu.room import DeviceRoom
+
+        return DeviceRoom()
 
     def _examine_by(self, check: Check) -> None:
         from whet.measure.bench.bits import BIT_CHECKS
@@ -110,6 +116,8 @@ class Call:
         self.tuner.restore_copies = dict(self._declared)
 
     def _copied(self, tensor: Any) -> Any:
+        from whet.measure.gpu.room import NoRoom
+
         try:
             return self.room.copy_of(tensor)
         except NoRoom:

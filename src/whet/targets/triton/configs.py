@@ -7,7 +7,6 @@ from typing import Any
 
 from whet.core.config import Config, freeze_value
 from whet.core.errors import SpaceError
-from whet.core.space import Space
 
 
 def plain_config(config: Any) -> Config:
@@ -34,6 +33,8 @@ class Menu:
     """A list of Triton configs as a `Space`, with the way there (`plain`) and back (`by_id`)."""
 
     def __init__(self, configs: Sequence[Any]) -> None:
+        from whet.core.space import Space
+
         self.by_id: dict[str, Any] = {}
         self._plain: dict[int, Config] = {}
         for config in configs:

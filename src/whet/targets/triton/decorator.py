@@ -12,9 +12,8 @@ from whet.core.budget import Budget
 from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
 from whet.core.mode import Mode
-from whet.core.space import Space
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.compiler.source import claimable
+from whet.targets.triton.keys import captured_keys
 
 if TYPE_CHECKING:
     from whet.targets.triton.measuring.gate import Check
@@ -73,7 +72,7 @@ def autotune(
         if not hasattr(fn, "arg_names"):
             raise UsageError(f"{fn!r} is not a Triton kernel; put @triton.jit below @whet.autotune")
         kind = _idle_kind() if idle else Autotuner
-        claims = claimable(fn, [name for name in key or () if name not in fn.arg_names])
+        claims = captured_keys(fn, key or (), fn.arg_names)
         tuner = kind(
             fn,
             fn.arg_names,
@@ -145,6 +144,8 @@ _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 def configs_of(space: Any) -> list[Any]:
     """Every valid config of a `whet.Space`, or of what makes one, as a `triton.Config`."""
+    from whet.core.space import Space
+
     space = space if isinstance(space, Space) else Space(space)
     return [
         stock.Config(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError
-from whet.core.timing import L2, Method
-from whet.core.workload import Device, Limits
-from whet.measure import Timer
-from whet.targets.triton.compiler.request import DeviceLimits
+
+# Every program that uses whet waits for this module.
+if TYPE_CHECKING:
+    from whet.core.timing import L2, Method
+    from whet.core.workload import Device
+    from whet.measure import Timer
+    from whet.targets.triton.compiler.request import DeviceLimits
 
 
 class NoGpuError(UsageError):
@@ -63,6 +66,7 @@ def timer_made() -> bool:
 
 def method(index: int, l2: L2, l2_bytes: int | None, graph: bool) -> Method:
     """How `timer` would measure, without making one: that talks to the driver."""
+    from whet.core.timing import Method
     from whet.measure.gpu.driver import compiles_ptx
 
     here = describe(index)
@@ -100,6 +104,8 @@ def _default_options(target: Any) -> Any:
 
 @cache
 def describe(index: int) -> Device:
+    from whet.core.workload import Device, Limits
+
     imagined = _imagined()
     if imagined is not None:
         return imagined
@@ -122,6 +128,8 @@ def describe(index: int) -> Device:
 
 
 def limits(index: int) -> DeviceLimits:
+    from whet.targets.triton.compiler.request import DeviceLimits
+
     device = describe(index)
     blackwell = device.vendor == "nvidia" and device.architecture.startswith("sm_10")
     return DeviceLimits(

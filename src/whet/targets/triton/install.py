@@ -55,7 +55,7 @@ def install() -> None:
                 if module.autotune is triton.runtime.autotuner.autotune:
                     _replaced[name] = module.autotune
                     module.autotune = autotune
-        for tuner in live():
+        for tuner in live(not_ours=True):
             take(tuner)
 
 

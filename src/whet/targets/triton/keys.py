@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whet.core.buckets import Buckets
-from whet.targets.fingerprint import Source, same_value
 from whet.targets.triton.values import argument_value
 
 if TYPE_CHECKING:
     from whet.core.miss import Argument
+    from whet.targets.fingerprint import Source
 
 
 def cache_key(keys: Sequence[str], passed: Mapping[str, Any], buckets: Buckets) -> list[Any]:
@@ -31,6 +31,16 @@ def workload_key(
     return key
 
 
+def captured_keys(kernel: Any, keys: Sequence[str], arg_names: Collection[str]) -> tuple[str, ...]:
+    """Those of the keys that are no arguments, and under which the kernel captures a value."""
+    others = [name for name in keys if name not in arg_names]
+    if not others:
+        return ()
+    from whet.targets.triton.compiler.source import claimable  # few have such a key
+
+    return claimable(kernel, others)
+
+
 def claimed_key(source: Source, buckets: Buckets) -> dict[str, Any]:
     """What a kernel captures under names of its key, as part of the key."""
     return {name: buckets.value(name, value) for name, value in source.claimed.items()}
@@ -38,6 +48,8 @@ def claimed_key(source: Source, buckets: Buckets) -> dict[str, Any]:
 
 def agrees(key: Mapping[str, Any], claimed: Mapping[str, Any]) -> bool:
     """Whether a stored key is one of a kernel that captures these values."""
+    from whet.targets.fingerprint import same_value
+
     return all(name in key and same_value(key[name], value) for name, value in claimed.items())
 
 

@@ -16,7 +16,6 @@ from whet.core.timing import Method
 from whet.core.workload import Workload
 from whet.engine.settings import Settings
 from whet.engine.target import QuickSpace
-from whet.measure.timer import L2Timer
 from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from whet.engine.target import BenchLimits
     from whet.measure import Bench, Timer
     from whet.measure.bench.bits import BitCheck
+    from whet.targets.triton.compiler.request import DeviceLimits
     from whet.targets.triton.packed.portable import BinaryCache
     from whet.workers.session import OpenSession
 
@@ -67,7 +67,10 @@ class TritonTarget(QuickSpace):
         self._settings = settings
         self._foreign = foreign
         self._index = device.current_index()
-        self._limits = device.limits(self._index)
+
+    @cached_property
+    def _limits(self) -> DeviceLimits:
+        return device.limits(self._index)
 
     @cached_property
     def menu(self) -> Menu:
@@ -103,11 +106,18 @@ class TritonTarget(QuickSpace):
         told = self._told
         if told is None and "_timer" not in vars(self) and not device.timer_made():
             # As the timer will, which talks to the driver: what is stored need not wait for that.
-            told = self.call.tuner.whet_method()
+            told = self._expected
         if told is not None:
             return told
+        from whet.measure.timer import L2Timer
+
         timer = self._timer
         return Method(timer.name, timer.l2 if isinstance(timer, L2Timer) else "none")
+
+    @cached_property
+    def _expected(self) -> Method | None:
+        expected: Method | None = self.call.tuner.whet_method()
+        return expected
 
     @cached_property
     def _told(self) -> Method | None:
@@ -115,8 +125,7 @@ class TritonTarget(QuickSpace):
             from whet.targets.triton.measuring.foreign import FOREIGN
 
             return FOREIGN
-        told: Method | None = self.call.tuner.whet_method() if self._settings is None else None
-        return told
+        return self._expected if self._settings is None else None
 
     @cached_property
     def _timer(self) -> Timer:

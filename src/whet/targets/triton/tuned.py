@@ -13,6 +13,7 @@ from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, Store
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.tuning import tune
 from whet.targets.triton.call import Call, out_of_resources
+from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
@@ -41,14 +42,6 @@ def gpu_plan() -> Plan:
         race=RacePolicy(hopeless_warm_up=1.5, warm_up_slack_ns=3_000.0, second_visit=1.15),
         duel=DuelPolicy(max_rounds=45),
     )
-
-
-class BusyElsewhere(Exception):
-    """Another process has been tuning the same for too long; `config` is to be used meanwhile."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.config = config
 
 
 @dataclass(frozen=True)

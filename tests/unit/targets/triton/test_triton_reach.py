@@ -21,7 +21,7 @@ from triton.runtime import autotuner as stock
 import whet
 from whet.builds import BuildResult
 from whet.core.status import Status
-from whet.targets.triton import device, warn
+from whet.targets.triton import adoption, device, warn
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.measuring import foreign
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
@@ -147,6 +147,14 @@ def made(request: Any, installing: Any) -> Callable[..., Any]:
         return timed(tuner)
 
     return make
+
+
+def test_installing_looks_only_for_kernels_that_are_not_whet_s() -> None:
+    ours, theirs = kernel(Autotuner), [kernel(), kernel(Plain)]
+    others = list(adoption.live(not_ours=True))
+    assert all(any(one is other for other in others) for one in theirs)
+    assert not any(isinstance(other, Autotuner) for other in others)
+    assert any(one is ours for one in adoption.live())
 
 
 def entry(tuner: Any) -> Any:

@@ -40,12 +40,52 @@ OF_TUNING = (
     "whet.engine.plan",
     "whet.engine.steps",
     "whet.learn",
+    "whet.measure.bench",
+    "whet.measure.gpu.room",
     "whet.measure.racing",
     "whet.search.auto",
+    "whet.store.reports",
     "whet.targets.triton.compiler.compile",
+    "whet.targets.triton.compiler.request",
     "whet.targets.triton.packed",
+    "whet.targets.triton.policy_fitting",
     "whet.workers",
 )
+
+INSTALLED = """
+import json
+import sys
+
+import triton
+
+import whet
+
+whet.install()
+print(json.dumps([name for name in sys.modules if name.startswith("whet.")]))
+"""
+
+# What a first call that nobody knows brings: the store, the engine, what a target is made of.
+OF_CALLS = (
+    "whet.core.run",
+    "whet.core.space",
+    "whet.core.workload",
+    "whet.engine.recall",
+    "whet.engine.tuning",
+    "whet.measure",
+    "whet.store",
+    "whet.targets.fingerprint",
+    "whet.targets.triton.call",
+    "whet.targets.triton.compiler.source",
+    "whet.targets.triton.target",
+    "whet.targets.triton.tuned",
+)
+
+
+def test_installing_imports_nothing_that_only_an_unknown_call_needs():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", INSTALLED]
+    run = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True)
+    assert [name for name in json.loads(run.stdout) if name.startswith(OF_CALLS)] == []
 
 
 def test_a_stored_call_imports_nothing_of_tuning(tmp_path):

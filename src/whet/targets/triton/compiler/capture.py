@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whet.engine.settings import resolve_settings
-from whet.targets.triton.compiler.request import DeviceLimits, Request
+
+if TYPE_CHECKING:
+    from whet.targets.triton.compiler.request import DeviceLimits, Request
 
 _local = threading.local()
 
@@ -22,11 +23,8 @@ _local = threading.local()
 # Requests for one kernel whose identity is remembered.
 _REMEMBERED = 4096
 
-_UNLIMITED = DeviceLimits()
 
-
-@dataclass(frozen=True)
-class _Captured:
+class _Captured(NamedTuple):
     key: str
     signature: dict[str, Any]
     constexprs: dict[Any, Any]
@@ -117,9 +115,13 @@ def _request(
     attrs: dict[Any, Any],
     options: Any,
     target: Any,
-    limits: DeviceLimits = _UNLIMITED,
+    limits: DeviceLimits | None = None,
 ) -> Request:
-    return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, limits)
+    """Without `limits` nothing is checked early."""
+    from whet.targets.triton.compiler.request import DeviceLimits, Request
+
+    known = limits or DeviceLimits()
+    return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, known)
 
 
 def _source_hash(request: Request) -> str:

@@ -15,12 +15,13 @@ from enum import Enum
 from functools import cache, lru_cache
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.frozen import FrozenMap
 from whet.targets.fingerprint import Parts, Source, code_text, same_value
+from whet.targets.triton.compiler.readings import ReadSource, remembered
 
 _UNWRITTEN = {"ctx", "kind", "type_comment"}
 _MISSING = object()
@@ -215,17 +216,7 @@ def _is_given(function: FunctionType, packages: frozenset[str]) -> bool:
     return str(function.__module__).partition(".")[0] in packages
 
 
-class _ReadSource(NamedTuple):
-    """The syntax tree as text, the names that the function takes from outside, and of these what
-    it puts things into, as `KNOWN[key] = value` does: how full that is depends on what has been
-    called so far, and is no part of the source."""
-
-    text: str
-    names: frozenset[str]
-    filled: frozenset[str]
-
-
-def _examined(layer: Any, function: FunctionType) -> _ReadSource | None:
+def _examined(layer: Any, function: FunctionType) -> ReadSource | None:
     """What `_read` finds. None where there is no source, and for a lambda, whose source is a piece
     of a statement."""
     if function.__name__ == "<lambda>":
@@ -237,15 +228,19 @@ def _examined(layer: Any, function: FunctionType) -> _ReadSource | None:
 
 
 @lru_cache(maxsize=256)
-def _read(source: str) -> _ReadSource:
+def _read(source: str) -> ReadSource:
     """Follows from the source alone, and every key of a kernel asks for it."""
+    return remembered(source, __file__, _parsed)
+
+
+def _parsed(source: str) -> ReadSource:
     tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise TypeError("not a function")
     tree.decorator_list = []
     reader = _Reader()
     text = reader.function(tree)
-    return _ReadSource(text, frozenset(reader.references()), frozenset(reader.filled))
+    return ReadSource(text, frozenset(reader.references()), frozenset(reader.filled))
 
 
 class _Reader:

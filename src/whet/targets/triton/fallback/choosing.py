@@ -34,3 +34,13 @@ def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
         say_once(f"stored results will not be used: {error}")
         choice = first_choice(target, "the store cannot be read; the author's first config")
     return target.triton(choice.config), choice.source == "exact"
+
+
+def while_capturing(target: TritonTarget) -> Any:
+    """Where nothing can be tuned: the stored, the inherited, or the author's first config."""
+    choice = choose(target, mode="cached")
+    say_once(
+        f"{target.name} cannot be tuned during CUDA graph capture; using "
+        f"[{choice.config}]: {choice.reason}"
+    )
+    return target.triton(choice.config)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
-from whet.engine.target import BenchLimits
 from whet.targets.triton import device
-from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import identified_request
-from whet.targets.triton.configs import Menu
 from whet.targets.triton.keys import refuse_conflicts, workload_key
 from whet.targets.triton.policy import settings_for
-from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import quantiles_ms, stock_bench
 from whet.targets.triton.warn import say_once
+
+# What is stored is not measured, so the rest is imported where it is used.
+if TYPE_CHECKING:
+    from whet.targets.triton.call import Call
 
 # A loop of others compares medians once and has no duel of the best, so that each has to be good.
 SAMPLES = 9
@@ -45,6 +45,8 @@ class OneByOne:
         self, tuner: Any, args: tuple[Any, ...], config: Any, meta: Mapping[str, Any]
     ) -> list[float]:
         """Milliseconds at the median, the fifth and the fourth fifth, as Triton's `_bench` says."""
+        from whet.targets.triton.call import Call
+
         refuse_conflicts(meta, [config])
         call = Call(tuner, args, meta)
         self.keys.add(str(_key(tuner, call)))
@@ -71,9 +73,10 @@ class OneByOne:
         if wanted not in self.hopeless:
             known = {id(one): (one, identity(one)) for one in _likely(tuner, config, meta)}
             missing = {key: one for one, key in known.values() if key and key not in self.hopeless}
-            menu = Menu(list(missing.values()))
+            from whet.targets.triton.configs import Menu
             from whet.targets.triton.measuring.foreign import build_all
 
+            menu = Menu(list(missing.values()))
             results = build_all(call, menu, list(missing.values()))
             for key, one in missing.items():
                 result = results.get(menu.plain(one).id)
@@ -96,6 +99,10 @@ def _likely(tuner: Any, config: Any, meta: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
+    from whet.engine.target import BenchLimits
+    from whet.measure import Visit
+    from whet.targets.triton.target import TritonTarget
+
     settings = settings_for(tuner)
     target = TritonTarget(call, [config], _key(tuner, call), settings)
     plain = target.menu.plain(config)
@@ -103,8 +110,6 @@ def _timed(tuner: Any, call: Call, config: Any) -> list[float]:
         with target.bench(
             BenchLimits(isolate=settings.isolate, device_bytes=settings.device_memory_bytes)
         ) as bench:
-            from whet.measure import Visit
-
             (answer,) = bench.measure(Visit(((plain, None),), SAMPLES, first=True))
     finally:
         call.restore()
