@@ -416,8 +416,15 @@ class Counting(Super):
         self.seen_by_hook.append((named["BLOCK"], reset_only))
 
 
+# Up to 3.7 Triton's own hook after a launch fails where the one before it is not Triton's.
+RESTORED = [
+    None,
+    *([["out"]] if "restore_copies" in stock.Autotuner.__init__.__code__.co_names else []),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("restored", [None, ["out"]])
+@pytest.mark.parametrize("restored", RESTORED)
 def test_a_hook_that_is_put_there_is_called_as_triton_would(
     restored: Any, made: Any, driver: Any
 ) -> None:
@@ -739,6 +746,7 @@ def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
 
         def __init__(self, _: Any, __: Any, configs: Any, key: Any, **more: Any) -> None:
             super().__init__(double, double.arg_names, configs, key, ["bias"], ["bias"])
+            self.restore_copies: dict[str, Any] = {}
 
             def pre_hook(named: Any, reset_only: bool = False) -> None:
                 if named["bias"] is not None:
