@@ -26,6 +26,7 @@ from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.policy import apply_policy, timing_of
+from whet.targets.triton.policy_fitting import AppliedPolicy
 from whet.targets.triton.tritons import announce, on_disk
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from whet.measure import Timer
     from whet.targets.triton.call import Call
     from whet.targets.triton.measuring.gate import Check
-    from whet.targets.triton.policy_fitting import AppliedPolicy
     from whet.targets.triton.target import TritonTarget
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.

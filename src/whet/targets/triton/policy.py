@@ -54,7 +54,7 @@ def apply_policy(tuner: Any, flags: Collection[str] = ()) -> None:
             return
         policy = current_policy()
         if policy is not None:
-            from whet.targets.triton.policy_fitting import apply_rules  # most programs have none
+            from whet.targets.triton.policy_fitting import apply_rules
 
             apply_rules(tuner, policy, flags)
         tuner.whet_policy_due = False

@@ -48,7 +48,6 @@ OF_TUNING = (
     "whet.targets.triton.compiler.compile",
     "whet.targets.triton.compiler.request",
     "whet.targets.triton.packed",
-    "whet.targets.triton.policy_fitting",
     "whet.workers",
 )
 
