@@ -137,26 +137,27 @@ def sample(case: str, mode: str) -> None:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
+    sys.stdin.readline()  # one process compiles at a time, since some modes measure meanwhile
     loop(5)
     count = max(1, int(ROUND_S / SAMPLES / (loop(5) / 5)))
+    print(0, file=answers, flush=True)
     for _ in sys.stdin:
         taken = [loop(count) / count for _ in range(SAMPLES)]
         print(statistics.median(taken) * 1e9, file=answers, flush=True)
+
+
+def compiles(sampler: Sampler, left_s: float) -> bool:
+    return left_s > 0 and not math.isnan(sampler.ask(left_s))
 
 
 def remeasured(case: Case, rounds: int, until: float) -> dict[str, list[float]]:
     """The modes in turns; those that could not be compiled in time are left out."""
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as caches:
-        samplers: list[Sampler] = []
+        modes = sorted(timed_modes(case), key=lambda name: name != recommended(case))
+        started = [Sampler(case["case"], mode, caches) for mode in modes]
         try:
-            for mode in sorted(timed_modes(case), key=lambda name: name != recommended(case)):
-                if time.monotonic() > until:
-                    break
-                samplers.append(Sampler(case["case"], mode, caches))
-                left = max(1.0, until - time.monotonic())
-                if math.isnan(samplers[-1].ask(left)):  # compiles, and is no round
-                    samplers.pop().close()
+            samplers = [one for one in started if compiles(one, until - time.monotonic())]
             for _ in range(rounds):
                 times = {one.mode: one.ask(ANSWER_S) for one in samplers}
                 if any(map(math.isnan, times.values())):
@@ -164,7 +165,7 @@ def remeasured(case: Case, rounds: int, until: float) -> dict[str, list[float]]:
                 for mode, ns in times.items():
                     taken.setdefault(mode, []).append(ns)
         finally:
-            for one in samplers:
+            for one in started:
                 one.close()
     return taken
 

@@ -1,14 +1,14 @@
 """Tunes `whet.kernels` for the sizes of well-known models and packs what was found.
 
-    python benchmarks/kernel_results.py OUT.whet [--limit 400] [--store FILE] [--dry-run]
+    python benchmarks/kernel_results.py OUT.whet [--limit 400] [--again KERNEL] [--store FILE]
     python benchmarks/kernel_results.py --check
 
 What comes of it ships with the package, in `src/whet/kernels/results/`: nothing needs tuning on
 such a GPU, with the same versions of torch and Triton. Each size is tuned for CUDA graphs and for
 eager calls; the sizes that most models have come first, and when `--limit` seconds have passed the
 rest is left out and named. What ships already is put into the store before, so that only the rest
-is tuned. `--check` tunes nothing: every call is made in mode `require`, with an empty store, and
-those that do not find their results are named.
+is tuned, and what `--again` names. `--check` tunes nothing: every call is made in mode `require`,
+with an empty store, and those that do not find their results are named.
 """
 
 from __future__ import annotations
@@ -181,12 +181,14 @@ def check() -> int:
     return int(bool(problems))
 
 
-def add_shipped(store: str) -> None:
+def add_shipped(store: str, again: list[str]) -> None:
     from whet.kernels.shipped import RESULTS
 
+    whet = [sys.executable, "-m", "whet"]
     for bundle in sorted(RESULTS.glob("*.whet")):
-        words = [sys.executable, "-m", "whet", "unpack", str(bundle), "--store", store]
-        subprocess.run(words, check=True)
+        subprocess.run([*whet, "unpack", str(bundle), "--store", store], check=True)
+    for kernel in again:
+        subprocess.run([*whet, "store", "gc", "--kernel", kernel, "--store", store], check=True)
 
 
 def main() -> int:
@@ -194,6 +196,7 @@ def main() -> int:
     parser.add_argument("bundle", type=Path, nargs="?")
     parser.add_argument("--limit", type=float, default=400.0)
     parser.add_argument("--store")
+    parser.add_argument("--again", action="append", default=[], metavar="KERNEL")
     parser.add_argument("--dry-run", action="store_true", help="print the sizes, tune nothing")
     parser.add_argument("--check", action="store_true", help="find what ships, tune nothing")
     asked = parser.parse_args()
@@ -207,7 +210,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         store = asked.store or str(Path(folder) / "results.db")
         os.environ["WHET_STORE"] = store
-        add_shipped(store)
+        add_shipped(store, asked.again)
         left = tune(asked.limit)
         if left:
             print(f"left out, for lack of time: {', '.join(left)}")

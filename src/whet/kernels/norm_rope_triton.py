@@ -9,6 +9,7 @@ weight and the angles are loaded once for all heads, and everything is computed 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -199,21 +200,26 @@ def rmsnorm_rope_backward_kernel(
         _write(dw, one, one == 0, dwa, dwb, dwc, HALF, HALF_P2, REST, REST_P2, INTERLEAVED)
 
 
-def _sizes(heads: int, second: int, width: int, half: int, table: Any, interleaved: bool) -> dict[str, Any]:
+def _power(n: int) -> int:
+    """The next power of two, at least one. Triton's own takes 5 µs, as does its cdiv."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+@cache
+def _sizes(heads: int, second: int, width: int, half: int, angles: int, interleaved: bool) -> dict[str, Any]:
     rest = width - 2 * half
-    twice = table.shape[-1] == 2 * half
     return {
         "H": heads,
         "D": width,
         "HALF": half,
-        "HALF_P2": triton.next_power_of_2(max(1, half)),
+        "HALF_P2": _power(half),
         "REST": rest,
-        "REST_P2": triton.next_power_of_2(max(1, rest)),
+        "REST_P2": _power(rest),
         # A table with every angle twice has them side by side where pairs are interleaved.
-        "STEP": 2 if twice and interleaved else 1,
+        "STEP": 2 if angles == 2 * half and interleaved else 1,
         "INTERLEAVED": interleaved,
-        "ROW_P2": triton.next_power_of_2(max(1, heads, second)),
-        "WIDTH": triton.next_power_of_2(max(1, width)),
+        "ROW_P2": _power(max(heads, second)),
+        "WIDTH": _power(width),
     }
 
 
@@ -231,13 +237,13 @@ def forward(
     other_heads = 0 if second is None else other.shape[2]
     n = batches * tokens
     if n and (heads or other_heads) and width:
-        sizes = _sizes(heads, other_heads, width, half, cos, interleaved)
+        sizes = _sizes(heads, other_heads, width, half, cos.shape[-1], interleaved)
         row = sizes["ROW_P2"]
 
         def grid(meta: Any) -> tuple[int, int]:
             at_once = heads_at_once(meta["BLOCK_SIZE"], sizes["WIDTH"], row, whole_row)
-            blocks = triton.cdiv(heads, at_once) + triton.cdiv(other_heads, at_once)
-            return triton.cdiv(n, meta["ROWS"]), blocks
+            blocks = -(-heads // at_once) - (-other_heads // at_once)
+            return -(-n // meta["ROWS"]), blocks
 
         added = x if residual is None else residual
         rmsnorm_rope_kernel[grid](
@@ -260,10 +266,10 @@ def backward(
     dx, n = torch.empty_like(x), batches * tokens
     if not n or not heads or not width:
         return dx, torch.zeros_like(weight)
-    sizes = _sizes(heads, 0, width, half, cos, interleaved)
+    sizes = dict(_sizes(heads, 0, width, half, cos.shape[-1], interleaved))
     row, pitch = sizes.pop("ROW_P2"), sizes.pop("WIDTH")
     at_once = heads_at_once(2048, pitch, row, whole_row)
-    grid = min(n, _BACKWARD_PROGRAMS), triton.cdiv(heads, at_once)
+    grid = min(n, _BACKWARD_PROGRAMS), -(-heads // at_once)
     parts = grid[0] if whole_row else grid[0] * grid[1]
     shares = torch.empty(parts, weight.numel(), dtype=torch.float32, device=x.device)
     rmsnorm_rope_backward_kernel[grid](

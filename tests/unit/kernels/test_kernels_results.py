@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from whet.kernels import (  # noqa: E402  # noqa: E402  # noqa: E402
+from whet.kernels import (  # noqa: E402
     mlp,
     mlp_triton,
     norm_rope,
@@ -90,6 +90,7 @@ def test_a_choice_is_the_same_after_its_kernels_were_used(name, monkeypatch):
     gpu = torch.device("cuda", 0)
     monkeypatch.setitem(tiles._by_stream, (gpu, 94023), torch.zeros(1))
     monkeypatch.setitem(tiles._for_graphs, gpu, [torch.zeros(1)])
+    norm_rope_triton._sizes(3, 1, 80, 32, 32, False)
     assert now(CHOICES[name]) == fresh
 
 
