@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,9 @@ def main() -> int:
     sys.path.insert(0, str(asked.folder.resolve()))
     import torch  # noqa: F401 - imported once, for all processes that are forked from this one
 
-    # As an installed package has it: some machines keep Python from writing byte code.
-    compileall.compile_dir(SOURCE, quiet=2)
+    # As installed packages have it: some machines keep Python from writing byte code.
+    for sources in (SOURCE, asked.folder):
+        compileall.compile_dir(sources, quiet=2, workers=0)
     results: dict[str, Any] = {}
     for name in asked.programs or PROGRAMS:
         with tempfile.TemporaryDirectory() as folder:
@@ -89,13 +91,15 @@ def measured(name: str, asked: Any, folder: Path) -> dict[str, Any]:
     for way in [way for way in ("again", "chosen") if way in asked.ways.split(",")]:
         found[way] = []
     warmed = (folder / "warmup" / "chosen.json").exists()
-    for number in range(asked.times if "again" in found and warmed else 0):  # in turns
-        for way in ("again", "chosen"):
-            if way in found:
-                place = folder / f"{way}{number}"
-                shutil.copytree(folder / "warmup", place)
-                one = forked(partial(repeated, name, way, place), place, 60)
-                found[way].append(one.get("seconds"))
+    times = asked.times if "again" in found and warmed else 0
+    with suppress(KeyboardInterrupt):  # what was measured until then is shown
+        for number in range(times):  # in turns
+            for way in ("again", "chosen"):
+                if way in found:
+                    place = folder / f"{way}{number}"
+                    shutil.copytree(folder / "warmup", place)
+                    one = forked(partial(repeated, name, way, place), place, 60)
+                    found[way].append(one.get("seconds"))
     compare(found, folder)
     return found
 

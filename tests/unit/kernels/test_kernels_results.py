@@ -43,7 +43,7 @@ SOURCES = {
     "gemm": "f3264f579d6463612e692d84c80f2b3b",
     "gated_mlp": "09053e196d0ad7ff6a125d0aeb64c162",
     "gated_mlp_stacked": "02e20ff1cc30b3bcd3f567e1f8b103ef",
-    "rmsnorm_rope": "797ba7b135ffb5757115f4470bbea409",
+    "rmsnorm_rope": "60f2bb2c7ba31e3a3a2a8f33b7cafe05",
     "attention": "131a414942b96459851a2b039a039d3a",
 }
 
@@ -115,8 +115,10 @@ def norm_call(key):
     half, width = key["half"], key["width"]
     x = tensor(1, key["tokens"], key["heads"], width)
     table, weight = tensor(key["tokens"], half), tensor(width)
-    second = tensor(1, key["tokens"], key["key_heads"], width)
-    return x, weight, table, table, 1e-6, half, False, False, None, second, weight
+    residual = tensor(1, key["tokens"], key["heads"] * width) if key["residual"] else None
+    second = tensor(1, key["tokens"], key["key_heads"], width) if key["key_heads"] else None
+    whole, other = key["whole_row"], None if second is None else weight
+    return x, weight, table, table, 1e-6, half, False, whole, residual, second, other
 
 
 def attention_call(key):

@@ -155,28 +155,31 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
                 plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
                 config, keywords = plan.known[plan.key(args, kwargs)]
             except (KeyError, AttributeError, TypeError):
-                # By name: a launcher may be held for longer than whet is installed.
-                return Autotuner._launch_by_shape(self, grid, args, kwargs)
+                # A launcher may be held for longer than whet is installed: this may be Triton's.
+                return self.run(*args, grid=grid, warmup=False, **kwargs)
             self.best_config = config
+            if config.pre_hook is not None:
+                self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": False})
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
 
         return launch
 
-    def _launch_by_shape(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Not known yet, of a rarer shape, or with a plain dict put in the cache's place."""
-        table = getattr(self.cache, "tables", {}).get(asked.get())
-        plan = None if table is None else table.plans.get(shape_of(args, kwargs))
-        known = None
-        if plan is not None:
-            with contextlib.suppress(TypeError):
-                known = plan.known.get(plan.key(args, kwargs))
-        if known is None:
-            return self.run(*args, grid=grid, warmup=False, **kwargs)
-        self.best_config = known[0]
-        return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **known[1])
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """What `launch` does not know, and every call that comes by way of `triton.heuristics` or
+        of a subclass's own `run`. Most of those are known as well."""
+        try:
+            plan = self.cache.tables[asked.get()].plans[shape_of(args, kwargs)]
+            config, keywords = plan.known[plan.key(args, kwargs)]
+        except (KeyError, AttributeError, TypeError):
+            return self._run_unknown(args, {**kwargs, "grid": grid, "warmup": warmup})
+        self.best_config = config
+        if config.pre_hook is not None:
+            self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": warmup})
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **keywords)
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_unknown(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(self.configs) < 2:
+            self._remember(self.configs[0], args, kwargs)
             return self._launch(self.configs[0], args, kwargs)
         with self._tuning:
             self.nargs: dict[str, Any] | None = dict(zip(self.arg_names, args, strict=False))
@@ -194,9 +197,9 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
             return launch_another(self, config, refusal, args, kwargs)
 
     def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """For the next call of this kind, unless the config has a hook that must be run."""
+        """For the next call of this kind."""
         cache = self.cache
-        if type(cache) is not Cache or config.pre_hook:
+        if type(cache) is not Cache:
             return
         own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
         with contextlib.suppress(TypeError):  # a key that cannot be hashed
@@ -216,9 +219,12 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if not knobs.runtime.interpret:
             listen(jit_function(self.fn))  # what is packed need not be compiled
         if config.pre_hook is not None:
-            nargs = dict(zip(self.arg_names, args, strict=False))
-            config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
+            self._call_hook(config, args, kwargs)
         return self.fn.run(*args, **kwargs, **self._launch_keywords(config))
+
+    def _call_hook(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        nargs = dict(zip(self.arg_names, args, strict=False))
+        config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
 
     def _launch_keywords(self, config: Any) -> dict[str, Any]:
         """The same words with which the config was built and measured, so that Triton knows it."""

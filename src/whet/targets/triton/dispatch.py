@@ -6,12 +6,21 @@ No dictionary is made, no store asked and no lock taken on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from whet.core.mode import Mode
 
 Known = tuple[Any, dict[str, Any]]
 Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+@cache
+def _key_of(expression: str) -> Key:
+    """One expression made for a shape of call is several times as quick as any loop over the
+    arguments. It holds nothing but places and names of parameters."""
+    made: Key = eval(f"lambda args, kwargs: {expression}")
+    return made
 
 
 class DispatchPlan:
@@ -40,9 +49,7 @@ class DispatchPlan:
         if with_device:
             named = [f"kwargs[{name!r}]" for name, v in kwargs.items() if hasattr(v, "dtype")]
             parts += [f"{one}.device" for one in (*(f"args[{i}]" for i in tensors), *named)][:1]
-        # One expression made for this shape of call is several times as quick as any loop over
-        # the arguments. It holds nothing but places and names of parameters.
-        self.key: Key = eval(f"lambda args, kwargs: ({', '.join(parts)}{',' * bool(parts)})")
+        self.key = _key_of(f"({', '.join(parts)}{',' * bool(parts)})")
         self.known: dict[Any, Known] = {}
 
 

@@ -150,9 +150,7 @@ def _hook() -> None:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self, ThroughRun) and not _reached(self):
             return tritons.stock_run(self, *args, **kwargs)
-        return (ThroughRun if isinstance(self, ThroughRun) else Autotuner).run(
-            self, *args, **kwargs
-        )
+        return Autotuner.run(self, *args, **kwargs)
 
     @wraps(tritons.stock_bench)
     def bench(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 from triton import knobs
 from triton.runtime.jit import KernelInterface
 
-from whet.engine.fallback.mode import asked, current_mode
+from whet.engine.fallback.mode import current_mode
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.dispatch import shape_of
 from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.tritons import stock_bench
 from whet.targets.triton.warming.active import active
@@ -58,18 +57,6 @@ class ThroughRun(Subclassed):
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         launch: Callable[..., Any] = KernelInterface.__getitem__(self, grid)
         return launch
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """What `launch` is elsewhere: the quick way of a call, once the subclass lets it go on."""
-        own = {name: kwargs[name] for name in kwargs if name not in ("grid", "warmup")}
-        try:
-            table = self.cache.tables[asked.get()]
-            plan = table.plans[shape_of(args, own)] if own else table.quick[len(args)]
-            config, keywords = plan.known[plan.key(args, own)]
-        except (KeyError, AttributeError, TypeError):
-            return super().run(*args, **kwargs)
-        self.best_config = config
-        return self.fn.run(*args, **kwargs, **keywords)
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         _, key = self._keyed({**(self.nargs or {}), **kwargs})

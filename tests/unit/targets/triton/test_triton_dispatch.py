@@ -1,11 +1,17 @@
 """How a call whose config is known finds it."""
+# ruff: noqa: N803 - parameters of kernels are written in capitals by custom
 
 import pytest
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
+
+import whet
+from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
-from whet.testing.fake_triton import FakeTensor
+from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 NAMES = ["out", "x", "n", "m"]
 HALF, SINGLE = FakeTensor([1.0], "float16"), FakeTensor([1.0])
@@ -128,3 +134,78 @@ def test_a_cache_reads_as_a_dictionary():
     assert "one" not in cache
     with pytest.raises(KeyError):
         cache.pop("one")
+
+
+# How calls come to a kernel, and what of it is the autotuner.
+
+
+def scaling(*blocks, **options):
+    @triton.jit
+    def scale(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
+
+    listed = [triton.Config({"BLOCK": block}, **options) for block in blocks]
+    kernel = whet.autotune(configs=listed, key=["n"])(scale)
+    kernel.whet_timer = told(lambda config: 1000.0 + config.kwargs["BLOCK"])
+    return kernel
+
+
+EVEN = triton.heuristics({"EVEN": lambda named: named["n"] % 16 == 0})
+
+
+@pytest.fixture
+def driver():
+    with fake_driver() as fake:
+        yield fake
+
+
+def long_way(self, args, kwargs):
+    raise AssertionError("a call that is known was looked up the long way")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "wrap", "keywords"),
+    [
+        ((64, 128), lambda kernel: kernel, {"EVEN": False}),
+        ((64, 128), EVEN, {}),
+        ((64,), lambda kernel: kernel, {"EVEN": False}),
+        ((64,), EVEN, {}),
+    ],
+    ids=["plain", "heuristics", "single", "single under heuristics"],
+)
+def test_a_second_call_takes_the_quick_way(driver, monkeypatch, blocks, wrap, keywords):
+    kernel, x = wrap(scaling(*blocks)), FakeTensor([1.0] * 4)
+    kernel[(1,)](x, 4, **keywords)
+    before = len(driver.launches)
+    monkeypatch.setattr(Autotuner, "_run_unknown", long_way)
+    kernel[(1,)](x, 4, **keywords)
+    assert len(driver.launches) == before + 1
+    with pytest.raises(AssertionError, match="the long way"):
+        kernel[(1,)](FakeTensor([1.0] * 4, "float16"), 4, **keywords)
+
+
+@pytest.mark.parametrize("blocks", [(64, 128), (64,)])
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, EVEN], ids=["plain", "heuristics"])
+def test_a_hook_is_called_with_all_arguments_on_the_quick_way(driver, monkeypatch, wrap, blocks):
+    seen = []
+    kernel, x = wrap(scaling(*blocks, pre_hook=seen.append)), FakeTensor([1.0] * 4)
+    keywords = {} if wrap is EVEN else {"EVEN": False}
+    kernel[(1,)](x, 4, **keywords)
+    first = seen[-1]
+    monkeypatch.setattr(Autotuner, "_run_unknown", long_way)
+    kernel[(1,)](x, 4, **keywords)
+    assert seen[-1] == first
+    assert seen[-1] is not first
+    named = {name: first[name] for name in ("x", "n", "BLOCK", "EVEN", "grid", "warmup")}
+    assert named == {"x": x, "n": 4, "BLOCK": 64, "EVEN": False, "grid": (1,), "warmup": False}
+
+
+def test_other_configs_are_used_as_soon_as_they_are_given(driver):
+    inner = scaling(64)
+    kernel, x = EVEN(inner), FakeTensor([1.0] * 4)
+    kernel[(1,)](x, 4)
+    assert inner.best_config.kwargs == {"BLOCK": 64}
+    inner.configs = [triton.Config({"BLOCK": 128})]
+    kernel[(1,)](x, 4)
+    assert inner.best_config.kwargs == {"BLOCK": 128}
