@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from whet.engine.lockfile.finding import lock_holds
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
-from whet.targets.triton.dispatch import Cache, DispatchPlan, shape_of
+from whet.targets.triton.dispatch import Cache, Dispatching
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.fallback.refused import launch_another
@@ -40,14 +39,11 @@ if TYPE_CHECKING:
     from whet.targets.triton.measuring.gate import Check
     from whet.targets.triton.target import TritonTarget
 
-# So many keys are dispatched without a look at buckets or devices before it starts anew.
-MOST_KNOWN = 65_536
-
 # How often a kernel that another process is tuning looks whether that has ended.
 LOOK_AGAIN_S = 1.0
 
 
-class Autotuner(stock.Autotuner):  # type: ignore[misc]
+class Autotuner(Dispatching):
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 
@@ -148,35 +144,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
     def early_config_prune(self, prune: Any) -> None:
         self._own_prune = self._lookup.own_prune = prune
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            try:
-                table = self.cache.tables[asked.get()]
-                plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
-                config, keywords = plan.known[plan.key(args, kwargs)]
-            except (KeyError, AttributeError, TypeError):
-                # A launcher may be held for longer than whet is installed: this may be Triton's.
-                return self.run(*args, grid=grid, warmup=False, **kwargs)
-            self.best_config = config
-            if config.pre_hook is not None:
-                self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": False})
-            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
-
-        return launch
-
-    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """What `launch` does not know, and every call that comes by way of `triton.heuristics` or
-        of a subclass's own `run`. Most of those are known as well."""
-        try:
-            plan = self.cache.tables[asked.get()].plans[shape_of(args, kwargs)]
-            config, keywords = plan.known[plan.key(args, kwargs)]
-        except (KeyError, AttributeError, TypeError):
-            return self._run_unknown(args, {**kwargs, "grid": grid, "warmup": warmup})
-        self.best_config = config
-        if config.pre_hook is not None:
-            self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": warmup})
-        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **keywords)
-
     def _run_unknown(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(self.configs) < 2:
             self._remember(self.configs[0], args, kwargs)
@@ -196,24 +163,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         except stock.OutOfResources as refusal:
             return launch_another(self, config, refusal, args, kwargs)
 
-    def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """For the next call of this kind."""
-        cache = self.cache
-        if type(cache) is not Cache:
-            return
-        own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
-        with contextlib.suppress(TypeError):  # a key that cannot be hashed
-            table = cache.table(asked.get())
-            plan = table.plans.setdefault(
-                shape_of(args, own),
-                DispatchPlan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
-            )
-            if len(plan.known) >= MOST_KNOWN:
-                plan.known.clear()
-            plan.known[plan.key(args, own)] = (config, self._launch_keywords(config))
-            if not own:
-                table.quick.setdefault(len(args), plan)
-
     def _launch(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.best_config = config
         if not knobs.runtime.interpret:
@@ -221,10 +170,6 @@ class Autotuner(stock.Autotuner):  # type: ignore[misc]
         if config.pre_hook is not None:
             self._call_hook(config, args, kwargs)
         return self.fn.run(*args, **kwargs, **self._launch_keywords(config))
-
-    def _call_hook(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        nargs = dict(zip(self.arg_names, args, strict=False))
-        config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
 
     def _launch_keywords(self, config: Any) -> dict[str, Any]:
         """The same words with which the config was built and measured, so that Triton knows it."""

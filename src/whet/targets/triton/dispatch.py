@@ -5,11 +5,19 @@ No dictionary is made, no store asked and no lock taken on it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from triton.runtime import autotuner as stock
+
 from whet.core.mode import Mode
+from whet.engine.fallback.mode import asked
+from whet.targets.triton import device
+
+# So many keys are dispatched without a look at buckets or devices before it starts anew.
+MOST_KNOWN = 65_536
 
 Known = tuple[Any, dict[str, Any]]
 Key = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
@@ -123,3 +131,64 @@ def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if not kwargs:
         return tuple(map(type, args))
     return (*map(type, args), *kwargs, *map(type, kwargs.values()))
+
+
+class Dispatching(stock.Autotuner):  # type: ignore[misc]
+    """The part of an autotuner that every call enters, and that most do not leave."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            try:
+                table = self.cache.tables[asked.get()]
+                plan = table.plans[shape_of(args, kwargs)] if kwargs else table.quick[len(args)]
+                config, keywords = plan.known[plan.key(args, kwargs)]
+            except (KeyError, AttributeError, TypeError):
+                # A launcher may be held for longer than whet is installed: this may be Triton's.
+                return self.run(*args, grid=grid, warmup=False, **kwargs)
+            self.best_config = config
+            if config.pre_hook is not None:
+                self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": False})
+            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **keywords)
+
+        return launch
+
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """What `launch` does not know, and every call that comes by way of `triton.heuristics` or
+        of a subclass's own `run`. Most of those are known as well."""
+        try:
+            plan = self.cache.tables[asked.get()].plans[shape_of(args, kwargs)]
+            config, keywords = plan.known[plan.key(args, kwargs)]
+        except (KeyError, AttributeError, TypeError):
+            return self._run_unknown(args, {**kwargs, "grid": grid, "warmup": warmup})
+        self.best_config = config
+        if config.pre_hook is not None:
+            self._call_hook(config, args, {**kwargs, "grid": grid, "warmup": warmup})
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **keywords)
+
+    def _remember(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """For the next call of this kind."""
+        cache = self.cache
+        if type(cache) is not Cache:
+            return
+        own = {name: v for name, v in kwargs.items() if name not in ("grid", "warmup")}
+        with contextlib.suppress(TypeError):  # a key that cannot be hashed
+            table = cache.table(asked.get())
+            plan = table.plans.setdefault(
+                shape_of(args, own),
+                DispatchPlan(self.keys, self.arg_names, args, own, with_device=device.count() > 1),
+            )
+            if len(plan.known) >= MOST_KNOWN:
+                plan.known.clear()
+            plan.known[plan.key(args, own)] = (config, self._launch_keywords(config))
+            if not own:
+                table.quick.setdefault(len(args), plan)
+
+    def _call_hook(self, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        nargs = dict(zip(self.arg_names, args, strict=False))
+        config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
+
+    def _run_unknown(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _launch_keywords(self, config: Any) -> dict[str, Any]:
+        raise NotImplementedError
