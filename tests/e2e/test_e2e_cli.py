@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,10 @@ def test_the_demo_tells_the_whole_story_on_a_page() -> None:
     for part in ("space", "GFLOP/s", "% of NumPy", "check    passed", "time ", "whet best matmul"):
         assert part in done.stdout
     assert widest(done.stdout + done.stderr) <= 80
+    (look,) = (line for line in done.stdout.splitlines() if "in the browser" in line)
+    assert ("explore --store" in look) == bool(find_spec("starlette"))
+    if "report demo.html" in look:
+        assert whet("report", "demo.html", "--store", "s.db").returncode == 0
 
 
 def test_the_demo_as_json_adds_its_own_numbers() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -370,7 +371,8 @@ def _closing(
         more.append(f"{program()} demo --store :memory:  tune again from scratch")
     if location != ":memory:":
         where = f" --store {shlex.quote(printable(store))}" if store else ""
-        more.append(f"{program()} explore{where}    look at it in the browser")
+        look = "explore" if find_spec("starlette") else "report demo.html"  # needs no server
+        more.append(f"{program()} {look}{where}    look at it in the browser")
     return [*lines, "", *whereabouts(result, location, store, more)]
 
 
