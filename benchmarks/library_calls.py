@@ -1,4 +1,4 @@
-"""What a step of a library's kernels costs the host once everything is tuned: stock and whet.
+"""What a step of a library's kernels costs the host when nothing needs tuning: stock and whet.
 
     python benchmarks/library_calls.py FOLDER [PROGRAM …] [--rounds 3] [--steps 30] [--fake]
 
