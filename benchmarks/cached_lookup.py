@@ -102,7 +102,7 @@ def cold_open(path: str) -> dict[str, float]:
     """In a process that has done nothing else yet; milliseconds."""
     start = time.perf_counter()
     from whet.engine.fallback.policy import choose
-    from whet.store import open_store
+    from whet.store import SqliteStore, open_store
 
     target = Asked(77)
     loaded = time.perf_counter()
@@ -110,6 +110,7 @@ def cold_open(path: str) -> dict[str, float]:
         choice = choose(target, store=store, mode="cached")  # type: ignore[arg-type]
         done = time.perf_counter()
     assert choice.source == "exact"
+    assert isinstance(store, SqliteStore)
     assert "sklearn" not in sys.modules
     return {"load_ms": 1000 * (loaded - start), "open_ms": 1000 * (done - loaded)}
 

@@ -51,6 +51,8 @@ def log_event(
 ) -> None:
     """`source` is where the pick comes from; `cost_s` what getting it took; `coverage`, where
     something was tuned, how much of its space was tried and why no more."""
+    if not _heard(level):
+        return
     parts = {
         "pick": "none" if pick is None else str(pick),
         "source": source,
@@ -71,8 +73,7 @@ def log_note(workload: Workload, text: str) -> None:
 def _log(
     event: str, workload: Workload, more: Mapping[str, str], level: int = logging.INFO
 ) -> None:
-    _listen()
-    if not logger.isEnabledFor(level):
+    if not _heard(level):
         return
     parts = {
         "event": event,
@@ -82,6 +83,11 @@ def _log(
         **more,
     }
     logger.log(level, " ".join(f"{name}={_quoted(value)}" for name, value in parts.items()))
+
+
+def _heard(level: int) -> bool:
+    _listen()
+    return logger.isEnabledFor(level)
 
 
 def warn(text: str) -> None:

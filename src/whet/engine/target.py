@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,8 +108,22 @@ class BitChecked(Protocol):
     def bit_check(self) -> BitCheck | None: ...
 
 
+# Every look-up asks these. In Python 3.11 `isinstance` lists a protocol's members each time, which
+# takes as long as finding a row among ten thousand.
+def mode_of(target: object) -> Mode | None:
+    """What `OwnMode` says; None for a target that is no such one."""
+    return getattr(target, "mode", None)
+
+
 def bit_check_of(target: object) -> BitCheck | None:
-    return target.bit_check if isinstance(target, BitChecked) else None
+    """What `BitChecked` says; None for a target that is no such one."""
+    return getattr(target, "bit_check", None)
+
+
+def quick_space(target: object) -> QuickSpace | None:
+    """The target, where it is one; None else."""
+    quick = hasattr(target, "offers") and hasattr(target, "first")
+    return cast("QuickSpace", target) if quick else None
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from whet.engine.lockfile.in_force import in_force
 from whet.engine.log import log_event
 from whet.engine.recall.known import answer_from
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import KeepsCode, OwnMode, Target
+from whet.engine.target import KeepsCode, Target, mode_of
 from whet.search.registry import check_search
 from whet.search.strategy import RACED_WHOLE
 from whet.store import open_store
@@ -97,7 +97,7 @@ def tune(
         )
     settings = settings or resolve_settings().settings
     executor = executor or current.executor
-    own = target.mode if isinstance(target, OwnMode) else None
+    own = mode_of(target)
     allowed = current_mode(own, settings) if mode is None else mode
     if allowed != "tune":
         allowed = checked_mode(allowed)

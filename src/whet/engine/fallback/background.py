@@ -30,12 +30,12 @@ from whet.core.workload import Workload
 from whet.engine.fallback.background_race import Entrant, IdleRace, RaceStep
 from whet.engine.fallback.inheritance import inheritance_candidates
 from whet.engine.fallback.mode import current_mode
-from whet.engine.fallback.policy import choose, own_mode
+from whet.engine.fallback.policy import choose
 from whet.engine.fallback.time_budget import TimeBudget
 from whet.engine.log import log_event, logger
 from whet.engine.recovery.crash_report import noticed
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import Target, bit_check_of
+from whet.engine.target import Target, bit_check_of, mode_of
 from whet.measure.racing.stats import percent_text
 from whet.store import MemoryStore, Store, open_store
 
@@ -276,7 +276,7 @@ def refine(
     """
     settings = settings or resolve_settings().settings
     allowance = allowance or TimeBudget(settings.idle_share)
-    mode = current_mode(own_mode(target), settings)
+    mode = current_mode(mode_of(target), settings)
     if mode != "tune":
         where = settings.store if store is None else store
         choice = choose(target, store=where, mode=mode)

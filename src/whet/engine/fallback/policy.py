@@ -6,26 +6,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whet.core.config import Config
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import NotTunedError, StoreError, TuningFailedError
 from whet.core.mode import Mode, checked_mode
 from whet.core.run import Choice, Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
-from whet.engine.fallback.missed import miss_for, not_tuned
 from whet.engine.fallback.mode import current_mode
-from whet.engine.lockfile.choosing import locked_choice
-from whet.engine.lockfile.comparing import same_lock_on_all_ranks
-from whet.engine.lockfile.entries import LockFile
-from whet.engine.lockfile.finding import locked_by, own_lock
+from whet.engine.lockfile.finding import lock_holds, locked_by, own_lock
 from whet.engine.lockfile.in_force import in_force, not_locked
 from whet.engine.log import log_event, logger
 from whet.engine.recall.known import timed_like
 from whet.engine.settings import Settings, resolve_settings
-from whet.engine.target import OwnMode, QuickSpace, Target, bit_check_of
+from whet.engine.target import Target, bit_check_of, mode_of, quick_space
 from whet.store import Pick, Store, open_if_there, open_store
+
+# Imported where it is used: few have a lock file, and most keys are stored.
+if TYPE_CHECKING:
+    from whet.engine.lockfile.entries import LockFile
 
 # The bits of a config that was right at another key are not known at this one.
 UNCHECKED = "bits were not compared at this key; using the author's first config"
@@ -50,7 +51,7 @@ def choose(
     `record` also records that it was missing, and `off` opens no store and returns the first
     config. With a lock file, `cached` and `require` choose from that file alone.
     """
-    mode = current_mode(own_mode(target)) if mode is None else checked_mode(mode)
+    mode = current_mode(mode_of(target)) if mode is None else checked_mode(mode)
     lock = lock_for(target, mode)
     if lock is not None:
         return chosen_from(lock, target, mode)
@@ -81,12 +82,19 @@ def choose(
 
 def lock_for(target: object, mode: Mode, settings: Settings | None = None) -> LockFile | None:
     """The lock file that a choice for this target comes from; None where no lock holds."""
-    settings = resolve_settings().settings if settings is None else settings
-    return locked_by(own_lock(target), mode, settings)
+    own = own_lock(target)
+    if settings is None:
+        if not lock_holds(own, mode):
+            return None
+        settings = resolve_settings().settings
+    return locked_by(own, mode, settings)
 
 
 def chosen_from(lock: LockFile, target: Target, mode: Mode) -> Choice:
     """By the lock's entries alone: no store is opened, nothing measured and no clock read."""
+    from whet.engine.lockfile.choosing import locked_choice
+    from whet.engine.lockfile.comparing import same_lock_on_all_ranks
+
     same_lock_on_all_ranks(lock)
     workload = target.workload()
     choice = locked_choice(
@@ -112,18 +120,13 @@ def chosen_from(lock: LockFile, target: Target, mode: Mode) -> Choice:
     return choice
 
 
-def own_mode(target: object) -> Mode | None:
-    """What the author gave the kernel as `mode=`."""
-    return target.mode if isinstance(target, OwnMode) else None
-
-
 def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choice:
     exact = exact_pick(target, workload, store)
     if exact is not None:
         sure = 1.0 / (1 + len(exact.rivals))
         return Choice(exact.trial.config, "exact", sure, _reason(exact))
     if mode == "require":
-        raise not_tuned(target, workload, mode, store)
+        raise _missing(target, workload, mode, store)
     if mode == "record":
         record_miss(target, workload, store)
     if bit_check_of(target) == "bitwise":
@@ -135,6 +138,12 @@ def _known(target: Target, workload: Workload, store: Store, mode: Mode) -> Choi
     if choice is not None and _offers(target, choice.config):
         return choice
     return first_choice(target, "no results for this kernel; using the author's first config")
+
+
+def _missing(target: Target, workload: Workload, mode: Mode, store: Store) -> NotTunedError:
+    from whet.engine.fallback.missed import not_tuned
+
+    return not_tuned(target, workload, mode, store)
 
 
 def _reason(pick: Pick) -> str:
@@ -153,7 +162,8 @@ def contested_text(rivals: Sequence[Trial]) -> str:
 
 
 def first_choice(target: Target, reason: str) -> Choice:
-    first = target.first() if isinstance(target, QuickSpace) else target.space.first
+    quick = quick_space(target)
+    first = target.space.first if quick is None else quick.first()
     if first is None:
         raise TuningFailedError(f"the space of '{target.name}' has no valid config")
     return Choice(first, "first", 0.0, reason)
@@ -187,7 +197,8 @@ def exact_pick(target: Target, workload: Workload, store: Store) -> Pick | None:
 
 
 def _offers(target: Target, config: Config) -> bool:
-    return target.offers(config) if isinstance(target, QuickSpace) else config in target.space
+    quick = quick_space(target)
+    return config in target.space if quick is None else quick.offers(config)
 
 
 def record_miss(
@@ -197,6 +208,8 @@ def record_miss(
     complain: Callable[[str], None] = logger.warning,
 ) -> None:
     """A store that cannot be written must not stop a kernel from running."""
+    from whet.engine.fallback.missed import miss_for
+
     try:
         new = store.miss(miss_for(target, workload))
     except StoreError as error:
@@ -231,7 +244,7 @@ def stored_result(target: Target, store: Store, mode: Mode) -> Result:
     if pick is None:
         if mode == "record":
             record_miss(target, workload, store)
-        raise not_tuned(target, workload, mode, store)
+        raise _missing(target, workload, mode, store)
     best, runs = pick.trial, store.runs(workload.id)
     run = next((run for run in runs if run.best == best.config), None) or Run(
         workload=workload,

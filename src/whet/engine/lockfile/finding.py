@@ -61,4 +61,5 @@ def _by_environment(*_: str | None) -> bool:
 
 
 def own_lock(target: object) -> str | None:
-    return target.lock if isinstance(target, OwnLock) else None
+    """What `OwnLock` says; None for a target that is no such one. Every look-up asks."""
+    return getattr(target, "lock", None)

@@ -17,27 +17,30 @@ from whet.core.mode import Mode, checked_mode
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.lockfile.finding import lock_holds
 from whet.targets.triton import device
+from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Dispatching
 from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
 from whet.targets.triton.fallback.busy import BusyElsewhere
+from whet.targets.triton.fallback.choosing import untuned, while_capturing
 from whet.targets.triton.fallback.refused import launch_another
 from whet.targets.triton.keys import cache_key, refuse_conflicts, refuse_incomplete, workload_key
 from whet.targets.triton.policy import apply_policy, timing_of
 from whet.targets.triton.policy_fitting import AppliedPolicy
+from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce, on_disk
+from whet.targets.triton.tuned import by_own_benchmark, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
 
-# What else is used is imported there: the first call of a new process should not wait for it.
+# What a stored answer takes is imported here, when a kernel is decorated, and not by the call that
+# somebody waits for. What only tuning takes is imported when something is tuned.
 if TYPE_CHECKING:
     from whet.core.event import Event
     from whet.core.run import Result
     from whet.core.timing import Method
     from whet.measure import Timer
-    from whet.targets.triton.call import Call
     from whet.targets.triton.measuring.gate import Check
-    from whet.targets.triton.target import TritonTarget
 
 # How often a kernel that another process is tuning looks whether that has ended.
 LOOK_AGAIN_S = 1.0
@@ -194,8 +197,6 @@ class Autotuner(Dispatching):
         if mode != "tune":
             return self._untuned(mode, full_key, args, kwargs, passed, pruned), True
         if device.capturing():
-            from whet.targets.triton.fallback.choosing import while_capturing
-
             return while_capturing(self._target(args, kwargs, passed, pruned)), False
         config, until = self._busy.get(full_key, (None, 0.0))
         if time.monotonic() < until:
@@ -282,8 +283,6 @@ class Autotuner(Dispatching):
         if self.cache_results and not locked and on_disk(self, key, configs):
             exact = True
         else:
-            from whet.targets.triton.fallback.choosing import untuned
-
             target = self._target(args, kwargs, passed, configs)
             config, exact = untuned(target, mode)
             if exact:
@@ -310,9 +309,6 @@ class Autotuner(Dispatching):
         configs: Sequence[Any],
     ) -> TritonTarget:
         """For looking things up only."""
-        from whet.targets.triton.call import Call
-        from whet.targets.triton.target import TritonTarget
-
         key = workload_key(self.keys, passed, self.whet_buckets)
         call = Call(self, args, kwargs)
         return TritonTarget(call, configs, key, foreign=not self.whet_own_benchmark)
@@ -349,8 +345,6 @@ class Autotuner(Dispatching):
         self, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
     ) -> tuple[Any, dict[Any, list[float]], bool]:
         """Where `remeasure` puts something else in place of a tuning."""
-        from whet.targets.triton.tuned import tuned
-
         return tuned(self, call, key, configs)
 
     def _benchmark(
@@ -362,8 +356,6 @@ class Autotuner(Dispatching):
         configs: Sequence[Any],
     ) -> bool:
         """Fills the cache; False when nothing had to be measured for that."""
-        from whet.targets.triton.call import Call
-
         start = time.perf_counter()
         call = Call(self, args, kwargs, self.whet_check)
         named = workload_key(self.keys, passed, self.whet_buckets)
@@ -371,8 +363,6 @@ class Autotuner(Dispatching):
         if self.whet_own_benchmark:
             best, timings, measured = self._tuned(call, named, configs)
         else:
-            from whet.targets.triton.tuned import by_own_benchmark
-
             timings = by_own_benchmark(self, call, named, configs)
             best = builtins.min(timings, key=timings.get)  # type: ignore[arg-type]
         self.bench_time = time.perf_counter() - start

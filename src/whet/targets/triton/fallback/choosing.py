@@ -6,7 +6,6 @@ from typing import Any
 
 from whet.core.errors import StoreError
 from whet.core.mode import Mode
-from whet.engine.fallback.missed import not_tuned
 from whet.engine.fallback.policy import choose, chosen_from, first_choice, lock_for
 from whet.engine.settings import resolve_settings
 from whet.targets.triton.stores import opened
@@ -30,6 +29,8 @@ def untuned(target: TritonTarget, mode: Mode) -> tuple[Any, bool]:
             choice = choose(target, store=store, mode=mode)
     except StoreError as error:
         if mode == "require":
+            from whet.engine.fallback.missed import not_tuned
+
             raise not_tuned(target, target.workload(), mode, None) from error
         say_once(f"stored results will not be used: {error}")
         choice = first_choice(target, "the store cannot be read; the author's first config")
