@@ -23,6 +23,7 @@ from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for, knobs_without_effect
 from whet.doctor.modes.verdict import TrialOfModes, trial_of_modes
+from whet.doctor.modes.waiting import Waiting
 from whet.doctor.subject import Patient, device_of, subject_in, subject_of
 from whet.doctor.symptoms import notes, symptoms, unheard
 from whet.doctor.written import environment_findings, written_findings
@@ -181,15 +182,17 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
     if settings.first_call_limit_s is None:
         settings = replace(settings, first_call_limit_s=FIRST_CALL_S)
     trials: dict[str, Trial] = {}
+    waiting = Waiting(progress, lambda: target.caches)
 
     def listen(event: Event) -> None:
+        waiting.heard(event)
         if isinstance(event, TrialFinished):
             trials[event.trial.config.id] = event.trial
         said = _said(event)
         if said:
             progress(said)
 
-    with _opened(store, settings) as kept:
+    with _opened(store, settings) as kept, waiting:
         try:
             result = tune(
                 target,

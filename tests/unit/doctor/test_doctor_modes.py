@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 import whet
 from whet.core.config import Config
+from whet.core.event import MeasureStarted, TrialFinished
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
@@ -21,6 +24,7 @@ from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.doctor.differences import numeric_notes
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
+from whet.doctor.modes.waiting import Waiting
 from whet.doctor.symptoms import notes
 
 MS = 1e6
@@ -40,8 +44,13 @@ def trial(mode: str, ms: float, first_call_s: float, settling_s: float = 0.0) ->
     )
 
 
-def decided(trials: list[Trial], best: int, equals: tuple[int, ...] = ()) -> TrialOfModes:
-    run = Run(WORKLOAD, "s", len(trials), "auto", 0, outcome=Outcome.FINISHED)
+def decided(
+    trials: list[Trial],
+    best: int,
+    equals: tuple[int, ...] = (),
+    outcome: Outcome = Outcome.FINISHED,
+) -> TrialOfModes:
+    run = Run(WORKLOAD, "s", len(trials), "auto", 0, outcome=outcome)
     tied = tuple(trials[at].config for at in equals)
     result = Result(run, trials[best], trials[0], tuple(trials), equals=tied)
     return trial_of_modes(trials, MODES, result)
@@ -114,6 +123,41 @@ def test_an_interrupted_trial_has_its_modes_and_no_verdict() -> None:
     assert [one.mode for one in done.modes] == ["eager"]
     assert done.verdict is None
     assert done.interrupted
+    assert done.missing == ("default", "reduce-overhead", "max-autotune")
+
+
+def test_modes_that_were_not_compared_side_by_side_tie_within_three_percent() -> None:
+    trials = [trial("eager", 1.0, 0.1), trial("default", 0.98, 9)]
+    done = decided(trials, best=1, outcome=Outcome.INTERRUPTED)
+    assert done.verdict is not None
+    assert (done.verdict.mode, done.verdict.sure) == ("eager", False)
+    assert "no mode is measurably faster" in done.verdict.text
+    assert done.missing == ("reduce-overhead", "max-autotune")
+    assert decided(trials, best=1).missing == ()
+
+
+def test_a_difference_that_is_plain_needs_no_comparison_side_by_side() -> None:
+    trials = [trial("eager", 1.0, 0.1), trial("default", 0.5, 9)]
+    done = decided(trials, best=1, outcome=Outcome.INTERRUPTED)
+    assert done.verdict is not None
+    assert (done.verdict.mode, done.verdict.equals) == ("default", ())
+
+
+def test_a_mode_that_takes_long_says_how_far_it_is(tmp_path: Path) -> None:
+    kernels = tmp_path / "default" / "triton"
+    kernels.mkdir(parents=True)
+    (kernels / "k.cubin").touch()
+    (kernels / "k.json").touch()
+    said: queue.Queue[str] = queue.Queue()
+    config = Config({"mode": "default"})
+    with Waiting(said.put, lambda: tmp_path, every_s=0.01) as waiting:
+        waiting.heard(MeasureStarted(config))
+        assert said.get(timeout=60) == "default: 0 s so far, 1 kernel compiled"
+        waiting.heard(TrialFinished(trial("default", 1, 9)))
+        while not said.empty():
+            said.get()
+        time.sleep(0.05)
+    assert said.empty()
 
 
 SCRIPT = """\
@@ -223,6 +267,7 @@ def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
         out, err = running.communicate()
     assert running.returncode == 130, "".join([*said, err])
     assert "The trial was interrupted: there is a verdict when all modes are timed." in out
+    assert "Not timed: default." in out
     assert "Don't compile" not in out
     row = next(line for line in out.splitlines() if line.startswith("eager "))
     assert "ms" in row or "µs" in row

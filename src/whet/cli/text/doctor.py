@@ -88,6 +88,8 @@ def _trial(trial: TrialOfModes) -> list[str]:
     if trial.interrupted:
         later = "the verdict may change" if trial.verdict else "there is a verdict"
         notes.append(f"The trial was interrupted: {later} when all modes are timed.")
+        if trial.missing:
+            notes.append(f"Not timed: {', '.join(trial.missing)}.")
     if trial.source == "stored":
         notes.append("Timings are from the store; --store :memory: measures again.")
     for note in notes:

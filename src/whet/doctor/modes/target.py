@@ -114,13 +114,13 @@ class ModesTarget:
 
     def bench(self, limits: BenchLimits) -> Bench:
         """Where a copy of a process cannot use the GPU, each mode's starts from nothing."""
-        folder = tempfile.mkdtemp(prefix="whet-doctor-")
+        folder = self._empty_caches()
         timer: MakeTimer = self._make_timer
         hosted = HostedModes(self.source, folder, timer, limits.first_call_s)
         if self.gpu is None or hosted.reaches_gpu():
             return hosted
         hosted.close()
-        folder = tempfile.mkdtemp(prefix="whet-doctor-")
+        folder = self._empty_caches()
 
         def open_bench(config: Config) -> RemoteBench:
             caches = str(Path(folder) / str(config["mode"]))
@@ -132,6 +132,16 @@ class ModesTarget:
             )
 
         return _InFolder(open_bench, folder)
+
+    @cached_property
+    def caches(self) -> Path:
+        """Where each mode has its own, in a folder of its name, while a bench is open."""
+        return Path(tempfile.mkdtemp(prefix="whet-doctor-"))
+
+    def _empty_caches(self) -> str:
+        shutil.rmtree(self.caches, ignore_errors=True)
+        self.caches.mkdir(mode=0o700)
+        return str(self.caches)
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         return None

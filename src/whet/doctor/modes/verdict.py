@@ -15,6 +15,9 @@ from whet.doctor.modes.variants import EAGER, variant
 # Among modes that could not be told apart, one that compiles sooner may be so much slower.
 AS_GOOD_WITHIN = 0.01
 
+# What a trial that was cut short cannot tell: each mode was timed on its own, not side by side.
+UNDECIDED_WITHIN = 0.03
+
 # What a benchmark by hand often does after a single warm-up call.
 TIMED_BY_HAND = 50
 MISLEADING_ABOVE = 1.2
@@ -38,10 +41,13 @@ class ModeVerdict:
 
 @dataclass(frozen=True)
 class TrialOfModes:
+    """`missing` are modes that were asked for, and that an interrupted trial did not come to."""
+
     modes: tuple[ModeTrial, ...]
     verdict: ModeVerdict | None
     source: str = "tuned"
     interrupted: bool = False
+    missing: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,17 +61,21 @@ def trial_of_modes(
     recommend."""
     by_mode = {str(trial.config["mode"]): trial for trial in trials}
     modes = tuple(mode_trial(name, by_mode[name]) for name in order if name in by_mode)
+    missing = tuple(name for name in order if name not in by_mode)
     if result is None:
-        return TrialOfModes(modes, None, interrupted=True)
+        return TrialOfModes(modes, None, interrupted=True, missing=missing)
     timed = {one.mode: one for one in modes}
     tried = len(timed) > 1 or not result.interrupted
     verdict = _verdict(timed, result) if len(order) > 1 and tried else None
-    return TrialOfModes(modes, verdict, result.source, result.interrupted)
+    missing = missing if result.interrupted else ()
+    return TrialOfModes(modes, verdict, result.source, result.interrupted, missing)
 
 
 def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     best = str(result.config["mode"])
     tied = tuple(str(config["mode"]) for config in result.equals)
+    if result.interrupted:
+        tied = tuple(dict.fromkeys((*tied, *_near(best, modes))))
     mode = best if best == EAGER else _soonest(best, tied, modes)
     mode = _simplest(mode, modes)
     same = tuple(one.mode for one in modes.values() if one.same_as == mode)
@@ -75,6 +85,12 @@ def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     warm = warm_break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
     said = _text(mode, equals, speedup, (calls, warm), modes)
     return ModeVerdict(mode, equals, speedup, calls, not result.interrupted, said, warm)
+
+
+def _near(best: str, modes: dict[str, ModeTrial]) -> list[str]:
+    limit = (modes[best].median_ns or 0.0) * (1 + UNDECIDED_WITHIN)
+    others = (one for one in modes.values() if one.mode != best)
+    return [one.mode for one in others if (one.median_ns or math.inf) <= limit]
 
 
 def _soonest(best: str, tied: Sequence[str], modes: dict[str, ModeTrial]) -> str:
