@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import random
 import signal
@@ -130,6 +131,10 @@ class Watched(SharedBuilds):
         return None if worker is None else worker.pid
 
 
+# So long after a build began its event may come.
+UNHEARD_S = 0.5
+
+
 class Killer:
     """Kills workers at random moments, but no config's twice: that would rightly be blamed on it.
 
@@ -143,12 +148,16 @@ class Killer:
         self._lock = threading.Lock()
         self._building: set[Config] = set()
         self._wounded: set[Config] = set()
+        self._struck = -math.inf
         self._visit_hit = False
 
     def heed(self, event: Event) -> None:
         with self._lock:
             if isinstance(event, BuildStarted):
                 self._building.add(event.config)
+                # On a busy machine its worker may have started before the kill, unheard of.
+                if time.monotonic() - self._struck < UNHEARD_S:
+                    self._wounded.add(event.config)
             elif isinstance(event, BuildFinished):
                 self._building.discard(event.config)
                 self._wounded.discard(event.config)
@@ -180,7 +189,7 @@ class Killer:
                     if builders:
                         with suppress(ProcessLookupError):
                             os.kill(self._dice.choice(builders), signal.SIGKILL)
-                        self._wounded = set(self._building)
+                        self._wounded, self._struck = set(self._building), time.monotonic()
                         self.built += 1
 
 

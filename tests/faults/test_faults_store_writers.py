@@ -94,17 +94,16 @@ def test_many_writers_lose_and_double_nothing_and_readers_go_on(
 def test_a_stopped_process_that_holds_the_lock_keeps_writers_waiting_and_nobody_else(
     path: Path, workload: Workload
 ) -> None:
-    reading, writing = os.pipe()
+    (reading, writing), (may, let) = os.pipe(), os.pipe()
 
     def write_slowly() -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute("UPDATE workloads SET active = 5")
             os.write(writing, b"x")
-            signal.pause()
+            os.read(may, 1)
             db.execute("COMMIT")
 
-    signal.signal(signal.SIGUSR1, lambda *_: None)
     pid = fork(write_slowly)
     os.read(reading, 1)
     os.kill(pid, signal.SIGSTOP)
@@ -115,7 +114,7 @@ def test_a_stopped_process_that_holds_the_lock_keeps_writers_waiting_and_nobody_
             assert store.trials(workload.id) == []
     finally:
         os.kill(pid, signal.SIGCONT)
-        os.kill(pid, signal.SIGUSR1)
+        os.write(let, b"x")
     assert os.waitpid(pid, 0)[1] == 0
     with SqliteStore(path) as store:
         assert store.append([a_trial(workload)]) == 1

@@ -212,16 +212,12 @@ def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None
     }
 
 
-def test_a_first_look_imports_three_small_modules_where_a_kernel_is_decorated(
+def test_a_first_look_imports_two_small_modules_where_a_kernel_is_decorated(
     tmp_path: Path, cache: Path
 ) -> None:
     pytest.importorskip("triton")
     found = look_imports(written(tmp_path, long_text()), cache, tmp_path, DECORATED)
-    assert found == {
-        "whet.core.own_cache",
-        "whet.engine.policy.rules",
-        "whet.engine.policy.stored",
-    }
+    assert found == {"whet.engine.policy.rules", "whet.engine.policy.stored"}
 
 
 def test_an_index_of_another_policy_is_not_used(tmp_path: Path, cache: Path) -> None:
