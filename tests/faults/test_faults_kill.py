@@ -139,7 +139,8 @@ class Killer:
     """Kills workers at random moments, but no config's twice: that would rightly be blamed on it.
 
     `heed` is told of every event of the run. A worker that measures is left alone until the visit
-    in which the last was killed has ended, one that builds until what was being built is.
+    after that in which the last was killed has ended, since a visit may end before the worker does;
+    one that builds until what was being built is.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -149,7 +150,7 @@ class Killer:
         self._building: set[Config] = set()
         self._wounded: set[Config] = set()
         self._struck = -math.inf
-        self._visit_hit = False
+        self._spared_visits = 0
 
     def heed(self, event: Event) -> None:
         with self._lock:
@@ -162,7 +163,7 @@ class Killer:
                 self._building.discard(event.config)
                 self._wounded.discard(event.config)
             elif isinstance(event, Measured):
-                self._visit_hit = False
+                self._spared_visits = max(0, self._spared_visits - 1)
 
     @contextmanager
     def at_work(self, target: Watched) -> Iterator[None]:
@@ -180,15 +181,17 @@ class Killer:
             with self._lock:
                 measuring = target.measuring
                 if self._dice.random() < 0.5:
-                    if measuring is not None and not self._visit_hit and alive(measuring):
+                    if measuring is not None and not self._spared_visits and alive(measuring):
                         os.kill(measuring, signal.SIGKILL)
-                        self._visit_hit = True
+                        self._spared_visits = 2
                         self.measured += 1
-                elif self._building and not self._wounded:
+                elif self._building and not self._wounded and not self._spared_visits:
                     builders = [pid for pid in _workers() if pid != measuring]
                     if builders:
                         with suppress(ProcessLookupError):
                             os.kill(self._dice.choice(builders), signal.SIGKILL)
+                        # It may be one that stands by to measure, and has just begun.
+                        self._spared_visits = 2
                         self._wounded, self._struck = set(self._building), time.monotonic()
                         self.built += 1
 
