@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from whet.engine.policy.finding import current_policy
 from whet.engine.settings import Settings, resolve_settings
 from whet.targets.triton import device
-
-if TYPE_CHECKING:
-    from whet.targets.triton.policy_fitting import AppliedPolicy
-
-
-def kernel_module(tuner: Any) -> str:
-    """The module by the name under which others import it, also where it is the program."""
-    fn = tuner.base_fn
-    module = str(fn.__module__)
-    if module == "__main__":
-        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        module = getattr(spec, "name", None) or module
-    if module == "__main__" or module.startswith("whet_file_"):
-        return PurePath(fn.__code__.co_filename).stem
-    return module
+from whet.targets.triton.policy_fitting import AppliedPolicy, apply_rules
 
 
 def settings_for(tuner: Any) -> Settings:
@@ -54,7 +38,5 @@ def apply_policy(tuner: Any, flags: Collection[str] = ()) -> None:
             return
         policy = current_policy()
         if policy is not None:
-            from whet.targets.triton.policy_fitting import apply_rules
-
             apply_rules(tuner, policy, flags)
         tuner.whet_policy_due = False

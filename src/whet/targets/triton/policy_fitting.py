@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from triton.runtime import autotuner as stock
@@ -15,7 +17,6 @@ from whet.core.frozen import FrozenMap
 from whet.engine.settings import setting_field
 from whet.targets.triton import device
 from whet.targets.triton.configs import plain_config
-from whet.targets.triton.policy import kernel_module
 from whet.targets.triton.warn import say_once
 
 if TYPE_CHECKING:
@@ -55,6 +56,18 @@ class AppliedPolicy:
         left = [one for one in given if not any(_agrees(one, out) for out in self.leave_out)]
         known = {plain_config(one) for one in left}
         return [*left, *(one for one in self.add if plain_config(one) not in known)]
+
+
+def kernel_module(tuner: Any) -> str:
+    """The module by the name under which others import it, also where it is the program."""
+    fn = tuner.base_fn
+    module = str(fn.__module__)
+    if module == "__main__":
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        module = getattr(spec, "name", None) or module
+    if module == "__main__" or module.startswith("whet_file_"):
+        return PurePath(fn.__code__.co_filename).stem
+    return module
 
 
 def apply_rules(tuner: Any, policy: Policy, flags: Collection[str]) -> None:
