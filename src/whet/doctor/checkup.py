@@ -12,6 +12,7 @@ from typing import Any
 
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
+from whet.core.run import Result
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
@@ -182,6 +183,7 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
     if settings.first_call_limit_s is None:
         settings = replace(settings, first_call_limit_s=FIRST_CALL_S)
     trials: dict[str, Trial] = {}
+    result: Result | None
     waiting = Waiting(progress, lambda: target.caches)
 
     def listen(event: Event) -> None:
@@ -203,7 +205,7 @@ def try_modes(target: ModesTarget, store: Any, progress: Progress) -> TrialOfMod
                 mode="tune",
             )
         except Interrupted as stopped:
-            return trial_of_modes(trials.values(), target.modes, stopped.result)
+            result = stopped.result
         known = {one.config.id: one for one in kept.trials(target.workload().id)}
     return trial_of_modes({**known, **trials}.values(), target.modes, result)
 
