@@ -1,41 +1,64 @@
 """What importing whet and asking for help cost.
 
-    python benchmarks/startup.py [--json]
+    python benchmarks/startup.py [--json] [--names-of ../whet-0.1]
 
 `import whet` is measured on top of an interpreter that has NumPy loaded; what each command takes
 is the median of several fresh processes. `whet.autotune` is left out of the names that are used: it
-is a subclass of Triton's own class, and brings Triton with it.
+is a subclass of Triton's own class, and brings Triton with it. Later sources have more names; with
+`--names-of` those of another checkout are used and no others, so that the two can be compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 HEAVY = ("rich", "sklearn", "torch", "triton", "typer")
 IMPORT = (
-    "import numpy, time; t = time.perf_counter(); import whet; "
+    "import numpy, sys, time; t = time.perf_counter(); import whet; "
     "print(time.perf_counter() - t); "
-    "[getattr(whet, name) for name in whet.__all__ if name != 'autotune']; "
-    "print(time.perf_counter() - t); import sys; "
-    f"print(','.join(m for m in {HEAVY!r} if m in sys.modules))"
+    "names = sys.argv[1:] or whet.__all__; "
+    "[getattr(whet, name) for name in names if name != 'autotune']; "
+    "print(time.perf_counter() - t); "
+    f"print(','.join(m for m in {HEAVY!r} if m in sys.modules)); print(len(names))"
 )
 
 
-def import_cost() -> tuple[float, float, list[str]]:
-    """Milliseconds of the import, of using every public name, and what heavy packages came."""
+def names_of(checkout: Path) -> list[str]:
+    """The public names of another source of whet."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import whet; print(*whet.__all__)"],
+        env={**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def import_cost(names: list[str]) -> dict[str, object]:
+    """Milliseconds of the import and of using the names, and what heavy packages came."""
     imports, uses, heavy = [], [], set[str]()
     for _ in range(9):
-        done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True)
-        imported, used, names = done.stdout.split("\n")[:3]
+        done = subprocess.run(
+            [sys.executable, "-c", IMPORT, *names], capture_output=True, text=True, check=True
+        )
+        imported, used, brought, count = done.stdout.split("\n")[:4]
         imports.append(float(imported))
         uses.append(float(used))
-        heavy |= {name for name in names.split(",") if name}
-    return 1000 * statistics.median(imports), 1000 * statistics.median(uses), sorted(heavy)
+        heavy |= {name for name in brought.split(",") if name}
+    return {
+        "import_ms": 1000 * statistics.median(imports),
+        "names": int(count),
+        "use_every_name_ms": 1000 * statistics.median(uses),
+        "heavy_imports": sorted(heavy),
+    }
 
 
 def help_cost() -> float:
@@ -52,19 +75,17 @@ def help_cost() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--names-of", type=Path, metavar="CHECKOUT")
     asked = parser.parse_args()
-    import_ms, use_ms, heavy = import_cost()
-    row = {
-        "import_ms": import_ms,
-        "use_every_name_ms": use_ms,
-        "heavy_imports": heavy,
-        "help_ms": help_cost(),
-    }
+    row = import_cost(names_of(asked.names_of) if asked.names_of else [])
+    row["help_ms"] = help_cost()
     if asked.json:
         print(json.dumps(row))
         return
-    print(f"import whet               {import_ms:6.1f} ms on top of numpy")
-    print(f"and use every public name {use_ms:6.1f} ms")
+    heavy = row["heavy_imports"]
+    assert isinstance(heavy, list)
+    print(f"import whet               {row['import_ms']:6.1f} ms on top of numpy")
+    print(f"and use {row['names']} public names   {row['use_every_name_ms']:6.1f} ms")
     print(f"heavy packages imported   {', '.join(heavy) or 'none'}")
     print(f"whet --help               {row['help_ms']:6.1f} ms")
 

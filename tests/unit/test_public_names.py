@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +70,60 @@ def test_the_class_api_is_at_the_top_too(name: str) -> None:
 def test_the_class_api_is_imported_quietly_and_without_heavy_packages() -> None:
     heavy = "print([m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules])"
     assert run(f"import sys\n{CLASS_API}\n{heavy}") == "[]\n"
+
+
+NO_TRITON = """
+import sys
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "triton"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+import whet
+"""
+
+
+def test_every_name_but_autotune_is_there_without_torch_and_triton() -> None:
+    names = "print([getattr(whet, name) is None for name in whet.__all__ if name != 'autotune'])"
+    assert "True" not in run(f"{NO_TRITON}{names}")
+
+
+def test_names_other_than_autotune_do_not_import_triton_where_it_is() -> None:
+    names = "[getattr(whet, name) for name in whet.__all__ if name != 'autotune']"
+    heavy = "[m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules]"
+    assert run(f"import sys, whet\n{names}\nprint({heavy})") == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_choice_between_plain_functions_needs_neither_torch_nor_triton(tmp_path: Path) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text(f"""{NO_TRITON}
+import numpy
+
+def slow(x):
+    return sum(float(one) for one in x)
+
+def quick(x):
+    return float(x.sum())
+
+if __name__ == "__main__":
+    total = whet.choice({{"slow": slow, "quick": quick}}, key=lambda x: {{"n": len(x)}})
+    print(total(numpy.ones(20_000)), total(numpy.ones(20_000)))
+    print(whet.choose(total.target(numpy.ones(20_000))).config)
+""")
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "WHET_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("20000.0 20000.0\n")
+    assert "quick" in done.stdout
 
 
 def test_importing_whet_imports_none_of_its_rooms() -> None:

@@ -186,6 +186,17 @@ def test_the_class_api_has_the_spaces_of_these_kernels():
         assert all(values[name] == listed for name, listed in configs.items())
 
 
+def test_the_default_of_every_space_is_allowed_by_its_constraints():
+    from whet.core.space import Space
+    from whet.kernels import spaces
+
+    every = [one for one in vars(spaces).values() if isinstance(one, Space)]
+    assert len(every) >= 6
+    for space in every:
+        names = [parameter.name for parameter in space.parameters]
+        assert spaces.default_of(space, *names) == dict(space.first)
+
+
 def test_fp8_products_come_near_those_of_the_numbers_they_stand_for():
     torch.manual_seed(0)
     x, weight = t(2, 5, 300), t(40, 300)

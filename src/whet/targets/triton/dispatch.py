@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from triton.runtime import autotuner as stock
-
 from whet.core.mode import Mode
 from whet.engine.fallback.mode import asked
 from whet.targets.triton import device
@@ -133,8 +131,18 @@ def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return (*map(type, args), *kwargs, *map(type, kwargs.values()))
 
 
-class Dispatching(stock.Autotuner):  # type: ignore[misc]
-    """The part of an autotuner that every call enters, and that most do not leave."""
+class Dispatching:
+    """The part of an autotuner that every call enters, and that most do not leave.
+
+    It stands before Triton's class, and is not made of it: a choice between plain functions takes
+    its keys from this file, and needs no Triton.
+    """
+
+    fn: Any
+    cache: Any
+    best_config: Any
+    keys: list[str]
+    arg_names: list[str]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
