@@ -1,4 +1,4 @@
-"""The key of a workload, read off its arguments."""
+"""The key of a workload, and the shape of a call, read off its arguments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def key_of(given: Mapping[str, Any] | None, *arguments: Mapping[Any, Any]) -> Fr
             if described is not None:
                 key[str(name)] = described
     return FrozenMap(key)
+
+
+def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The types of the arguments and the keywords' names: calls of one shape are told apart by one
+    expression. Of keywords the types count too: None may stand where a tensor did.
+    """
+    if not kwargs:
+        return tuple(map(type, args))
+    return (*map(type, args), *kwargs, *map(type, kwargs.values()))
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from whet.targets.choice.keys import ChoicePlan, ChoiceTable, Described
 from whet.targets.choice.picking import BusyPick, tuned_pick, untuned_pick
 from whet.targets.choice.target import ChoiceTarget
 from whet.targets.fingerprint import place_of
-from whet.targets.triton.dispatch import shape_of
+from whet.targets.key import shape_of
 from whet.targets.triton.warming.active import active, suspended
 from whet.targets.triton.warn import say_once
 

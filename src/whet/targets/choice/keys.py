@@ -13,7 +13,7 @@ from whet.core.errors import SpaceError, UsageError, did_you_mean
 from whet.targets.choice.alike import Near
 from whet.targets.choice.arguments import described, is_module, is_tensor, key_entries
 from whet.targets.choice.cost import asked_cost, capturing
-from whet.targets.triton.dispatch import shape_of
+from whet.targets.key import shape_of
 
 Key = Sequence[str] | Callable[..., Any] | None
 

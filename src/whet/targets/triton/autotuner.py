@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LOOK_AGAIN_S = 1.0
 
 
-class Autotuner(Dispatching, stock.Autotuner):  # type: ignore[misc]
+class Autotuner(Dispatching):
     """Triton's `Autotuner` with its attributes, hooks and printed lines; what is behind `run` is
     whet's: parallel builds, a race, and a store. Attributes beyond Triton's start with `whet_`."""
 

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from triton.runtime import autotuner as stock
+
 from whet.core.mode import Mode
 from whet.engine.fallback.mode import asked
+from whet.targets.key import shape_of
 from whet.targets.triton import device
 
 # So many keys are dispatched without a look at buckets or devices before it starts anew.
@@ -121,28 +124,8 @@ class Cache(dict[Any, Any]):
         return super().popitem()
 
 
-def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a `DispatchPlan` is kept under: the types of the arguments and the keywords' names.
-
-    Of keywords the types count too: None may stand where a tensor did.
-    """
-    if not kwargs:
-        return tuple(map(type, args))
-    return (*map(type, args), *kwargs, *map(type, kwargs.values()))
-
-
-class Dispatching:
-    """The part of an autotuner that every call enters, and that most do not leave.
-
-    It stands before Triton's class, and is not made of it: a choice between plain functions takes
-    its keys from this file, and needs no Triton.
-    """
-
-    fn: Any
-    cache: Any
-    best_config: Any
-    keys: list[str]
-    arg_names: list[str]
+class Dispatching(stock.Autotuner):  # type: ignore[misc]
+    """The part of an autotuner that every call enters, and that most do not leave."""
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
