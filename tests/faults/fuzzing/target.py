@@ -118,15 +118,18 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def _harmless(events: tuple[str, ...]) -> Iterator[None]:
-    """Any of these audit events is a crash."""
+    """Any of these audit events is a crash. Python renames a file, too, when it first imports a
+    module: it writes no byte code here."""
     global _listening
     if not _listening:  # a hook cannot be taken off again
         sys.addaudithook(_listen)
         _listening = True
     _forbidden.append(events)
+    writing, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = not writing
         _forbidden.pop()
 
 
