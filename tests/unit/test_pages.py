@@ -88,10 +88,15 @@ def of_the_example(name: str) -> Any:
     return format_command(name, lambda measured: [])
 
 
+@cache
+def every_command() -> Any:
+    return typer.main.get_command(app)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
 def test_every_command_has_that_name_and_those_options(words: list[str]) -> None:
-    command = typer.main.get_command(app)
+    command = every_command()
     words = [*words]
     while hasattr(command, "commands") and words:
         name = words.pop(0)

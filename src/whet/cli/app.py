@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, Any, cast
 
 import typer
@@ -244,6 +245,28 @@ _add(stores, None, store_trust.keygen, store_trust.KEYGEN_EXAMPLES, "keygen")
 _add(stores, None, store_trust.revoke, store_trust.REVOKE_EXAMPLES, "revoke")
 
 
+def _asked(words: Sequence[str]) -> typer.Typer:
+    """The commands that these words can reach. Typer reads the options of every command that it is
+    given, which for all of them takes longer than most commands do."""
+    reached = copy(app)
+    first = next((word for word in words if not word.startswith("-")), None)
+    commands = [one for one in app.registered_commands if one.name == first]
+    groups = [one for one in app.registered_groups if one.name == first]
+    if commands or groups:
+        reached.registered_commands, reached.registered_groups = commands, groups
+    else:  # the names of all, for a help text or a suggestion
+        reached.registered_groups = [_empty(group) for group in app.registered_groups]
+    return reached
+
+
+def _empty(group: typer.models.TyperInfo) -> typer.models.TyperInfo:
+    named = copy(group)
+    named.typer_instance = copy(group.typer_instance)
+    assert named.typer_instance is not None
+    named.typer_instance.registered_commands = []
+    return named
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; nothing a user does ends in a traceback.
 
@@ -251,8 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     speak_readably()
     try:
-        code = typer.main.get_command(app).main(
-            args=None if arguments is None else list(arguments),
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        code = typer.main.get_command(_asked(words)).main(
+            args=words,
             prog_name="whet",
             standalone_mode=False,
         )

@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import typer
 
 from whet import __version__
+from whet.cli.app import _asked, app
 from whet.cli.commands import settings as settings_command
 
 Whet = Callable[..., Any]
@@ -126,6 +128,38 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
         "policy",
         "lock",
     ]
+
+
+@pytest.mark.slow
+def test_a_command_has_the_same_help_whether_or_not_the_others_are_known() -> None:
+    every = typer.main.get_command(app)
+    paths = [(), *((name,) for name in every.commands)]
+    paths += [(g, name) for g, one in every.commands.items() for name in commands_of(one)]
+    assert len(paths) > 50
+    for words in paths:
+        assert help_of(typer.main.get_command(_asked(words)), words) == help_of(every, words)
+
+
+def test_only_commands_that_the_words_can_reach_are_built() -> None:
+    assert [*commands_of(typer.main.get_command(_asked(["-h", "best", "store"])))] == ["best"]
+    store = typer.main.get_command(_asked(["store", "ls"]))
+    assert [*commands_of(store)] == ["store"]
+    assert {"ls", "gc"} <= {*commands_of(store.commands["store"])}
+    mistyped = typer.main.get_command(_asked(["stroe"])).commands
+    assert "best" in mistyped
+    assert not commands_of(mistyped["store"])
+
+
+def commands_of(command: Any) -> dict[str, Any]:
+    return getattr(command, "commands", {})
+
+
+def help_of(command: Any, words: Sequence[str]) -> str:
+    context = command.context_class(command, info_name="whet")
+    for word in words:
+        command = command.commands[word]
+        context = command.context_class(command, info_name=word, parent=context)
+    return str(command.get_help(context))
 
 
 @pytest.mark.parametrize("command", [(), ("store",)])
