@@ -6,9 +6,8 @@ derived from its own and from whet's, so that `super().run` in the subclass reac
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import new_class
 from typing import Any
@@ -19,6 +18,7 @@ from triton.runtime import autotuner as stock
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.dispatch import Cache
 from whet.targets.triton.keys import captured_keys
+from whet.targets.triton.live import instances, with_subclasses
 from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.subclassed import Subclassed, ThroughRun
 
@@ -53,22 +53,11 @@ class Taken:
     configs: Any
 
 
-def live(*, not_ours: bool = False) -> Iterator[Any]:
-    """Every `Autotuner` of this process, Triton's and whet's, or only those that are `not_ours`.
-    Only the garbage collector knows of those that were there before us. An object refers to its
-    class, and to ask who does takes half as long as a look at all objects, 15 ms for 200,000 of
-    them; each further class makes it longer."""
-    kinds = {k for k in _kinds(stock.Autotuner) if not (not_ours and issubclass(k, Autotuner))}
-    for thing in gc.get_referrers(*kinds):
-        # Not isinstance, which proxies answer by doing things.
-        if type(thing) in kinds and "base_fn" in vars(thing):
-            yield thing
-
-
-def _kinds(kind: Any) -> Iterator[Any]:
-    yield kind
-    for other in kind.__subclasses__():
-        yield from _kinds(other)
+def live(*, not_ours: bool = False) -> list[Any]:
+    """Every `Autotuner` of this process, Triton's and whet's, or only those that are `not_ours`."""
+    every = with_subclasses(stock.Autotuner)
+    kinds = {kind for kind in every if not (not_ours and issubclass(kind, Autotuner))}
+    return instances(kinds, "base_fn")
 
 
 def take(tuner: Any) -> str:

@@ -23,6 +23,7 @@ from whet.builds import BuildResult
 from whet.core.status import Status
 from whet.targets.triton import adoption, device, warn
 from whet.targets.triton.autotuner import Autotuner
+from whet.targets.triton.jit.kernels import LiveKernels
 from whet.targets.triton.measuring import foreign
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
@@ -173,6 +174,38 @@ def alone(monkeypatch: Any) -> None:
     once is said in each test."""
     gc.collect()
     monkeypatch.setattr(warn, "_said", set())
+
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """As servers do when they have loaded everything."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collecting", [True, False])
+def test_what_was_put_aside_by_the_collector_is_found(
+    installing: Any, request: Any, collecting: bool
+) -> None:
+    plain, special = kernel(), kernel(Super)
+    request.getfixturevalue("frozen")
+    before = gc.get_freeze_count()
+    if not collecting:
+        gc.disable()
+    try:
+        installing()
+        listed = {one.how for one in whet.installed() if one.kernel == "double"}
+        assert gc.isenabled() == collecting
+    finally:
+        gc.enable()
+
+    assert isinstance(plain, Autotuner)
+    assert isinstance(special, Autotuner)
+    assert {"taken", "subclass"} <= listed
+    assert LiveKernels().named(f"{__name__}:{plain.fn.fn.__qualname__}")
+    assert gc.get_freeze_count() >= before
 
 
 @pytest.mark.slow

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 from whet.targets.triton.jit.constants import NotReproducibleError, kernel_name
+from whet.targets.triton.live import instances, with_subclasses
 
 
 class LiveKernels:
@@ -35,16 +34,7 @@ class LiveKernels:
         return found[-1]
 
 
-def _live() -> Iterator[Any]:
+def _live() -> list[Any]:
     from triton.runtime.jit import JITFunction
 
-    kinds = set(_kinds(JITFunction))
-    for thing in gc.get_objects():
-        if type(thing) in kinds and "params" in vars(thing):  # not isinstance: proxies act on it
-            yield thing
-
-
-def _kinds(kind: Any) -> Iterator[Any]:
-    yield kind
-    for other in kind.__subclasses__():
-        yield from _kinds(other)
+    return instances(set(with_subclasses(JITFunction)), "params")
