@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,15 +25,37 @@ ALWAYS_BUSY = (0.9, 1.1)
 LEAST_SHARE_ALWAYS_BUSY = 0.95
 LEAST_SHARE = 0.8
 
+# The least share of a process's CPU time that its thread has in which a kernel runs alone.
+ONE_THREAD = 0.98
+
+# A longer burst, if taken again on a busy machine, would be preempted again.
+RETAKEN_BELOW_NS = 5_000_000
+
+
+def this_thread() -> tuple[int, int] | None:
+    """Its CPU time, and how often it has given up its processor by itself; None where the system
+    does not tell."""
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    return None if who is None else (time.thread_time_ns(), resource.getrusage(who).ru_nvcsw)
+
 
 @dataclass(frozen=True)
 class _Burst:
+    """`alone`: it ran in this thread only and never waited, so that all the time in which it did
+    not run it was kept from running."""
+
     wall_ns: int
     cpu_ns: int
+    alone: bool
 
     @property
     def busy(self) -> float:
         return self.cpu_ns / self.wall_ns if self.wall_ns > 0 else 0.0
+
+    @property
+    def own_ns(self) -> int:
+        """What it would have taken on an idle processor, as far as that is known."""
+        return min(self.wall_ns, self.cpu_ns) if self.alone else self.wall_ns
 
 
 class CpuTimer:
@@ -41,8 +64,9 @@ class CpuTimer:
     One sample runs the kernel so often that it lasts at least `min_sample_ns`. A sample in which
     the process got visibly less CPU time than the kernel used in warm-up was preempted: it is
     taken again, up to three times, and if none was clean the least disturbed one is kept and the
-    reading marked `contaminated`. Warm-up ends when two bursts in a row agree within 3 %, or
-    after `warmup_ns`; a kernel slower than that runs once.
+    reading marked `contaminated`. Of a kernel that computes in one thread and never waits, its CPU
+    time is kept in that case, which is what it takes when nobody disturbs it. Warm-up ends when two
+    bursts in a row agree within 3 %, or after `warmup_ns`; a kernel slower than that runs once.
     """
 
     name = "cpu"
@@ -52,12 +76,15 @@ class CpuTimer:
         clock: Clock = time.perf_counter_ns,
         cpu_clock: Clock = time.process_time_ns,
         *,
+        thread: Callable[[], tuple[int, int] | None] | None = None,
         min_sample_ns: int = 200_000,
         warmup_ns: int = 20_000_000,
         cpu_resolution_ns: int | None = None,
     ) -> None:
         self._clock = clock
         self._cpu_clock = cpu_clock
+        real = cpu_clock is time.process_time_ns
+        self._thread = thread or (this_thread if real else lambda: None)
         self._min_sample_ns = min_sample_ns
         self._warmup_ns = warmup_ns
         self._cpu_resolution_ns = cpu_resolution_ns
@@ -71,9 +98,10 @@ class CpuTimer:
         last: float | None = None
         while True:
             burst = self._burst(run, loops)
-            estimate = burst.wall_ns / loops
-            if burst.wall_ns >= judged_from:
-                busy = max(busy or 0.0, burst.busy)
+            judged = burst.wall_ns >= judged_from
+            estimate = (burst.own_ns if judged else burst.wall_ns) / loops
+            if judged:
+                busy = max(busy or 0.0, 1.0 if burst.alone else burst.busy)
             spent = self._clock() - start
             steady = last is not None and abs(estimate - last) <= STEADY_WITHIN * last
             if steady or spent >= self._warmup_ns or loops >= MAX_LOOPS:
@@ -91,7 +119,7 @@ class CpuTimer:
         all_clean = True
         for _ in range(samples):
             burst, retakes, clean = self._sample(run, warm)
-            kept.append(burst.wall_ns / warm.loops)
+            kept.append((burst.wall_ns if clean else burst.own_ns) / warm.loops)
             discarded += retakes
             all_clean = all_clean and clean
         return Reading(
@@ -108,6 +136,8 @@ class CpuTimer:
         for retake in range(MAX_RETAKES + 1):
             if self._undisturbed(best, warm):
                 return best, retake, True
+            if best.alone and best.wall_ns >= RETAKEN_BELOW_NS:
+                return best, retake, False
             if retake < MAX_RETAKES:
                 best = max(best, self._burst(run, warm.loops), key=lambda burst: burst.busy)
         return best, MAX_RETAKES, False
@@ -120,11 +150,18 @@ class CpuTimer:
         return burst.busy >= share * warm.busy
 
     def _burst(self, run: Runnable, loops: int) -> _Burst:
-        cpu = self._cpu_clock()
+        thread, cpu = self._thread(), self._cpu_clock()
         wall = self._clock()
         run.repeat(loops)
         wall = self._clock() - wall
-        return _Burst(wall, self._cpu_clock() - cpu)
+        cpu, now = self._cpu_clock() - cpu, self._thread()
+        alone = (
+            thread is not None
+            and now is not None
+            and now[1] == thread[1]
+            and now[0] - thread[0] >= ONE_THREAD * cpu
+        )
+        return _Burst(wall, cpu, alone)
 
     def _loops_for(self, estimate_ns: float) -> int:
         if estimate_ns <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +11,18 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.event import DuelEnded, DuelStarted
 from whet.core.frozen import FrozenMap
+from whet.core.timing import median
 from whet.engine.steps.record import Candidate
-from whet.engine.steps.samples import Sampler
+from whet.engine.steps.samples import PAIRS_WITH_DEFAULT, Sampler
 from whet.measure import Duel, DuelOutcome, DuelPolicy
-from whet.measure.racing.stats import unpaired_ratio
+from whet.measure.racing.stats import percent_text
 
-# However long a kernel is: the speed-up over the first config is what people quote.
-PAIRS_WITH_DEFAULT = 7
+# Where there was no time to show that a config is faster than the default, it is taken if that is
+# at least so likely. Less, and a default that everybody knows is left for what may be luck.
+LIKELY = 0.75
+
+# What is asked for where there was time; with so many rounds side by side it needs no more of them.
+SURE, SURE_PAIRS = 0.975, 3
 
 # How long the rounds of a duel may take that go in one round trip: between two of these the budget
 # is looked at.
@@ -27,32 +33,59 @@ TRIP_NS = 20e6
 class Winner:
     """`equals` could not be told from it; `said` is how that was found out, in a sentence, and
     `lost` says by how much each beaten finalist was beaten. `speedup` is over the author's first
-    config, measured side by side."""
+    config, measured side by side. It is `confirmed` unless the budget ended first."""
 
     candidate: Candidate
     equals: tuple[Candidate, ...] = ()
     said: str = ""
     lost: FrozenMap[str] = field(default_factory=FrozenMap)
     speedup: float | None = None
+    confirmed: bool = True
 
 
 class Duels:
     """Finds the winner among those that are left of the race.
 
     The author's first config, or what an earlier run chose (`chosen_before`), stays unless the
-    winner is shown to be faster than it.
+    winner is shown to be faster than it, or is likely to be where there was no time to show it.
     """
 
     def __init__(self, sampler: Sampler, chosen_before: Config | None = None) -> None:
         self._sampler = sampler
         self._chosen_before = chosen_before
+        self._fought: list[Duel] = []
 
     def winner(self, finalists: list[Candidate]) -> Winner | None:
-        if len(finalists) > 1 and self._sampler.plan.duel is not None:
-            winner = self._duel(finalists)
+        """Of `finalists`, the best placed first."""
+        if not finalists:
+            return None
+        if self._sampler.plan.duel is None or len(finalists) == 1:
+            return self._against_default(Winner(finalists[0]))
+        default = self._default
+        rivals = self._affordable(finalists, default)
+        others = [one for one in rivals if one is not default]
+        if len(others) == 1:  # which is decided against the default
+            winner: Winner | None = Winner(
+                others[0], tuple(one for one in rivals if one is default)
+            )
         else:
-            winner = Winner(finalists[0]) if finalists else None
-        return None if winner is None else self._against_default(winner)
+            winner = self._duel(rivals)
+        if winner is None:
+            return None
+        cut = len(rivals) < len(finalists)
+        return self._against_default(replace(winner, confirmed=winner.confirmed and not cut))
+
+    def _affordable(self, finalists: list[Candidate], default: Candidate | None) -> list[Candidate]:
+        """Those with time for the rounds after which anything can be told, and at least one that is
+        not the default: few that were compared are worth more than many that were not."""
+        assert self._sampler.plan.duel is not None
+        time_s = self._sampler.seconds_left - self._kept_for(default, finalists[0])
+        rounds = self._sampler.plan.duel.first_check
+        others = [one for one in finalists if one is not default]
+        both = [one for one in finalists if one is default]
+        while len(others) > 1 and rounds * _round_s([*both, *others]) > time_s:
+            others.pop()
+        return [one for one in finalists if one in both or one in others]
 
     @property
     def _default(self) -> Candidate | None:
@@ -82,13 +115,12 @@ class Duels:
             prefer={rival.id: _preference(rival) for rival in rivals},
             earlier=self._sampler.race.passes(ids),
         )
-        self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         default = self._default
         self._fight(duel, rivals, self._kept_for(default, rivals[0]))
         outcome = duel.outcome
         if default is not None and default.id in outcome.beaten:
             outcome = duel.outcome_for(default.id)
-        return self._verdict(outcome, rivals)
+        return self._verdict(outcome, rivals, duel.over)
 
     def _kept_for(self, default: Candidate | None, best: Candidate) -> float:
         """Seconds that a duel leaves to the one with the default: that it is faster than what
@@ -114,15 +146,14 @@ class Duels:
         if not _works(default):
             return _without(default, winner)
         if default.timing is None or best.timing is None:
-            return self._by_the_race(winner, default)
+            return self._likelier(winner, default)
         policy = self._sampler.plan.duel or DuelPolicy()
         duel = Duel([default.id, best.id], policy.head_to_head(PAIRS_WITH_DEFAULT))
-        self._sampler.recorder.emit(DuelStarted((default.config, best.config)))
         self._fight(duel, pair, 0.0)
         outcome = duel.outcome_for(default.id)
-        if outcome.winner == default.id and outcome.too_short:
-            return self._by_the_race(winner, default)
-        return self._decided(outcome, winner, default)
+        if outcome.decided or default.id in outcome.beaten or best.id in outcome.beaten:
+            return self._decided(outcome, winner, default)
+        return self._likelier(winner, default, duel.over)
 
     def _decided(self, outcome: DuelOutcome, winner: Winner, default: Candidate) -> Winner:
         decided = self._verdict(outcome, [default, winner.candidate])
@@ -133,33 +164,42 @@ class Duels:
         lost = FrozenMap({**winner.lost, **decided.lost})
         return replace(apart, said=said, lost=lost, speedup=decided.speedup)
 
-    def _by_the_race(self, winner: Winner, default: Candidate) -> Winner:
-        """There was no time for a duel that could show anything."""
-        if self._seems_slower(default, winner.candidate):
-            return _without(default, winner)
-        best = winner.candidate.config
-        said = f"not enough time to show that [{best}] is faster than [{default.config}]"
-        return _stays(winner, default, f"{said}; keeping the latter")
-
-    def _seems_slower(self, default: Candidate, best: Candidate) -> bool:
-        """By all samples of both, wherever they come from: then a change of the device's pace may
-        be part of the difference, and the best is the best of many."""
-        if self._sampler.race.slower(default.id, than=best.id):
-            return True
-        if default.timing is None or best.timing is None:
-            return False
-        policy = self._sampler.plan.race
-        measured = sum(one.timing is not None for one in self._sampler.candidates.values())
-        ratio = unpaired_ratio(
-            default.timing.samples,
-            best.timing.samples,
-            1 - (1 - policy.confidence) / max(1, measured - 1),
+    def _likelier(self, winner: Winner, default: Candidate, over: bool = False) -> Winner:
+        """No duel has shown anything: the one that is expected to take less time, by the race and
+        what there was of duels. Where they were not cut short more is asked for, since then there
+        is little left to lose."""
+        best, race = winner.candidate, self._sampler.race
+        pairs = [pair for duel in self._fought for pair in duel.pairs(default.id, best.id)]
+        found = race.estimate(default.id, best.id, pairs)
+        names = f"[{best.config}]", f"[{default.config}]"
+        if found is None or not _works(best):
+            said = f"no time to compare {names[0]} with {names[1]}, which stays"
+            return replace(_stays(winner, default, said), confirmed=False)
+        said = f"{min(99, int(100 * found.chance))} % likely to be faster than"
+        within = (self._sampler.plan.duel or DuelPolicy()).equal_within
+        sure = over or (len(pairs) >= SURE_PAIRS and found.chance >= SURE)
+        ended = "" if sure else "; the budget ended before it was shown"
+        if found.chance < (SURE if over else LIKELY) or found.gain <= math.log1p(within):
+            said = f"{names[0]} is {said} {names[1]}, which stays{ended}"
+            return _stays(replace(winner, confirmed=winner.confirmed and sure), default, said)
+        times = math.exp(found.gain)
+        longer = f"{times:.2g} times as long" if times >= 2 else f"{percent_text(times - 1)} longer"
+        said = f"{names[0]} is {said} {names[1]}, which takes about {longer}"
+        speedup = median([one / other for one, other in pairs]) if pairs else None
+        is_first = default.config == self._sampler.target.space.first
+        return replace(
+            _without(default, winner),
+            said=f"{said}{ended}",
+            speedup=speedup if is_first else None,
+            confirmed=winner.confirmed and sure,
         )
-        return ratio is not None and ratio.low > 1 + policy.visit_noise
 
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:
         """Round after round, until `end` seconds of the budget are left."""
         by_id = {rival.id: rival for rival in rivals}
+        self._fought.append(duel)
+        if self._sampler.seconds_left > end:
+            self._sampler.recorder.emit(DuelStarted(tuple(rival.config for rival in rivals)))
         while self._sampler.seconds_left > end and (turns := duel.next_rounds(_at_once(rivals))):
             start = time.perf_counter()
             taken = self._sampler.rounds([[by_id[id] for id in turn] for turn in turns])
@@ -172,20 +212,24 @@ class Duels:
                 if left:
                     duel.record_round(left, seconds)
 
-    def _verdict(self, outcome: DuelOutcome, rivals: Sequence[Candidate]) -> Winner | None:
+    def _verdict(
+        self, outcome: DuelOutcome, rivals: Sequence[Candidate], over: bool = True
+    ) -> Winner | None:
         if outcome.winner is None:
             return None
         by_id = {rival.id: rival for rival in rivals}
         winner, equals = by_id[outcome.winner], tuple(by_id[id] for id in outcome.equals)
-        self._sampler.recorder.emit(
-            DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
-        )
+        if outcome.rounds:
+            self._sampler.recorder.emit(
+                DuelEnded(winner.config, tuple(equal.config for equal in equals), outcome.rounds)
+            )
         lost = {
             id: f"lost the duel: takes {100 * (outcome.ratios[id].mid - 1):.2g} % longer"
             for id in outcome.beaten
         }
         said = _said(outcome, rivals)
-        return Winner(winner, equals, said, FrozenMap(lost), self._speedup(outcome))
+        speedup = self._speedup(outcome)
+        return Winner(winner, equals, said, FrozenMap(lost), speedup, over or not equals)
 
     def _speedup(self, outcome: DuelOutcome) -> float | None:
         """Over the author's first config, where it took part."""
@@ -205,7 +249,7 @@ def _without(default: Candidate, winner: Winner) -> Winner:
 def _stays(winner: Winner, default: Candidate, said: str) -> Winner:
     others = (one for one in (winner.candidate, *winner.equals) if one is not default)
     equals = tuple(one for one in others if _works(one))
-    return Winner(default, equals, said, winner.lost)
+    return Winner(default, equals, said, winner.lost, confirmed=winner.confirmed)
 
 
 def _said(outcome: DuelOutcome, rivals: Sequence[Candidate]) -> str:
@@ -214,8 +258,11 @@ def _said(outcome: DuelOutcome, rivals: Sequence[Candidate]) -> str:
 
 def _at_once(rivals: Sequence[Candidate]) -> int:
     """How many rounds of all of them fit into one trip."""
-    one_round = sum(rival.timing.median_ns for rival in rivals if rival.timing is not None)
-    return max(1, int(TRIP_NS / max(1.0, one_round)))
+    return max(1, int(TRIP_NS / max(1.0, 1e9 * _round_s(rivals))))
+
+
+def _round_s(rivals: Sequence[Candidate]) -> float:
+    return sum(one.known_timing.median_ns for one in rivals if one.known_timing is not None) / 1e9
 
 
 def _preference(candidate: Candidate) -> tuple[Any, ...]:

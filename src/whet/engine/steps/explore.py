@@ -37,14 +37,12 @@ class Exploration:
         self,
         sampler: Sampler,
         strategy: Strategy,
-        reserve_s: float,
         known: Collection[str] = (),
         suspects: Container[str] = (),
         wanted: Sequence[Config] = (),
     ) -> None:
         self._sampler = sampler
         self._strategy = strategy
-        self._reserve_s = reserve_s
         self._known = known
         self._suspects = suspects
         self._wanted = wanted
@@ -81,7 +79,7 @@ class Exploration:
             except HostFailure:
                 self._look_at_the_rest()
                 raise
-            if self._sampler.seconds_left <= self._reserve_s:
+            if self._sampler.seconds_left <= self._sampler.finals_s:
                 self._cut_short = Stop.TIME
                 self._sampler.builds.builder.cancel_all()
                 break
@@ -219,7 +217,9 @@ class Exploration:
         if not self._sampler.builds.builder.pending:
             return
         timeout = (
-            max(0.0, min(3600.0, self._sampler.seconds_left - self._reserve_s)) if block else 0.0
+            max(0.0, min(3600.0, self._sampler.seconds_left - self._sampler.finals_s))
+            if block
+            else 0.0
         )
         failed: list[tuple[Candidate, ConfigFailure]] = []
         for done in self._sampler.builds.collect(timeout):
@@ -232,7 +232,7 @@ class Exploration:
     def _look_at_the_rest(self) -> None:
         """Nothing more can be built; the best may be among what is."""
         self._sampler.builds.builder.cancel_all()
-        while self._built and self._sampler.seconds_left > self._reserve_s:
+        while self._built and self._sampler.seconds_left > self._sampler.finals_s:
             candidates = self._distinct(self._next())
             if candidates:
                 self._look_at(candidates)

@@ -14,22 +14,26 @@ from whet.measure import Exit, SampleRequest
 BATCH = 32
 
 
-def race(sampler: Sampler) -> list[Candidate]:
-    """Who is left, the best placed first.
+def race(sampler: Sampler) -> tuple[list[Candidate], bool]:
+    """Who is left, the best placed first, and whether the race came to its end.
 
     A stored config takes part with its stored samples. Only when these cannot decide is it built
     and measured again; from then on they are out of play, so that samples of two occasions are
     never mixed.
     """
     rounds = 0
-    end = sampler.half_left  # the rest goes to the duel
-    while sampler.seconds_left > end and (requests := sampler.race.plan()):
+    end = max(sampler.half_left, sampler.finals_s)  # the rest goes to the duel
+    complete = not _cut_to(sampler, sampler.seconds_left - end)
+    while requests := sampler.race.plan():
+        if sampler.seconds_left <= end:
+            complete = False
+            break
         for some in _batched(requests, BATCH):
             if sampler.seconds_left > end:
                 _take(sampler, some)
         rounds += 1
         sampler.recorder.emit(RaceAdvanced(rounds, left=len(sampler.race.live)))
-    return _finalists(sampler)
+    return _finalists(sampler), complete
 
 
 def lowest_median(sampler: Sampler) -> Candidate | None:
@@ -50,13 +54,34 @@ def _take(sampler: Sampler, requests: Sequence[SampleRequest]) -> None:
             sampler.sample(candidate, samples)
 
 
+def _cut_to(sampler: Sampler, seconds: float) -> bool:
+    """Leaves as many as two passes have the time for, if more: of few that are measured again more
+    is known than of many that are not."""
+    standing, policy = sampler.standing(), sampler.plan.race
+    if len(standing) <= policy.finalists:
+        return False
+    spent, places = 0.0, 0
+    for candidate in standing:
+        timing = candidate.known_timing
+        spent += policy.first_samples * (0.0 if timing is None else timing.median_ns / 1e9)
+        places += spent <= seconds
+    return _keep(sampler, max(places, policy.finalists))
+
+
 def _finalists(sampler: Sampler) -> list[Candidate]:
     """More than can duel are left only when time ran out: then the best placed are."""
-    standing, places = sampler.standing(), sampler.plan.race.finalists
-    for place, candidate in enumerate(standing[places:], start=places + 1):
-        reason = f"place {place} of {len(standing)} when time ran out; only {places} could duel"
-        sampler.put_out((*sampler.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
+    _keep(sampler, sampler.plan.race.finalists)
     return sampler.standing()
+
+
+def _keep(sampler: Sampler, places: int) -> bool:
+    standing = sampler.standing()
+    for place, candidate in enumerate(standing[places:], start=places + 1):
+        reason = (
+            f"place {place} of {len(standing)} when time ran out, which was enough for {places}"
+        )
+        sampler.put_out((*sampler.race.drop(candidate.id, reason), Exit(candidate.id, reason)))
+    return len(standing) > places
 
 
 def _batched(requests: Sequence[SampleRequest], size: int) -> Iterator[Sequence[SampleRequest]]:

@@ -45,7 +45,7 @@ from whet.engine.steps.duel import Duels, Winner
 from whet.engine.steps.explore import Exploration
 from whet.engine.steps.race import lowest_median, race
 from whet.engine.steps.record import Candidate, Recorder
-from whet.engine.steps.samples import LEAST_S, Sampler
+from whet.engine.steps.samples import LEAST_S, Sampler, least_finals_s
 from whet.engine.target import BenchLimits, BitChecked, BuiltAhead, Target
 from whet.measure import Bench, Race
 from whet.search import Strategy
@@ -105,7 +105,7 @@ class OneRun:
     @property
     def out_of_time(self) -> bool:
         """Whether nothing could be tried any more."""
-        return self.seconds_left <= self._reserve_s
+        return self.seconds_left <= least_finals_s(self._budget)
 
     def start_now(self) -> None:
         """What others have done while this run waited came before it."""
@@ -276,7 +276,6 @@ class OneRun:
         exploration = Exploration(
             self._sampler,
             self._strategy,
-            self._reserve_s,
             self.known.settled,
             self._crash_report.suspects if self._sampler.bench.in_process else frozenset(),
             [*self._contested, *self._built_ahead],
@@ -287,7 +286,9 @@ class OneRun:
     def _decided(self) -> Winner | None:
         if self._plan.fixed_samples is None:
             chosen_before = None if self.known.run is None else self.known.run.best
-            return Duels(self._sampler, chosen_before).winner(race(self._sampler))
+            finalists, complete = race(self._sampler)
+            winner = Duels(self._sampler, chosen_before).winner(finalists)
+            return winner and replace(winner, confirmed=winner.confirmed and complete)
         best = lowest_median(self._sampler)
         return None if best is None else Winner(best)
 
@@ -318,12 +319,6 @@ class OneRun:
                 self.recorder.note(f"skipping [{trial.config}]: {trial.error}")
         for note in self._crash_report.notes(isolated=isolated):
             self.recorder.note(note)
-
-    @property
-    def _reserve_s(self) -> float:
-        """Time kept back for the finals."""
-        seconds = self._budget.seconds
-        return 0.0 if seconds is None else min(5.0, 0.2 * seconds)
 
     def _first_call_s(self) -> float:
         return min(self.settings.first_call_s, max(LEAST_S, self.seconds_left))

@@ -40,8 +40,19 @@ LOOK_FACTOR = 50.0
 # However little is left of the budget, what has begun gets this long.
 LEAST_S = 0.5
 
+# However long a kernel is: that the pick is faster than the first config is what people quote.
+PAIRS_WITH_DEFAULT = 7
+
+# As many configs as a budget of time is thought to be enough for, where the space has more.
+MANY = 256
+
 # How often a reading of the other kind than the rest is taken before its config is out.
 TRIES = 3
+
+
+def least_finals_s(budget: Budget) -> float:
+    """What is kept for the finals however short the kernels are."""
+    return 0.0 if budget.seconds is None else min(5.0, 0.2 * budget.seconds)
 
 
 class OutOfTime(Exception):
@@ -77,6 +88,7 @@ class Sampler:
     quickest_look_s: float | None = None
     longest_first_call_s: float = 0.0
     host_bound: bool = False
+    looks: int = 0
 
     @property
     def seconds_left(self) -> float:
@@ -88,6 +100,30 @@ class Sampler:
     def half_left(self) -> float:
         """Half of the time that is left, which need not be kept where there is no end of it."""
         return 0.0 if self.budget.seconds is None else self.seconds_left / 2
+
+    @property
+    def finals_s(self) -> float:
+        """Kept for the finals as soon as there are two to compare: what the pick's duel with the
+        first config takes, and at most half of the budget."""
+        seconds, first, best = self.budget.seconds, self.target.space.first, self.race.incumbent
+        if seconds is None or self.looks < 2:
+            return 0.0
+        ids = [first.id if first else None, best]
+        known = [self.candidates[id].known_timing for id in ids if id in self.candidates]
+        pair = [timing.median_ns / 1e9 for timing in known if timing is not None]
+        # That it is hopeless takes fewer rounds to see.
+        apart = bool(pair) and pair[0] > self.plan.race.hopeless * pair[-1]
+        rounds = 2 if apart else PAIRS_WITH_DEFAULT
+        return min(seconds / 2, max(least_finals_s(self.budget), rounds * sum(pair)))
+
+    @property
+    def _spare_s(self) -> float | None:
+        """A run that takes longer than this is not worth a second one at first sight: a quarter of
+        what each config would have of the budget."""
+        if self.budget.seconds is None or self.plan.fixed_samples is not None:
+            return None
+        configs = [self.target.space.count or MANY, self.budget.trials or MANY, MANY]
+        return self.budget.seconds / (4 * min(configs))
 
     @property
     def first_samples(self) -> int:
@@ -125,7 +161,7 @@ class Sampler:
             self.recorder.emit(MeasureStarted(alone.config))
             allowed = min(limit, max(LEAST_S, self.seconds_left))
         built = tuple((candidate.config, candidate.artifact) for candidate in candidates)
-        visit = Visit(built, self.first_samples, True, allowed, self._hopeless)
+        visit = Visit(built, self.first_samples, True, allowed, self._hopeless, self._spare_s)
         answers: tuple[Answer, ...] = ()
         start = time.perf_counter()
         with self._visit("look", candidates) as parts:
@@ -160,6 +196,7 @@ class Sampler:
         first_call_s = look.seconds.get("first_call", 0.0)
         self.longest_first_call_s = max(self.longest_first_call_s, first_call_s)
         took = max(0.0, took - first_call_s)
+        self.looks += 1
         self.quickest_look_s = min(took, self.quickest_look_s or took)
         candidate.cost += Cost(look.seconds)
         candidate.timing = look.reading.timing()

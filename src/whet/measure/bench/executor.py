@@ -125,7 +125,7 @@ class Executor:
         return self._first_in_turn(visit)
 
     def _first(
-        self, config: Config, artifact: Any, samples: int, hopeless: Hopeless | None
+        self, config: Config, artifact: Any, visit: Visit, hopeless: Hopeless | None
     ) -> Sampled:
         phases = _Phases()
         watched = nothing_left_running() if self._alone else contextlib.nullcontext()
@@ -140,6 +140,7 @@ class Executor:
                 reading = self._as_it_warmed_up(warm)
             else:
                 with phases.phase("measure"):
+                    samples = visit.samples_of(warm.estimate_ns)
                     reading = self._timer.measure(loaded, samples, warm)
                 phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)
@@ -150,7 +151,7 @@ class Executor:
         hopeless = visit.hopeless
         for config, artifact in visit.built:
             try:
-                one = self._first(config, artifact, visit.samples, hopeless)
+                one = self._first(config, artifact, visit, hopeless)
             except ConfigFailure as failure:
                 answers.append(_as_answer(failure))
                 if failure.spoils:

@@ -74,8 +74,9 @@ class Visit:
 
     With `first`, each config is loaded, checked and warmed up before, whatever was known of it. One
     whose warm-up is `hopeless` then gets no samples: its reading is the warm-up's, marked
-    `contaminated`. Without, one that is named several times is sampled as often. `limit_s` is for
-    one config's part of it, but for its first call, whose limit the bench was opened with.
+    `contaminated`. One of which a single run takes longer than `spare_s` gets one sample. Without
+    `first`, one that is named several times is sampled as often. `limit_s` is for one config's part
+    of it, but for its first call, whose limit the bench was opened with.
     """
 
     built: tuple[Built, ...]
@@ -83,6 +84,11 @@ class Visit:
     first: bool = False
     limit_s: float | None = None
     hopeless: Hopeless | None = None
+    spare_s: float | None = None
+
+    def samples_of(self, ns: float) -> int:
+        """How many samples of a config whose single run takes so long."""
+        return 1 if self.spare_s is not None and ns > 1e9 * self.spare_s else self.samples
 
     def of(self, *built: Built) -> Visit:
         """The same for these alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,12 +171,31 @@ class Duel:
             self._over = self._decided = True
 
     @property
+    def over(self) -> bool:
+        """Whether it asks for no more rounds: it had the time it needs."""
+        return self._over
+
+    def pairs(self, one: str, other: str) -> list[tuple[float, float]]:
+        """Nanoseconds of both in the rounds that both took part in."""
+        if one not in self._all or other not in self._all:
+            return []
+        return self._paired(self._all[one], self._all[other])
+
+    @property
     def outcome(self) -> DuelOutcome:
         return self.outcome_for(None)
 
     def outcome_for(self, default: str | None) -> DuelOutcome:
         """The outcome where `default`, one of the contestants, is in use already: it stays unless
-        the interval of its ratio to another shows that one to be faster."""
+        the interval of its ratio to another shows that one to be faster. Where the rounds are not
+        over, they are judged as if the last had been taken."""
+        if self._over:
+            return self._outcome_for(default)
+        ended = copy.deepcopy(self)
+        ended._check(last=True)
+        return ended._outcome_for(default)
+
+    def _outcome_for(self, default: str | None) -> DuelOutcome:
         leader = self._leader()
         if leader is None:
             return DuelOutcome(

@@ -108,6 +108,16 @@ class FirstPass:
             self._unsettled[entry.id] = entry
         self._arrived(entry)
 
+    @property
+    def noise(self) -> tuple[float, int]:
+        """Of one sample, and how many degrees of freedom it is known with."""
+        return self._noise.known
+
+    @property
+    def visit_noise(self) -> float:
+        """Of a config's level between two visits: what is assumed, or seen where that is more."""
+        return self._visit_noise
+
     def half_width(self, readings: int, *, earlier_run: bool) -> float:
         """How far from its true time, as a log, that many readings of a config may be."""
         noise = self._policy.rerun_noise if earlier_run else self._visit_noise

@@ -53,8 +53,8 @@ class DuelPolicy:
     equal_within: float = 0.005
 
     def head_to_head(self, min_rounds: int) -> DuelPolicy:
-        """For two of whom one must be shown to be faster, in up to twice the rounds. It is checked
-        as soon as anything can be shown and seldom after that: every check makes the others
+        """For two of whom one must be shown to be faster, in up to four times the rounds. It is
+        checked as soon as anything can be shown and seldom after that: every check makes the others
         stricter."""
-        most = 2 * self.max_rounds
-        return replace(self, min_rounds=min_rounds, first_check=9, growth=3.0, max_rounds=most)
+        most = 4 * self.max_rounds
+        return replace(self, min_rounds=min_rounds, first_check=10, growth=3.0, max_rounds=most)

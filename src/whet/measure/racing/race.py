@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from whet.measure.racing.estimate import Estimate, kept_of, pooled, usual, with_pairs
 from whet.measure.racing.first_pass import FirstPass
 from whet.measure.racing.policy import RacePolicy
 from whet.measure.racing.rounds import Rounds, shared_passes
@@ -116,6 +117,31 @@ class Race:
         """Whether all that is known of both, in or out, says so: their intervals do not meet."""
         pessimistic, optimistic = self._ends(than)[1], self._ends(id)[0]
         return optimistic > pessimistic
+
+    def estimate(
+        self, default: str, other: str, pairs: Sequence[tuple[float, float]] = ()
+    ) -> Estimate | None:
+        """How much faster `other` is, by its samples and the default's in this race, in or out, and
+        by `pairs` of times that both took in turns since; None where one was never sampled."""
+        logs = [math.log(one / another) for one, another in pairs]
+        noise, degrees = pooled(*self._looks.noise, logs)
+        sampled = {id: one for id, one in self._entrants.items() if one.samples}
+        if default not in sampled or other not in sampled:
+            return with_pairs(None, logs, noise, degrees)
+        centres = {id: usual([*map(math.log, e.samples)], noise) for id, e in sampled.items()}
+        errors = {id: self._error(one, noise) for id, one in sampled.items()}
+        share = kept_of([*centres.values()], math.hypot(*errors.values()) / math.sqrt(len(errors)))
+        gain, error = centres[default] - centres[other], math.hypot(errors[default], errors[other])
+        return with_pairs((gain * share, error * math.sqrt(share)), logs, noise, degrees)
+
+    def _error(self, one: _Entrant, noise: float) -> float:
+        between = self.policy.rerun_noise if one.earlier_run else self._looks.visit_noise
+        return math.hypot(noise / math.sqrt(len(one.samples)), between)
+
+    @property
+    def visit_noise(self) -> float:
+        """How much a config's time varies between two visits, as far as that was seen."""
+        return self._looks.visit_noise
 
     def _ends(self, id: str) -> tuple[float, float]:
         entrant = self._entrants.get(id)

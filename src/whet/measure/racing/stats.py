@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-# |x - y| of two readings with unit noise has this median: sqrt(2) times the normal's 75th
-# percentile.
-MEDIAN_GAP = math.sqrt(2) * 0.6744897501960817
+# |x| of a reading with unit noise has this median, the normal's 75th percentile; |x - y| of two
+# readings has the other.
+NORMAL_MAD = 0.6744897501960817
+MEDIAN_GAP = math.sqrt(2) * NORMAL_MAD
 
 # The median of n readings is this much wider than their mean.
 _MEDIAN_WIDTH = math.sqrt(math.pi / 2)
@@ -117,6 +118,14 @@ class Noise:
         if not self._gaps:
             return self._floor
         return max(self._floor, self._gaps[len(self._gaps) // 2] / MEDIAN_GAP)
+
+    @property
+    def known(self) -> tuple[float, int]:
+        """The noise, and how many degrees of freedom it is known with. Of few gaps the lower median
+        counts: one of them may be an outlier's."""
+        if not self._gaps:
+            return self._floor, 1
+        return max(self._floor, low_median(self._gaps) / MEDIAN_GAP), gap_degrees(len(self._gaps))
 
     def quantile(self, confidence: float) -> float:
         """Wider than the normal distribution's while few gaps are known."""
