@@ -98,9 +98,8 @@ def test_it_can_be_asked_for_and_heard_as_well(capsys: pytest.CaptureFixture[str
 
 def test_a_notebook_shows_progress_and_the_result() -> None:
     pytest.importorskip("ipykernel", reason="notebooks need ipykernel, which is not installed")
-    from jupyter_client.manager import start_new_kernel  # type: ignore[import-not-found]
-
-    kernel, client = start_new_kernel(kernel_name="python3")
+    manager = pytest.importorskip("jupyter_client.manager")
+    kernel, client = manager.start_new_kernel(kernel_name="python3")
     try:
         told: list[tuple[str, dict[str, str]]] = []
         answer = client.execute_interactive(
