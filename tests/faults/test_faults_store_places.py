@@ -55,7 +55,7 @@ def test_a_folder_that_may_not_be_made_is_said(folder: Path) -> None:
 
     def says_so() -> bool:
         told = refusal(lambda: open_store(path))
-        return str(path) in told and "Permission denied" in told and "--store" in told
+        return str(path) in told and "Permission denied" in told and "store=…" in told
 
     assert unprivileged(says_so)
     assert not (folder / "a").exists()
@@ -65,8 +65,8 @@ def test_a_folder_that_may_not_be_entered_is_said(folder: Path) -> None:
     path = folder / "store.db"
     fill(path)
     folder.chmod(0o000)
-    assert unprivileged(lambda: "--store" in refusal(lambda: open_store(path)))
-    assert unprivileged(lambda: "--store" in refusal(lambda: open_store(path, read_only=True)))
+    assert unprivileged(lambda: "store=…" in refusal(lambda: open_store(path)))
+    assert unprivileged(lambda: "store=…" in refusal(lambda: open_store(path, read_only=True)))
 
 
 KERNEL = """
@@ -132,7 +132,7 @@ def test_results_in_the_log_of_a_linked_store_are_not_passed_over(folder: Path) 
 def test_a_link_that_leads_to_itself_is_said(tmp_path: Path) -> None:
     link = tmp_path / "store.db"
     link.symlink_to(link)
-    with pytest.raises(StoreError, match="--store"):
+    with pytest.raises(StoreError, match="store=…"):
         open_store(link)
 
 

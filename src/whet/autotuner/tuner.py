@@ -184,6 +184,7 @@ class TritonAutoTuner:
             store=":memory:",
             jobs=1,
             settings=replace(settings, samples=samples, bundle=None),
+            progress=False,
             mode="tune",
         )
         gpu_index, timing = target.runs_on.gpu, result.best.timing

@@ -55,7 +55,7 @@ from whet.cli.commands.export_package import ExportGroup
 from whet.cli.terminal.encoding import speak_readably
 from whet.cli.terminal.help import OrderedGroup, PlainCommand
 from whet.cli.terminal.output import printable
-from whet.core.errors import UsageError, WhetError, no_triton
+from whet.core.errors import UsageError, WhetError, at_command_line, no_triton
 
 _ABOUT = """Find the fastest configuration of a kernel, store it, and show why.
 
@@ -275,11 +275,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     speak_readably()
     try:
         words = sys.argv[1:] if arguments is None else list(arguments)
-        code = typer.main.get_command(_asked(words)).main(
-            args=words,
-            prog_name="whet",
-            standalone_mode=False,
-        )
+        with at_command_line():
+            code = typer.main.get_command(_asked(words)).main(
+                args=words,
+                prog_name="whet",
+                standalone_mode=False,
+            )
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_gone()

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from whet.core.budget import Budget
+from whet.core.errors import option
 
 
 class Stop(StrEnum):
@@ -56,7 +57,7 @@ _REASONS = {
     Stop.ERROR: "an error stopped it",
     Stop.UNFINISHED: "it is still running, or was killed",
 }
-_OPTIONS = {Stop.SEARCH: "--search grid", Stop.EFFORT: "--effort full"}
+_OPTIONS = {Stop.SEARCH: ("search", "grid"), Stop.EFFORT: ("effort", "full")}
 
 
 @dataclass(frozen=True)
@@ -106,16 +107,21 @@ class Coverage:
     def next_option(self) -> str:
         """What to add on the command line to go on: `--budget 100trials`; empty where nothing has
         to be added or nothing is left."""
-        if self.next_budget is not None:
-            return f"--budget {self.next_budget}"
-        return _OPTIONS.get(self.stopped, "") if self.stopped is not None else ""
+        return "" if self._further is None else "--{} {}".format(*self._further)
 
     @property
     def next_text(self) -> str:
-        """`continue with --budget 100trials`; empty where nothing is left to do."""
+        """`continue with --budget 100trials`, or `continue with budget="100trials"` in a Python
+        program; empty where nothing is left to do."""
         if self.complete or self.stopped is None:
             return ""
-        return f"continue with {self.next_option}" if self.next_option else _AGAIN
+        return _AGAIN if self._further is None else f"continue with {option(*self._further)}"
+
+    @property
+    def _further(self) -> tuple[str, str] | None:
+        if self.next_budget is not None:
+            return "budget", str(self.next_budget)
+        return None if self.stopped is None else _OPTIONS.get(self.stopped)
 
     @property
     def lines(self) -> list[str]:

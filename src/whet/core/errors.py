@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -99,6 +100,27 @@ class ConfigFailure(Exception):
 
     def __str__(self) -> str:
         return f"{self.status}: {self.message}"
+
+
+_typed = False
+
+
+@contextmanager
+def at_command_line() -> Iterator[None]:
+    """What is said in here is read by somebody who types options, not arguments."""
+    global _typed
+    before, _typed = _typed, True
+    try:
+        yield
+    finally:
+        _typed = before
+
+
+def option(name: str, value: object = None) -> str:
+    """`--budget 30s` at the command line, `budget="30s"` in a Python program."""
+    if _typed:
+        return f"--{name}" if value is None else f"--{name} {value}"
+    return f"{name}=…" if value is None else f'{name}="{value}"'
 
 
 def did_you_mean(wrong: str, valid: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from whet.core.config import Config
 from whet.core.cost import Cost
 from whet.core.coverage import Coverage, Stop
 from whet.core.decoding import number, text, whole
-from whet.core.shown import drawn
+from whet.core.shown import drawn, told
 from whet.core.trial import Trial, new_id
 from whet.core.workload import Workload
 
@@ -62,6 +62,10 @@ class Run:
     id: str = field(default_factory=new_id)
     after: tuple[str, ...] = field(default=(), compare=False)
     taken: bool = field(default=False, compare=False)
+
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best [{self.best}]"
+        return f"Run({self.workload}: {self.outcome}{best}, {self.trials} trials)"
 
     @property
     def chose(self) -> bool:
@@ -201,6 +205,13 @@ class Result:
     notes: tuple[str, ...] = ()
 
     _repr_html_ = drawn
+    __str__ = told
+
+    def __repr__(self) -> str:
+        times = (
+            "" if self.speedup is None else f", {self.speedup:.3g} times the first config's speed"
+        )
+        return f"Result({self.source}: {self.best!r}{times}, {len(self.trials)} trials)"
 
     @property
     def config(self) -> Config:

@@ -116,6 +116,13 @@ class Timing:
     discarded: int = 0
     foreign: Summary | None = None
 
+    def __repr__(self) -> str:
+        median_ns = f"{self.median_ns:,.1f} ns, " if self.samples or self.foreign else ""
+        return (
+            f"Timing({median_ns}{len(self.samples)} samples, timer={self.timer!r}, "
+            f"l2={self.l2!r}, quality={self.quality!r})"
+        )
+
     @property
     def method(self) -> Method:
         return Method(self.timer, self.l2)

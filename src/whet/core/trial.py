@@ -40,6 +40,11 @@ class Trial:
     created: float = 0.0
     id: str = field(default_factory=new_id)
 
+    def __repr__(self) -> str:
+        time = "" if self.median_ns is None else f", {self.median_ns:,.1f} ns"
+        error = f", {self.error.strip().partition(chr(10))[0][:80]}" if self.error else ""
+        return f"Trial([{self.config}] {self.status}{time}{error})"
+
     @cached_property
     def median_ns(self) -> float | None:
         """None where nothing was timed."""

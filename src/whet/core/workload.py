@@ -136,6 +136,9 @@ class Workload:
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
+    def __repr__(self) -> str:
+        return f"Workload({self}, id={self.id!r})"
+
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value}" for name, value in self.key.items())
         return f"{self.kernel}({key}) on {self.device.name}"

@@ -14,6 +14,7 @@ from whet.core.budget import Budget
 from whet.core.effort import Effort, checked_effort
 from whet.core.errors import TuningFailedError, UsageError
 from whet.core.mode import Mode, checked_mode
+from whet.core.shown import live_display, watched
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.executors import current
 from whet.engine.fallback.mode import current_mode
@@ -48,6 +49,7 @@ DEFAULT_TRIALS = 200
 WHOLE_IN_TIME = 256
 
 
+Subscriber: TypeAlias = "Callable[[Event], None]"
 Transfer: TypeAlias = "Prior | Callable[[Space], Prior | None]"
 
 
@@ -62,7 +64,8 @@ def tune(
     settings: Settings | None = None,
     plan: Plan | Callable[[], Plan] | None = None,
     transfer: Transfer | None = None,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: Subscriber | None = None,
+    progress: bool | None = None,
     mode: Mode | None = None,
     effort: Effort | None = None,
     executor: DeviceExecutor | None = None,
@@ -85,6 +88,9 @@ def tune(
 
     With `effort="quick"`, configs that are not expected to be worth their builds are left out; a
     later tuning with `effort="full"` tries only these.
+
+    With `progress`, shows how far it is: live on a terminal or in a notebook, as lines on stderr
+    elsewhere. By default only where somebody watches and `on_event` is not given.
 
     `executor` says where it is built and measured; without one, in this process and its workers.
 
@@ -133,6 +139,11 @@ def tune(
             found = answer_from(opened, target, settings, budget, name, fixed or 0, ledger)
             if found is not None:
                 return _logged(found.run.workload, lambda: found)
+        if progress is None:
+            progress = on_event is None and not _in_a_group() and watched()
+        if progress:
+            display = stack.enter_context(live_display(target.space.first))
+            on_event = display if on_event is None else _both(on_event, display)
         if settings.keep_ir:
             target = _keeping_code(target, opened)
         from whet.engine.recovery.interrupt import Shield
@@ -155,6 +166,14 @@ def tune(
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")
         return _logged(one.run.workload, lambda: _carried_out(one))
+
+
+def _both(one: Subscriber, other: Subscriber) -> Subscriber:
+    def hear(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return hear
 
 
 def _keeping_code(target: Target, store: Store) -> Target:

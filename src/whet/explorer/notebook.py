@@ -33,14 +33,16 @@ def html_of(thing: Any) -> str | None:
 def result_html(result: Result) -> str:
     columns = TrialColumns({result.run.id: result.run.started})
     columns.extend(rows_of(result.trials or (result.best,)))
-    best = result.best
+    best, coverage = result.best, result.run.coverage
     facts = {
+        "outcome": f"{result.run.outcome}, {result.source}",
         "best": str(best.config),
         "time": _time(best),
         "speed-up": "–" if result.speedup is None else f"{result.speedup:.2f}× the first config",
         "as fast": ", ".join(map(str, result.equals)) or "none",
         "trials": _counted(result.statuses),
         "failed": _reasons(result.trials),
+        "space": "–" if coverage is None else str(coverage),
         "took": f"{result.run.wall_s:.3g} s",
     }
     return _page(

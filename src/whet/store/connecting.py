@@ -11,7 +11,7 @@ from pathlib import Path
 from whet.core.errors import StoreError, UsageError
 from whet.core.trial import new_id
 from whet.store import schema
-from whet.store.faults import network_error, result_code, store_error
+from whet.store.faults import another_store, network_error, result_code, store_error
 from whet.store.filesystems import network_filesystem
 
 
@@ -51,7 +51,7 @@ def _is_file(path: Path) -> bool:
     if stat.S_ISDIR(mode):
         raise UsageError(f"store {path} is a directory; name a file in it, such as {path}/store.db")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"store {path} is not a regular file; choose another with --store")
+        raise UsageError(f"store {path} is not a regular file; {another_store()}")
     return True
 
 
@@ -123,7 +123,7 @@ def _check_version(path: Path, version: int) -> None:
     if version > schema.SCHEMA_VERSION:
         raise StoreError(
             f"store {path} has schema version {version}, but this whet supports versions up to "
-            f"{schema.SCHEMA_VERSION}; upgrade whet, or choose another store with --store"
+            f"{schema.SCHEMA_VERSION}; upgrade whet, or {another_store()}"
         )
     if version < 1:
         raise _not_a_store(path, f"a database with the unknown schema version {version}")
@@ -131,8 +131,7 @@ def _check_version(path: Path, version: int) -> None:
 
 def _not_a_store(path: Path, what: str) -> StoreError:
     return StoreError(
-        f"{path} is not a whet store ({what}) and was not changed; move it, or choose "
-        "another store with --store"
+        f"{path} is not a whet store ({what}) and was not changed; move it, or {another_store()}"
     )
 
 
@@ -221,7 +220,7 @@ def _upgrade(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
         if isinstance(error, ValueError | KeyError | TypeError):
             raise StoreError(
                 f"store {path} has damaged rows and cannot be upgraded ({error}); it was not "
-                "changed; restore it from a backup, or choose another store with --store"
+                f"changed; restore it from a backup, or {another_store()}"
             ) from error
         raise
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, option
 from whet.core.plugins import Plugin, find_plugin, plugin_names
 from whet.store.beside import code_folder_of, jit_folder_of, lock_folder_of
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
@@ -276,4 +276,6 @@ def _expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError as error:
-        raise UsageError(f"store {path}: {error}; set WHET_STORE or use --store") from error
+        raise UsageError(
+            f"store {path}: {error}; set WHET_STORE or use {option('store')}"
+        ) from error

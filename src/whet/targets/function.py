@@ -114,8 +114,8 @@ class FunctionTarget:
     def tune_key(self) -> None:
         return None
 
-    def tune_needs(self) -> str:
-        return ""
+    def tune_remedy(self, command: str) -> str:
+        return f"tune it with: {command}"
 
     def load(self, config: Config, artifact: Any) -> LoadedFunction:
         return LoadedFunction(self, config)

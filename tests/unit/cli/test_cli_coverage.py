@@ -15,6 +15,7 @@ from whet.cli.terminal.progress import PlainProgress
 from whet.cli.terminal.tally import Tally
 from whet.core.budget import Budget
 from whet.core.coverage import Stop
+from whet.core.errors import at_command_line
 from whet.core.event import RunFinished, RunStarted, TrialFinished
 from whet.core.run import Outcome, Result
 from whet.store import open_store
@@ -98,9 +99,10 @@ def test_progress_says_it_at_the_end_and_the_live_display_all_along() -> None:
         RunFinished(Result(ENDED, trial, None, (trial,))),
     ]
     plain = PlainProgress(stream)
-    for event in events:
-        plain(event)
-        tally.add(event)
+    with at_command_line():
+        for event in events:
+            plain(event)
+            tally.add(event)
 
     assert "5 of 132 configs to try (3 known), budget 5 trials" in stream.getvalue()
     assert STOPPED in words(stream.getvalue())

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from whet.cli.text.summary import summary
+from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
+from whet.core.coverage import Stop
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result
 from whet.core.status import Status
@@ -152,3 +154,37 @@ def test_an_interrupted_run_says_that_it_is_not_the_end() -> None:
 
 def test_a_first_config_that_does_not_work_is_left_out() -> None:
     assert "first" not in text(a_result(first=None))
+
+
+def test_a_printed_result_is_a_few_lines_that_say_what_a_program_can_do_next() -> None:
+    run = replace(
+        a_result().run, tried=5, stopped=Stop.TRIALS, space_size=132, budget=Budget(trials=5)
+    )
+    said = str(a_result(run=run, notes=("a \x1b[31mnote",))).splitlines()
+
+    assert len(said) <= 20
+    assert max(map(len, said)) <= 80
+    assert [" ".join(line.split()) for line in said[said.index("") + 1 :]] == [
+        "best BM=64 BN=32",
+        "1.00 µs (970 ns to 1.05 µs at 95 %, 7 samples)",
+        "first BM=8 BN=8",
+        "4.00 µs; the best is 4.00× as fast",
+        "trials 12 (10 build_error, 1 ok, 1 outraced)",
+        "space 5 of 132 configs tried: budget of 5 trials used up",
+        'continue with budget="10trials"',
+        "notes a \N{REPLACEMENT CHARACTER}[31mnote",
+        "time 10.0 s: measuring 6.00 s, waiting for builds 2.50 s, loading 500 ms",
+        "more .trials has every config of this run, .to_json() has everything",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"source": "stored", "trials": ()}, "none needed: answered from the store"),
+        ({"source": "waited", "trials": ()}, "not finished: this is the best known so far"),
+        ({"first": None}, "BM=64 BN=32"),
+    ],
+)
+def test_every_result_can_be_printed(changes: dict[str, Any], words: str) -> None:
+    assert words in str(a_result(**changes))

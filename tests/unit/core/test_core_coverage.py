@@ -6,6 +6,7 @@ import pytest
 
 from whet.core.budget import Budget
 from whet.core.coverage import Coverage, Stop
+from whet.core.errors import at_command_line
 from whet.core.run import Outcome, Run
 from whet.testing.samples import a_run, a_workload
 
@@ -16,11 +17,18 @@ def after(stopped: Stop | None, budget: str = "none", tried: int = 62, size: int
 
 def test_a_spent_budget_is_named_with_one_that_goes_on() -> None:
     assert str(after(Stop.TRIALS, "50trials")) == (
-        "62 of 132 configs tried: budget of 50 trials used up; continue with --budget 70trials"
+        '62 of 132 configs tried: budget of 50 trials used up; continue with budget="70trials"'
     )
     assert str(after(Stop.TIME, "30s")) == (
-        "62 of 132 configs tried: budget of 30 s used up; continue with --budget 1m"
+        '62 of 132 configs tried: budget of 30 s used up; continue with budget="1m"'
     )
+
+
+def test_at_the_command_line_the_same_is_an_option() -> None:
+    with at_command_line():
+        assert after(Stop.TRIALS, "50trials").next_text == "continue with --budget 70trials"
+        assert after(Stop.SEARCH).next_text == "continue with --search grid"
+    assert after(Stop.SEARCH).next_text == 'continue with search="grid"'
 
 
 @pytest.mark.parametrize(

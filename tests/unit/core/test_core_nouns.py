@@ -15,7 +15,7 @@ from whet.core.cost import Cost
 from whet.core.errors import BudgetError, ConfigFailure, SpaceError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.limit import Limit
-from whet.core.run import Outcome, Run
+from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing, median, median_interval
 from whet.core.trial import Trial
@@ -241,6 +241,23 @@ class TestRecords:
             "too big",
             failure.limit,
         )
+
+
+def test_what_is_large_is_one_short_line_in_a_console():
+    slow = {f"PARAMETER_{i}": i for i in range(8)}
+    trial = a_trial(
+        a_workload(), slow, timing=Timing((1.0,) * 500, "cpu"), error="it is slow\n" * 100
+    )
+    run = a_run(a_workload(), slow)
+    for one in (trial, trial.timing, run, run.workload, Result(run, trial, trial, (trial,) * 200)):
+        assert len(repr(one)) < 500
+        assert "\n" not in repr(one)
+
+
+def test_the_line_of_a_trial_says_what_came_of_it():
+    assert repr(a_trial(a_workload(), {"BM": 8}, 4000.0)) == "Trial([BM=8] ok, 4,000.0 ns)"
+    failed = a_trial(a_workload(), {"BM": 8}, status=Status.BUILD_ERROR, error="no\nsuch")
+    assert repr(failed) == "Trial([BM=8] build_error, no)"
 
 
 def test_did_you_mean_names_the_nearest_and_all_valid_ones():

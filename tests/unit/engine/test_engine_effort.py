@@ -141,5 +141,5 @@ def test_its_coverage_reads_as_a_sentence() -> None:
     coverage = Coverage(12, 48, Stop.EFFORT, Settings().budget)
     assert str(coverage) == (
         "12 of 48 configs tried: effort is quick, and the rest was not expected to pay; "
-        "continue with --effort full"
+        'continue with effort="full"'
     )

@@ -109,7 +109,7 @@ def test_a_lock_held_for_too_long_is_said_with_the_remedy(path: Path, workload: 
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with SqliteStore(path, busy_s=0.05) as store:
-            with pytest.raises(StoreError, match=r"is locked by another process.*--store") as told:
+            with pytest.raises(StoreError, match=r"is locked by another process.*store=…") as told:
                 store.append([a_trial(workload)])
             assert str(path) in str(told.value)
             assert len(store.trials(workload.id)) == 1
@@ -146,7 +146,7 @@ def test_a_store_opened_for_reading_refuses_to_write(
     before = path.read_bytes()
     with SqliteStore(path, read_only=True) as store:
         assert store.read_only
-        with pytest.raises(StoreError, match=r"is read-only.*--store"):
+        with pytest.raises(StoreError, match=r"is read-only.*store=… or WHET_STORE$"):
             WRITES[write](store)
         assert store.best(workload.id) is not None
         assert store.gc(kernel="matmul", dry_run=True).trials == 1
@@ -193,7 +193,7 @@ def reads_and_refuses(path: Path, workload: Workload, trials: int) -> bool:
             and len(store.trials(workload.id)) == trials
             and store.best(workload.id) is not None
             and "is read-only" in message
-            and "--store" in message
+            and "store=…" in message
         )
 
 
@@ -247,7 +247,7 @@ def test_without_the_right_to_read_it_says_so(shared_folder: Path) -> None:
 def test_a_folder_that_cannot_be_written_gets_no_new_store(shared_folder: Path) -> None:
     make_read_only(shared_folder)
     path = shared_folder / "store.db"
-    assert unprivileged(lambda: "--store" in refusal(lambda: SqliteStore(path)))
+    assert unprivileged(lambda: "store=…" in refusal(lambda: SqliteStore(path)))
 
 
 def test_running_out_of_room_is_said_and_loses_nothing_committed(

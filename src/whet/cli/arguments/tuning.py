@@ -41,7 +41,12 @@ def run_tuning(
     try:
         with redirect_stdout(sys.stderr), progress(target.space.first, quiet=quiet) as on_event:
             result = run(
-                target, settings=settings, transfer=transfer, on_event=on_event, mode="tune"
+                target,
+                settings=settings,
+                transfer=transfer,
+                on_event=on_event,
+                progress=False,
+                mode="tune",
             )
             return result, False
     except Interrupted as interrupted:

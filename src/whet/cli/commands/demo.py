@@ -195,7 +195,12 @@ class CProduct:
         from whet.engine import Plan, tune
 
         result = tune(
-            self._example.plain(self.n), store=":memory:", plan=Plan.fixed(7), jobs=1, mode="tune"
+            self._example.plain(self.n),
+            store=":memory:",
+            plan=Plan.fixed(7),
+            jobs=1,
+            progress=False,
+            mode="tune",
         )
         return (result.best.median_ns or math.inf) / 1e9
 

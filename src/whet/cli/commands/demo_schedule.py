@@ -64,7 +64,9 @@ class ScheduleProduct:
         from whet.engine import Plan, tune
 
         plain = self._schedule(self._payload, _PLAIN, name="demo_plain")
-        result = tune(plain, store=":memory:", plan=Plan.fixed(3), jobs=1, mode="tune")
+        result = tune(
+            plain, store=":memory:", plan=Plan.fixed(3), jobs=1, progress=False, mode="tune"
+        )
         return (result.best.median_ns or math.inf) / 1e9
 
     def tune(

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import threading
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from whet.cli.terminal.output import PAGE, colour_wanted, ns_text, seconds_text,
 from whet.cli.terminal.tally import Tally
 from whet.core import event as happened
 from whet.core.config import Config
+from whet.core.shown import in_notebook
 
 if TYPE_CHECKING:
     from whet.core.event import Event
@@ -56,15 +58,8 @@ class _Terminal(io.TextIOBase):
         return os.isatty(self._descriptor)
 
 
-class LiveProgress:
-    """Subscribes to events and draws from a thread of its own, so that the engine never waits."""
-
-    def __init__(self, first: Config | None = None) -> None:
-        self._tally = Tally(first)
-        self._lock = threading.Lock()
-        self._changed = threading.Event()
-        self._over = threading.Event()
-        self._notes: list[str] = []
+class _TerminalScreen:
+    def __init__(self) -> None:
         self._console = Console(
             file=_Terminal(sys.stderr.fileno(), sys.stderr.encoding),  # type: ignore[arg-type]
             force_terminal=True,
@@ -79,10 +74,54 @@ class LiveProgress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+        self._live.start()
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def show(self, notes: list[str], lines: list[Text]) -> None:
+        for note in notes:
+            self._console.print(f"note: {note}", style="yellow", markup=False)
+        self._live.update(Text("\n").join(lines), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class _NotebookScreen:
+    """The output of the cell that tunes: one place, redrawn. Notes stay there when it is over."""
+
+    width = PAGE
+
+    def __init__(self) -> None:
+        display = import_module("IPython.display").display  # whoever is in a notebook has it
+        self._place = display({"text/plain": ""}, raw=True, display_id=True)
+        self._notes: list[str] = []
+
+    def show(self, notes: list[str], lines: list[Text]) -> None:
+        self._notes += [f"note: {note}" for note in notes]
+        text = "\n".join([*self._notes, *(line.plain for line in lines)])
+        self._place.update({"text/plain": text}, raw=True)
+
+    def close(self) -> None:
+        self.show([], [])
+
+
+class LiveProgress:
+    """Subscribes to events and draws from a thread of its own, so that the engine never waits."""
+
+    def __init__(self, first: Config | None = None) -> None:
+        self._tally = Tally(first)
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._over = threading.Event()
+        self._notes: list[str] = []
         self._thread = threading.Thread(target=self._draw_until_over, name="whet-live", daemon=True)
 
     def __enter__(self) -> LiveProgress:
-        self._live.start()
+        self._screen: _NotebookScreen | _TerminalScreen
+        self._screen = _NotebookScreen() if in_notebook() else _TerminalScreen()
         self._thread.start()
         return self
 
@@ -95,7 +134,7 @@ class LiveProgress:
         self._over.set()
         self._changed.set()
         self._thread.join()
-        self._live.stop()
+        self._screen.close()
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -113,13 +152,10 @@ class LiveProgress:
         self._draw()
 
     def _draw(self) -> None:
-        width = self._console.width
         with self._lock:
             notes, self._notes = self._notes, []
-            lines = frame(self._tally, width)
-        for note in notes:
-            self._console.print(f"note: {note}", style="yellow", markup=False)
-        self._live.update(Text("\n").join(lines), refresh=True)
+            lines = frame(self._tally, self._screen.width)
+        self._screen.show(notes, lines)
 
 
 def frame(tally: Tally, width: int) -> list[Text]:

@@ -23,6 +23,7 @@ from whet.cli.terminal.tally import Clock, Tally
 from whet.core import event as happened
 from whet.core.config import Config
 from whet.core.event import Event
+from whet.core.shown import in_notebook
 
 Subscriber = Callable[[Event], None]
 
@@ -129,10 +130,11 @@ def _plan(tally: Tally) -> str:
 
 @contextmanager
 def progress(first: Config | None = None, *, quiet: bool = False) -> Iterator[Subscriber | None]:
-    """A subscriber to hand to the engine: live on a terminal, plain lines elsewhere."""
+    """A subscriber to hand to the engine: live in a notebook and on a terminal, plain lines
+    elsewhere."""
     if quiet:
         yield None
-    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    elif in_notebook() or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
         from whet.cli.terminal.live import LiveProgress
 
         with LiveProgress(first) as live:

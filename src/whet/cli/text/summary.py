@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from whet.cli.terminal.output import (
+    PAGE,
     bar_text,
     count_text,
     fields,
     first_line,
     ns_text,
     page,
+    printable,
     seconds_text,
     shorten,
     times_text,
@@ -26,16 +28,39 @@ from whet.core.config import Config
 from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
 from whet.core.trial import Trial
-from whet.store import printable, unsent
+from whet.store import printable as without_password
+from whet.store import unsent
 
 _EQUALS_SHOWN = 3
 _WORTH_A_BAR_S = 0.05
 _FAILURES_SHOWN = 5
+_PHASES_SHOWN = 3
+_WORTH_NAMING = 0.02
 
 
 def summary(result: Result, location: str, store: str | None = None) -> list[str]:
     """`store` is what was given as `--store`, to be given again to the commands that follow."""
     width = page()
+    lines = [*_heading(result, width), *fields(_parts(result), width)]
+    lines += failures(result.trials, width)
+    lines += ["", *ledger(result, width)]
+    return [*lines, "", *whereabouts(result, location, store)]
+
+
+def brief(result: Result) -> str:
+    """A result as `print` shows it in a Python program, which has the rest in its hands."""
+    parts = _parts(result)
+    parts["time"] = _time_text(result)
+    listed = ".trials has every config of this run, " if result.trials else ""
+    parts["more"] = f"{listed}.to_json() has everything"
+    return "\n".join(map(printable, [*_heading(result, PAGE), *fields(parts, PAGE)]))
+
+
+def _heading(result: Result, width: int) -> list[str]:
+    return [*wrap(str(result.run.workload), width, indent=2), "", *interruption(result)]
+
+
+def _parts(result: Result) -> dict[str, str | Sequence[str]]:
     parts: dict[str, str | Sequence[str]] = {
         "best": [str(result.config), timing_text(result.best)],
     }
@@ -49,11 +74,7 @@ def summary(result: Result, location: str, store: str | None = None) -> list[str
     notes = [note for note in result.notes if not (result.equals and "no significant" in note)]
     if notes:
         parts["notes"] = notes
-    lines = [*wrap(str(result.run.workload), width, indent=2), "", *interruption(result)]
-    lines += fields(parts, width)
-    lines += failures(result.trials, width)
-    lines += ["", *ledger(result, width)]
-    return [*lines, "", *whereabouts(result, location, store)]
+    return parts
 
 
 def interruption(result: Result) -> list[str]:
@@ -151,6 +172,17 @@ def ledger(result: Result, width: int) -> list[str]:
     return lines
 
 
+def _time_text(result: Result) -> str:
+    """`4.20 s: measuring 3.10 s, waiting for builds 900 ms`."""
+    wall, total = result.run.cost.wall, result.run.wall_s
+    largest = sorted(WALL_PHASES, key=lambda phase: -wall.get(phase, 0.0))[:_PHASES_SHOWN]
+    shown = [phase for phase in largest if wall.get(phase, 0.0) >= _WORTH_NAMING * total > 0.0]
+    if result.source == "stored" or not shown:
+        return seconds_text(total)
+    named = ", ".join(f"{WALL_NAMES[phase]} {seconds_text(wall[phase])}" for phase in shown)
+    return f"{seconds_text(total)}: {named}"
+
+
 def program() -> str:
     """`whet` where a shell finds that, else as it was started: `.venv/bin/whet`."""
     started = sys.argv[0]
@@ -167,7 +199,7 @@ def whereabouts(
     Paths and commands stay whole, however long: they are there to be copied.
     """
     workload = result.run.workload
-    again = f" --store {shlex.quote(printable(store))}" if store else ""
+    again = f" --store {shlex.quote(without_password(store))}" if store else ""
     name = shlex.quote(workload.kernel)
     if location == ":memory:":
         lines, commands = ["not saved: the store is :memory:"], [*more]

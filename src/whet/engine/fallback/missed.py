@@ -30,7 +30,8 @@ class Traceable(Protocol):
 
     `defined_at` is `FILE.py:NAME`, empty where no name in any module leads to it;
     `call_arguments` are those of the call, by name; `tune_key` is what `--key` takes, None for
-    a target without one; `tune_needs` is what the command still lacks, empty where nothing.
+    a target without one; `tune_remedy` tells somebody to tune it, with the command where that is
+    enough.
     """
 
     def defined_at(self) -> str: ...
@@ -39,7 +40,7 @@ class Traceable(Protocol):
 
     def tune_key(self) -> Mapping[str, Any] | None: ...
 
-    def tune_needs(self) -> str: ...
+    def tune_remedy(self, command: str) -> str: ...
 
 
 @runtime_checkable
@@ -146,11 +147,13 @@ def not_tuned(
     target: Target, workload: Workload, mode: Mode, store: StoreReader | None
 ) -> NotTunedError:
     """Names the kernel, the key, the device and what to type."""
-    needs = target.tune_needs() if isinstance(target, Traceable) else ""
+    command = tune_command(target, workload, store)
+    remedy = f"tune it with: {command}"
+    if isinstance(target, Traceable):
+        remedy = target.tune_remedy(command)
     where = "no store was opened" if store is None else f"not found in {_place(store)}"
     return NotTunedError(
-        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; tune it "
-        f"with: {tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
+        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; {remedy}"
     )
 
 

@@ -57,6 +57,7 @@ def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
             settings=settings,
             budget=target.alternatives.budget,
             plan=_plan(target),
+            progress=False,
             mode="tune",
         )
     except TuningFailedError as failure:

@@ -177,8 +177,9 @@ class ChoiceTarget:
     def tune_key(self) -> None:
         return None
 
-    def tune_needs(self) -> str:
-        return "which needs a target there, from its target(…); or call it once in mode 'tune'"
+    def tune_remedy(self, command: str) -> str:
+        name = self.defined_at().rpartition(":")[2] or self.name
+        return f"call it once in mode 'tune', or call whet.tune({name}.target(…))"
 
 
 class _RestoringBench(LocalBench):

@@ -88,8 +88,8 @@ class SharedObjectTarget:
     def tune_key(self) -> None:
         return None
 
-    def tune_needs(self) -> str:
-        return ""
+    def tune_remedy(self, command: str) -> str:
+        return f"tune it with: {command}"
 
 
 @dataclass(frozen=True)

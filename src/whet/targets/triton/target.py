@@ -246,10 +246,13 @@ class TritonTarget(QuickSpace):
             return {one.name: one.value for one in arguments if one.name in tuner.keys}
         return input_key(tuner.whet_inputs, arguments)[0]
 
-    def tune_needs(self) -> str:
+    def tune_remedy(self, command: str) -> str:
         if self.call.tuner.whet_inputs is not None:
-            return ""
-        return "which needs whet.autotune(…, inputs=…), a function from a key to (grid, args)"
+            return f"tune it with: {command}"
+        return (
+            "call it once in mode 'tune', or write a function that makes (grid, args) from a key "
+            f"and run: {command} --inputs FILE.py:FUNCTION"
+        )
 
     def reject(self, config: Config) -> str | None:
         return None

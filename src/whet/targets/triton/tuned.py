@@ -139,6 +139,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         plan=gpu_plan,
         transfer=tuner.whet_transfer,
         on_event=tuner.whet_events,
+        progress=False,
         mode="tune",
     )
     tuner.whet_result = result

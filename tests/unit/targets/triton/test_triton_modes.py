@@ -160,9 +160,13 @@ def test_require_names_kernel_key_device_and_the_command(driver, cold):
     assert driver.launches == []
 
 
-def test_require_says_what_the_command_lacks(driver):
-    with whet.mode("require"), pytest.raises(NotTunedError, match=r"inputs=.*\)$"):
+def test_require_says_what_to_do_where_the_command_needs_inputs(driver):
+    with whet.mode("require"), pytest.raises(NotTunedError) as told:
         call(kernel())
+    assert str(told.value).endswith(
+        "; call it once in mode 'tune', or write a function that makes (grid, args) from a key and "
+        "run: whet tune FILE.py:double --key n=4 --inputs FILE.py:FUNCTION"
+    )
 
 
 MODULE = """

@@ -16,6 +16,7 @@ from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
+from whet.core.shown import watched
 from whet.engine.ahead import Ahead
 from whet.engine.executors.current import using
 from whet.engine.executors.processes import ProcessPerDevice
@@ -95,8 +96,8 @@ def warmup(
 
     `budget` is a time for the whole. With `effort="quick"` configs that are not expected to be
     worth their builds are left out. `progress` is a function that gets a line for each kernel;
-    True prints these on stderr, which is the default on a terminal. Where the mode is not "tune",
-    the step is called once and nothing is tuned. Ctrl-C keeps what is done.
+    True prints these on stderr, the default on a terminal and in a notebook. Where the mode is not
+    "tune", the step is called once and nothing is tuned. Ctrl-C keeps what is done.
 
     `devices` are GPUs of this host that measure beside each other, each in a process of its own:
     "all", or numbers such as [0, 1]. The step itself runs on this process's device.
@@ -269,6 +270,6 @@ def _line(one: MetKernel, program: Program) -> str:
 def _printer(progress: bool | Callable[[str], None] | None) -> Callable[[str], None]:
     if callable(progress):
         return progress
-    if progress is False or (progress is None and not sys.stderr.isatty()):
+    if progress is False or (progress is None and not watched()):
         return lambda _: None
     return lambda text: print(f"whet: {text}", file=sys.stderr, flush=True)
