@@ -20,6 +20,7 @@ from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
 from whet.doctor.finding import Examination
 from whet.doctor.journey.report import keep_report, write_report
+from whet.doctor.modes.mode_trial import mode_trial
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for, knobs_without_effect
@@ -228,9 +229,11 @@ def _said(event: Event) -> str:
         case MeasureStarted():
             return f"timing {event.config['mode']}: a new process with empty caches"
         case TrialFinished() if event.trial.median_ns is not None:
-            first = event.trial.facts.get("first_call_s")
-            took = f", first call {first:.1f} s" if isinstance(first, float) else ""
-            return f"{event.trial.config['mode']}: {event.trial.median_ns / 1e6:.3g} ms{took}"
+            one = mode_trial(str(event.trial.config["mode"]), event.trial)
+            took = "" if one.first_call_s is None else f", first call {one.first_call_s:.1f} s"
+            if one.beside_eager is None:
+                return f"{one.mode}: {event.trial.median_ns / 1e6:.3g} ms{took}"
+            return f"{one.mode}: {one.beside_eager[1]:.2f} times as fast as eager{took}"
         case TrialFinished():
             return f"{event.trial.config['mode']}: {event.trial.status}"
         case DuelStarted():

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _LAYOUT = (
     Column("mode"),
     Column("a call", align="right"),
-    Column("95 %", align="right"),
+    Column("99 %", align="right"),
+    Column("× eager", align="right"),
     Column("first call", align="right"),
     Column("warm", align="right"),
     Column("recording", align="right"),
@@ -102,6 +103,7 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
         one.mode,
         ns_text(one.median_ns),
         _spread(one),
+        "–" if one.beside_eager is None else f"{one.beside_eager[1]:.2f}",
         "–" if one.first_call_s is None else seconds_text(one.first_call_s),
         "–" if one.warm is None else seconds_text(one.warm.first_call_s),
         _recording(one),

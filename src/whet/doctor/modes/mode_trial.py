@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,10 @@ from whet.core.trial import Trial
 from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.numerics import OutputError, read_outputs
 from whet.doctor.modes.profile import KernelTime
+from whet.measure.racing.stats import paired_ratio
+
+# Of the comparison of one mode with eager, so that it holds for all of them together.
+CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ class StepProfile:
 
 @dataclass(frozen=True)
 class ModeTrial:
-    """`first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
+    """`rounds` are the nanoseconds of eager and of the mode, taken in turns, and `beside_eager` says
+    how many times as fast as eager the mode is in them: the lower end of the interval, the middle,
+    the upper end. `first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
     and third call took beyond a steady one: under CUDA graphs that is the recording. `error` is
     relative to the same model in float64; `eager_error` is that of the model without a compiler.
     `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them;
@@ -74,6 +80,8 @@ class ModeTrial:
     digest: str = ""
     not_heard: str = ""
     same_as: str = ""
+    rounds: tuple[tuple[float, float], ...] = ()
+    beside_eager: tuple[float, float, float] | None = None
 
 
 def mode_trial(name: str, trial: Trial) -> ModeTrial:
@@ -84,6 +92,7 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
     if median_ns is not None and None not in calls:
         recording = max(0.0, sum(one or 0.0 for one in calls) - 2 * median_ns / 1e9)
     close = facts.get("close_to_eager")
+    rounds = tuple((float(eager), float(own)) for eager, own in _listed(facts, "beside_eager"))
     return ModeTrial(
         mode=name,
         status=str(Status.OK if trial.status is Status.OUTRACED else trial.status),
@@ -107,7 +116,15 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
         digest=str(facts.get("digest", "")),
         not_heard=_not_heard(facts),
         same_as=str(facts.get("same_as", "")),
+        rounds=rounds,
+        beside_eager=_beside(rounds),
     )
+
+
+def _beside(rounds: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    eager, own = [one for one, _ in rounds], [one for _, one in rounds]
+    ratio = paired_ratio(eager, own, CONFIDENCE) if rounds else None
+    return None if ratio is None else (ratio.low, ratio.mid, ratio.high)
 
 
 def _number(facts: Mapping[str, Any], key: str) -> float | None:
