@@ -18,6 +18,7 @@ from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
+from whet.doctor.failures import failure_findings, shrunk_by
 from whet.doctor.finding import Examination
 from whet.doctor.journey.report import keep_report, write_report
 from whet.doctor.modes.mode_trial import mode_trial
@@ -126,7 +127,7 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
             workload = target.workload()
             device = workload.device.name
             trial = try_modes(target, wanted.store, wanted.progress)
-            looked = _with_symptoms(looked, subject, trial, wanted)
+            looked = _with_symptoms(looked, subject, target.source, trial, wanted)
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))
     place = subject.place
@@ -152,18 +153,34 @@ def _with_knobs(wanted: _Wanted, subject: Patient) -> tuple[str, ...]:
 
 
 def _with_symptoms(
-    looked: Examination, subject: Patient, trial: TrialOfModes, wanted: _Wanted
+    looked: Examination,
+    subject: Patient,
+    source: SubjectSource,
+    trial: TrialOfModes,
+    wanted: _Wanted,
 ) -> Examination:
     gpu = device_of(subject) is not None
     found = symptoms(trial, subject.place, gpu=gpu)
     found += numeric_findings(trial, subject.place)
+    failed, left_out = failure_findings(trial, subject.place), unheard(trial)
+    if any(one.name == "compile-error" for one in looked.findings):
+        failed = []
+    interrupted = looked.interrupted
+    try:
+        if failed and not trial.interrupted:
+            shrunk = shrunk_by(source, wanted.progress)
+            failed = failure_findings(trial, subject.place, shrunk)
+    except KeyboardInterrupt:
+        interrupted = True
+        left_out.append("not looked for: the smallest part that fails (interrupted)")
     full = wanted.full
     others = knobs_without_effect(gpu, subject.training, wanted.modes) if full else []
     return replace(
         looked,
-        findings=(*looked.findings, *found),
-        left_out=(*looked.left_out, *unheard(trial)),
+        findings=(*looked.findings, *found, *failed),
+        left_out=(*looked.left_out, *left_out),
         notes=(*notes(trial), *numeric_notes(trial), *others),
+        interrupted=interrupted,
     )
 
 

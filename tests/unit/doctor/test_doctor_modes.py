@@ -28,10 +28,12 @@ from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.doctor.checkup import try_modes
 from whet.doctor.differences import numeric_notes
+from whet.doctor.modes.bench import LEAST_ROUNDS, ROUNDS, ModeBench
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
 from whet.doctor.modes.waiting import Waiting
 from whet.doctor.symptoms import notes
 from whet.engine.recovery.interrupt import Interrupted
+from whet.measure import Reading, Sampled, Visit
 from whet.store import MemoryStore
 
 MS = 1e6
@@ -241,6 +243,44 @@ def test_modes_of_an_interrupted_trial_tie_where_their_gains_over_eager_do_not_d
     assert done.missing == ("reduce-overhead",)
 
 
+class Timed:
+    """A mode's process, that takes as long as it is told and counts its samples."""
+
+    def __init__(self, ms: float) -> None:
+        self.ms, self.taken, self.closed = ms, 0, False
+
+    def measure(self, visit: Visit) -> tuple[Sampled]:
+        self.taken += visit.samples
+        return (Sampled(Reading((self.ms * MS,) * visit.samples, 1, "cpu"), FrozenMap({})),)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_each_mode_takes_turns_with_eager_even_where_eager_was_outraced() -> None:
+    processes = {"eager": Timed(2), "default": Timed(1)}
+    opened: Any = lambda config: processes[config["mode"]]  # noqa: E731
+    bench = ModeBench(opened)
+    eager, mode = (Config({"mode": name}) for name in processes)
+    bench.measure(Visit(((eager, None),), 2, first=True))
+    bench.forget(eager)
+    assert not processes["eager"].closed
+    [answer] = bench.measure(Visit(((mode, None),), 2, first=True))
+    assert isinstance(answer, Sampled)
+    assert json.loads(str(answer.facts["beside_eager"])) == [[2 * MS, 1 * MS]] * ROUNDS
+    assert len(answer.reading.samples) == 2
+    bench.close()
+    assert processes["eager"].closed
+
+
+def test_eager_is_started_for_a_mode_where_its_own_timing_is_stored() -> None:
+    processes = {"eager": Timed(2), "default": Timed(1)}
+    opened: Any = lambda config: processes[config["mode"]]  # noqa: E731
+    [answer] = ModeBench(opened).measure(Visit(((Config({"mode": "default"}), None),), 2, True))
+    assert isinstance(answer, Sampled)
+    assert "beside_eager" in answer.facts
+
+
 def test_a_mode_that_takes_long_says_how_far_it_is(tmp_path: Path) -> None:
     kernels = tmp_path / "default" / "triton"
     kernels.mkdir(parents=True)
@@ -330,6 +370,8 @@ def test_modes_are_compiled_with_caches_of_their_own_and_stored(
     assert [(one.mode, one.status) for one in first.modes] == [("eager", "ok"), ("default", "ok")]
     eager, compiled = first.modes
     assert compiled.close_to_eager is True
+    assert len(compiled.rounds) >= LEAST_ROUNDS
+    assert compiled.beside_eager is not None
     assert (compiled.first_call_s or 0) > (eager.first_call_s or 0)
     assert any(line.startswith("timing default") for line in said)
     assert not [*(tmp_path / "the user's own").rglob("*.so")]

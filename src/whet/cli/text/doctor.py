@@ -82,10 +82,9 @@ def _trial(trial: TrialOfModes) -> list[str]:
         lines += ["", *_steps(timed)]
         where = [*_kernels(trial), *_layers(timed)]
         lines += [*where, ""] if where else []
-    for one in trial.modes:
-        if one.problem:
-            lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
-    notes = []
+    notes = [
+        f"{one.mode} could not be timed: see the findings." for one in trial.modes if one.problem
+    ]
     if trial.interrupted:
         later = "the verdict may change" if trial.verdict else "there is a verdict"
         notes.append(f"The trial was interrupted: {later} when all modes are timed.")
@@ -185,6 +184,8 @@ def _finding(number: int, finding: Finding) -> list[str]:
         if finding.place.code:
             lines += [f"       {finding.place.code}"[: page()]]
     lines += _indented(finding.evidence)
+    if finding.repro:
+        lines += [f"       {finding.repro}"]
     for remedy in finding.remedies:
         lines += _indented(f"→ {_remedy(remedy)}", hanging=2)
     return lines

@@ -93,8 +93,7 @@ def findings_section(done: Diagnosis) -> str:
         where = f" {one.place}" if one.place.file else ""
         body.append(f"<h3>{one.name}: {NAMES.get(one.name, '')}</h3>")
         body.append(html.paragraph(f"{one.evidence}{where}"))
-        if one.place.code:
-            body.append(html.code(one.place.code))
+        body += [html.code(text) for text in (one.place.code, one.repro) if text]
         body += [
             html.paragraph(f"→ {remedy.text} ({remedy.tried or 'not tried'})")
             for remedy in one.remedies

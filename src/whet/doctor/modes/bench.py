@@ -59,8 +59,7 @@ class ModeBench:
         return one
 
     def _beside_eager(self, config: Config, visit: Visit) -> dict[str, Value]:
-        """What both take in rounds, each first in every other one; empty where one of them fails.
-        """
+        """What both take in rounds, each first in every other one; empty where one fails."""
         one_sample = Visit(((_EAGER, None),), 1, limit_s=visit.limit_s)
         if _EAGER.id not in self._benches:  # its timing is known from an earlier run
             self._visited(replace(one_sample, first=True))

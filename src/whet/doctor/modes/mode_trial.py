@@ -47,16 +47,17 @@ class StepProfile:
 
 @dataclass(frozen=True)
 class ModeTrial:
-    """`rounds` are the nanoseconds of eager and of the mode, taken in turns, and `beside_eager` says
-    how many times as fast as eager the mode is in them: the lower end of the interval, the middle,
-    the upper end. `first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
-    and third call took beyond a steady one: under CUDA graphs that is the recording. `error` is
-    relative to the same model in float64; `eager_error` is that of the model without a compiler.
-    `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them;
-    `recorded_again` is how many were recorded in 8 steps after the model had settled. `far_from`
-    is the layer from which on results are far off, `-` where no layer alone is; modes with the same
-    `digest` give the same results to the last bit. `same_as` is the mode before it whose generated
-    code is the same; then its profile and its errors are that one's."""
+    """`rounds` are the nanoseconds of eager and of the mode, taken in turns, and `beside_eager`
+    says how many times as fast as eager the mode is in them: the lower end of the interval, the
+    middle, the upper end. `first_call_s` has the compilation in it, with empty caches.
+    `recording_s` is what the second and third call took beyond a steady one: under CUDA graphs that
+    is the recording. `error` is relative to the same model in float64; `eager_error` is that of the
+    model without a compiler. `cudagraph_skip` says why CUDA graphs were not used where the mode
+    asks for them; `recorded_again` is how many were recorded in 8 steps after the model had
+    settled. `far_from` is the layer from which on results are far off, empty where no layer alone
+    is, and `far_part` the part of the compiler that it comes from, as `first_far_part` has it;
+    modes with the same `digest` give the same results to the last bit. `same_as` is the mode before
+    it whose generated code is the same; then its profile and its errors are that one's."""
 
     mode: str
     status: str
@@ -77,6 +78,7 @@ class ModeTrial:
     perf_hints: tuple[str, ...] = ()
     outputs: tuple[OutputError, ...] = ()
     far_from: str = ""
+    far_part: str = ""
     digest: str = ""
     not_heard: str = ""
     same_as: str = ""
@@ -112,7 +114,8 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
         autotune=tuple(TunedOp.from_json(one) for one in _listed(facts, "autotune")),
         perf_hints=tuple(str(one) for one in _listed(facts, "perf_hints")),
         outputs=read_outputs(facts),
-        far_from=str(facts.get("far_from", "")),
+        far_from=str(facts.get("far_from", "")).removeprefix("-"),  # of an older whet: none
+        far_part=str(facts.get("far_part", "")),
         digest=str(facts.get("digest", "")),
         not_heard=_not_heard(facts),
         same_as=str(facts.get("same_as", "")),

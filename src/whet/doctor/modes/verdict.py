@@ -141,7 +141,9 @@ def _alike(one: ModeTrial, modes: dict[str, ModeTrial]) -> list[ModeTrial]:
     """The other modes with the same generated code."""
     first = one.same_as or one.mode
     return [
-        other for other in modes.values() if other is not one and first in (other.mode, other.same_as)
+        other
+        for other in modes.values()
+        if other is not one and first in (other.mode, other.same_as)
     ]
 
 
@@ -154,7 +156,9 @@ def _contradicting(one: ModeTrial, modes: dict[str, ModeTrial]) -> list[ModeTria
 def _near(best: ModeTrial, others: Iterable[ModeTrial]) -> list[str]:
     """Whose comparison with eager leaves open whether it is as fast as the best."""
     low = best.beside_eager[0] if best.beside_eager else math.inf
-    return [one.mode for one in others if one is not best and (one.beside_eager or (0,) * 3)[2] >= low]
+    return [
+        one.mode for one in others if one is not best and (one.beside_eager or (0,) * 3)[2] >= low
+    ]
 
 
 def _soonest(best: str, tied: Sequence[str], modes: dict[str, ModeTrial]) -> str:
@@ -230,7 +234,7 @@ def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
     compiled = [one for one in modes.values() if one.mode != EAGER and one.median_ns]
     eager = modes.get(EAGER)
     if not compiled:
-        return "no mode could be measured"
+        return "every mode that was tried fails on it"
     for one in compiled:
         against = _contradicting(one, modes)
         if _shown_faster(one) and against:
