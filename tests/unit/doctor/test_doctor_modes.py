@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import whet
+from whet.cli.text.doctor import report_lines
 from whet.core.config import Config
 from whet.core.event import MeasureStarted, TrialFinished
 from whet.core.frozen import FrozenMap
@@ -27,7 +28,10 @@ from whet.core.timing import Timing
 from whet.core.trial import Trial
 from whet.core.workload import Device, Workload
 from whet.doctor.checkup import try_modes
+from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_notes
+from whet.doctor.finding import Examination
+from whet.doctor.journey.results import modes_section
 from whet.doctor.modes.bench import LEAST_ROUNDS, ROUNDS, ModeBench
 from whet.doctor.modes.verdict import TrialOfModes, misread_ns, trial_of_modes
 from whet.doctor.modes.waiting import Waiting
@@ -157,16 +161,19 @@ def test_times_and_speed_up_are_those_taken_side_by_side() -> None:
     assert done.verdict is not None
     assert done.verdict.speedup == default.beside_eager[1]
     assert "1.25 times as fast as eager" in done.verdict.text
-    told = done.to_json()
-    assert told["modes"][1]["beside_eager"] == default.beside_eager
+    assert done.to_json()["modes"][1]["beside_eager"] == default.beside_eager
+    told = Diagnosis("mlp", "mlp.py", "2.13", Examination(()), done)
+    [row] = [line for line in report_lines(told) if line.startswith("default ")][:1]
+    assert row.split()[1:6] == ["1.88", "ms", "±2", "%", "1.25"]
+    assert '<td class="number">1.25</td>' in modes_section(told)
 
 
 def test_a_faster_mode_is_found_where_the_trial_had_settled_on_another() -> None:
     slow = trial("default", 1.2, 9, beside=(1, 1.2))
     fast = trial("max-autotune", 0.8, 9, beside=(1, 0.8))
-    done = decided([trial("eager", 1, 0.1), slow, fast], best=1)
+    done = decided([trial("eager", 1, 0.1), slow, fast], best=1, equals=(0,))
     assert done.verdict is not None
-    assert done.verdict.mode == "max-autotune"
+    assert (done.verdict.mode, done.verdict.equals) == ("max-autotune", ())
 
 
 def test_a_trial_of_an_older_whet_is_judged_by_its_duel_with_eager() -> None:
@@ -204,7 +211,7 @@ def test_a_gain_that_the_same_code_does_not_have_in_another_process_is_noise() -
     assert done.verdict.mode == "eager"
     assert done.verdict.text == (
         "Don't compile this model: max-autotune was 1.09 times as fast as eager and default, with "
-        "the same generated code, 0.96 times, so that it is noise."
+        "the same generated code, 0.96 times, so that the gain is noise."
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from whet.core.config import Value
 from whet.doctor.modes.numerics import EARLY_ENDS
 from whet.doctor.modes.variants import variant
-from whet.doctor.subject import Inputs, Patient, step
+from whet.doctor.subject import Inputs, Patient, device_of, step
 
 # Under CUDA graphs the third call is the first replay.
 _CALLS = 3
@@ -28,7 +28,8 @@ def smallest_failure(subject: Patient, mode: str, compile: Compile) -> dict[str,
     problem = _problem(subject, compile)
     if problem is None:
         return {}
-    trivial = replace(subject, model=lambda x: x + 1, calls=(Inputs((torch.ones(4),)),))
+    x = torch.ones(4, device="cpu" if device_of(subject) is None else "cuda")
+    trivial = replace(subject, model=lambda x: x + 1, calls=(Inputs((x,)),))
     if _problem(trivial, compile) is not None:
         return {"everywhere": True}
     name, part = _smallest(subject, compile, type(problem))

@@ -105,11 +105,10 @@ def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
     best = str(result.config["mode"])
     mode, equals = EAGER, tuple(one.mode for one in modes.values() if _undecided(one))
     if faster:
-        if best not in faster:
-            best = max(faster.values(), key=_times).mode
-        tied = tuple(str(config["mode"]) for config in result.equals)
-        if result.interrupted:
-            tied = tuple(dict.fromkeys((*tied, *_near(faster[best], faster.values()))))
+        tied = [str(config["mode"]) for config in result.equals]
+        if best not in faster or result.interrupted:
+            best = best if best in faster else max(faster.values(), key=_times).mode
+            tied = _near(faster[best], faster.values())
         mode = _simplest(_soonest(best, tied, faster), faster)
         same = (one.mode for one in _alike(faster[mode], modes))
         found = dict.fromkeys((best, *tied, *same))
@@ -240,7 +239,8 @@ def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
         if _shown_faster(one) and against:
             return (
                 f"{one.mode} was {_times(one):.2f} times as fast as eager and {against[0].mode}, "
-                f"with the same generated code, {_times(against[0]):.2f} times, so that it is noise"
+                f"with the same generated code, {_times(against[0]):.2f} times, so that the gain is "
+                "noise"
             )
     if equals or eager is None or not eager.median_ns:
         return "no mode is measurably faster than eager"
