@@ -239,8 +239,8 @@ def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
         if _shown_faster(one) and against:
             return (
                 f"{one.mode} was {_times(one):.2f} times as fast as eager and {against[0].mode}, "
-                f"with the same generated code, {_times(against[0]):.2f} times, so that the gain is "
-                "noise"
+                f"with the same generated code, {_times(against[0]):.2f} times, so that the gain "
+                "is noise"
             )
     if equals or eager is None or not eager.median_ns:
         return "no mode is measurably faster than eager"
