@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.doctor import dynamo
-from whet.doctor.dynamo import Break, Captured, TorchLacksError
+from whet.doctor.dynamo import Break, Captured
 from whet.doctor.finding import Finding, Line, Remedy
 from whet.doctor.isolate import left_out_layers
 from whet.doctor.subject import Patient
@@ -86,17 +86,15 @@ def break_findings(subject: Patient, captured: Captured) -> list[Finding]:
 def _finding(subject: Patient, captured: Captured, one: Break, place: Line, count: int) -> Finding:
     knobs = [setting for setting in _SETTINGS if setting.fits(one)] + _hinted(one)
     tried = [_tried(subject, setting, captured, one) for setting in knobs]
-    helpful = [remedy for remedy in tried if remedy is not None and remedy.works]
-    futile = [remedy for remedy in tried if remedy is not None and not remedy.works]
+    helpful = [remedy for remedy in tried if remedy is not None]
     remedies = [*helpful, *_rewrites(one)]
     if not remedies:
         known = {name for setting in knobs for name in setting.values}
         useful = [
             hint for hint in one.hints if not any(idle in hint for idle in (*_IDLE_HINTS, *known))
         ]
-        remedies = [Remedy(hint) for hint in useful[:2]] or futile
-    if not remedies:
-        remedies = [Remedy("move the line out of the compiled model")]
+        remedies = [Remedy(hint) for hint in useful[:2]]
+    remedies = remedies or [Remedy("move the line out of the compiled model")]
     evidence = one.kind if not one.explanation else f"{one.kind}: {one.explanation}"
     name = "graph-break" if captured.graphs else "not-compiled"
     return Finding(name, evidence, place, tuple(remedies), one.code, count)
@@ -121,17 +119,14 @@ def _rewrites(one: Break) -> list[Remedy]:
 
 
 def _tried(subject: Patient, setting: _Knob, before: Captured, one: Break) -> Remedy | None:
-    """The model is traced again under the setting; None where torch does not have it."""
+    """The model is traced again under the setting; None where that does not help."""
     try:
         after = dynamo.capture(subject, subject.calls[0], setting.values)
-    except TorchLacksError:
+    except Exception:
         return None
-    except Exception as error:
-        said = f"tried: compiling then fails with {type(error).__name__}"
-        return Remedy(setting.text, said, works=False)
     here = (one.kind, one.place)
     gone = all((other.kind, other.place) != here for other in after.breaks)
+    if not gone or len(after.breaks) >= len(before.breaks):
+        return None
     counts = f"{len(before.breaks)} → {len(after.breaks)} graph breaks"
-    if gone and len(after.breaks) < len(before.breaks):
-        return Remedy(setting.text, f"tried: {counts}", works=True)
-    return Remedy(setting.text, f"tried: does not help ({counts})", works=False)
+    return Remedy(setting.text, f"tried: {counts}", works=True)

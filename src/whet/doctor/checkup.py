@@ -18,8 +18,10 @@ from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.examine import examine
+from whet.doctor.failures import failure_findings, shrunk_by
 from whet.doctor.finding import Examination
 from whet.doctor.journey.report import keep_report, write_report
+from whet.doctor.modes.mode_trial import mode_trial
 from whet.doctor.modes.sources import CHILD, MadeInFile, SubjectSource, save
 from whet.doctor.modes.target import ModesTarget
 from whet.doctor.modes.variants import EAGER, MODES, NAMES, knobs_for, knobs_without_effect
@@ -125,7 +127,7 @@ def _diagnose(subject: Patient, source: Callable[[], SubjectSource], wanted: _Wa
             workload = target.workload()
             device = workload.device.name
             trial = try_modes(target, wanted.store, wanted.progress)
-            looked = _with_symptoms(looked, subject, trial, wanted)
+            looked = _with_symptoms(looked, subject, target.source, trial, wanted)
         except (UsageError, TuningFailedError) as error:
             looked = replace(looked, left_out=(*looked.left_out, f"modes not timed: {error}"))
     place = subject.place
@@ -151,18 +153,34 @@ def _with_knobs(wanted: _Wanted, subject: Patient) -> tuple[str, ...]:
 
 
 def _with_symptoms(
-    looked: Examination, subject: Patient, trial: TrialOfModes, wanted: _Wanted
+    looked: Examination,
+    subject: Patient,
+    source: SubjectSource,
+    trial: TrialOfModes,
+    wanted: _Wanted,
 ) -> Examination:
     gpu = device_of(subject) is not None
     found = symptoms(trial, subject.place, gpu=gpu)
     found += numeric_findings(trial, subject.place)
+    failed, left_out = failure_findings(trial, subject.place), unheard(trial)
+    if any(one.name == "compile-error" for one in looked.findings):
+        failed = []
+    interrupted = looked.interrupted
+    try:
+        if failed and not trial.interrupted:
+            shrunk = shrunk_by(source, wanted.progress)
+            failed = failure_findings(trial, subject.place, shrunk)
+    except KeyboardInterrupt:
+        interrupted = True
+        left_out.append("not looked for: the smallest part that fails (interrupted)")
     full = wanted.full
     others = knobs_without_effect(gpu, subject.training, wanted.modes) if full else []
     return replace(
         looked,
-        findings=(*looked.findings, *found),
-        left_out=(*looked.left_out, *unheard(trial)),
+        findings=(*looked.findings, *found, *failed),
+        left_out=(*looked.left_out, *left_out),
         notes=(*notes(trial), *numeric_notes(trial), *others),
+        interrupted=interrupted,
     )
 
 
@@ -228,9 +246,11 @@ def _said(event: Event) -> str:
         case MeasureStarted():
             return f"timing {event.config['mode']}: a new process with empty caches"
         case TrialFinished() if event.trial.median_ns is not None:
-            first = event.trial.facts.get("first_call_s")
-            took = f", first call {first:.1f} s" if isinstance(first, float) else ""
-            return f"{event.trial.config['mode']}: {event.trial.median_ns / 1e6:.3g} ms{took}"
+            one = mode_trial(str(event.trial.config["mode"]), event.trial)
+            took = "" if one.first_call_s is None else f", first call {one.first_call_s:.1f} s"
+            if one.beside_eager is None:
+                return f"{one.mode}: {event.trial.median_ns / 1e6:.3g} ms{took}"
+            return f"{one.mode}: {one.beside_eager[1]:.2f} times as fast as eager{took}"
         case TrialFinished():
             return f"{event.trial.config['mode']}: {event.trial.status}"
         case DuelStarted():

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 
 from whet.doctor.finding import Finding, Line, Remedy
 from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.numerics import OutputError
+from whet.doctor.modes.numerics import EARLY_ENDS, OutputError
 from whet.doctor.modes.variants import EAGER
 from whet.doctor.modes.verdict import TrialOfModes
 
 _HALF = ("float16", "bfloat16")
+
+_COMES_FROM = {
+    "eager": "it is there as soon as Dynamo traces the model (backend='eager'), before anything is "
+    "compiled: the model's own code does something else under the compiler",
+    "aot_eager": "it comes with AOTAutograd (backend='aot_eager')",
+    "aot_eager_decomp_partition": "it comes with the decomposition of operations "
+    "(backend='aot_eager_decomp_partition')",
+    "inductor": "it comes from the code that Inductor generates, also with "
+    "torch._inductor.config.max_fusion_size = 1, which fuses no kernels",
+    "fusion": "it comes from fusing: with torch._inductor.config.max_fusion_size = 1 it is gone",
+}
 
 
 def numeric_notes(trial: TrialOfModes) -> list[str]:
@@ -34,31 +45,42 @@ def _finding(mode: ModeTrial, far: Sequence[OutputError], place: Line) -> Findin
         f"{worst.name} of {mode.mode} is {worst.error:.0e} from float64, eager's "
         f"{worst.eager_error:.0e} ({len(far)} of {len(mode.outputs)} results are that far)"
     )
-    if mode.far_from and mode.far_from != "-":
+    if mode.far_from:
         evidence += f"; it begins at the layer '{mode.far_from}'"
-    elif mode.far_from:
-        evidence += "; with the layers' outputs kept it is gone, so that it comes from fusing them"
+    if mode.far_part in _COMES_FROM:
+        evidence += f"; {_COMES_FROM[mode.far_part]}"
     return Finding("numerics", evidence, place, tuple(_remedies(mode, worst)))
 
 
 def _remedies(mode: ModeTrial, worst: OutputError) -> list[Remedy]:
     remedies = []
-    if mode.far_from and mode.far_from != "-":
+    if mode.far_part == "eager":
+        where = f"in '{mode.far_from}'" if mode.far_from else "in the model"
+        remedies.append(
+            Remedy(f"look for code {where} that asks torch.compiler.is_compiling(), or the like")
+        )
+    if mode.far_from:
         remedies.append(
             Remedy(f"keep '{mode.far_from}' out of the compiler with torch.compiler.disable")
         )
-    if worst.dtype in _HALF:
-        remedies.append(
-            Remedy(
-                "set torch._inductor.config.emulate_precision_casts = True, which rounds between "
-                "operations as eager does"
-            )
-        )
-    elif worst.dtype == "float32":
-        remedies.append(
-            Remedy("torch.set_float32_matmul_precision('highest') keeps products in float32")
-        )
+    if mode.far_part not in EARLY_ENDS:
+        remedies += _for_rounding(worst.dtype)
     return remedies or [Remedy("compare the layers one by one with torch.testing.assert_close")]
+
+
+def _for_rounding(dtype: str) -> list[Remedy]:
+    import torch
+
+    if dtype in _HALF:
+        text = (
+            "set torch._inductor.config.emulate_precision_casts = True, which rounds between "
+            "operations as eager does"
+        )
+    elif dtype == "float32" and torch.get_float32_matmul_precision() != "highest":
+        text = "torch.set_float32_matmul_precision('highest') keeps products in float32"
+    else:
+        return []
+    return [Remedy(text)]
 
 
 def _explained(modes: Sequence[ModeTrial]) -> list[str]:

@@ -38,7 +38,9 @@ def examine(subject: Patient, progress: Callable[[str], None] = lambda text: Non
         )
     if not isinstance(first, Finding):
         looks.at("recompilations", lambda: recompile_findings(subject))
-    holding = looks.at("silent conditions", lambda: conditions(subject))
+    holding = looks.at(
+        "conditions under which modes do less than their names say", lambda: conditions(subject)
+    )
     return Examination(
         tuple(_once_a_line(looks.findings)),
         tuple(looks.left_out),

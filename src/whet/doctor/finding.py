@@ -32,7 +32,8 @@ class Remedy:
 @dataclass(frozen=True)
 class Finding:
     """`name` is one of `NAMES`; `code` is the entry in torch's registry of graph breaks; `call` is
-    the last call of those tried that was compiled again, from 1 on, for a recompilation."""
+    the last call of those tried that was compiled again, from 1 on, for a recompilation; `repro` is
+    an expression of `model` that shows it."""
 
     name: str
     evidence: str
@@ -41,6 +42,7 @@ class Finding:
     code: str = ""
     count: int = 1
     call: int = 0
+    repro: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +64,8 @@ NAMES = {
     "cold-start": "a second process compiles again although the caches are warm",
     "numerics": "results are further from float64 than rounding explains",
     "disabled": "torch.compile is switched off",
+    "variable": "an environment variable that torch does not read is set",
+    "failing-mode": "a mode of torch.compile fails on the model",
     "not-compiled": "nothing of the model is compiled",
     "compile-error": "the model cannot be compiled",
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whet.doctor import dynamo
-from whet.doctor.dynamo import Recompile, TorchLacksError
+from whet.doctor.dynamo import Recompile
 from whet.doctor.finding import Finding, Remedy
 from whet.doctor.subject import Inputs, Patient
 
@@ -108,12 +108,11 @@ def _findings(
         grouped.setdefault(kind, []).append(one)
     if not grouped:
         return []
-    tried = _tried(subject, calls, len(found), _hints(found))
+    helpful = _tried(subject, calls, len(found), _hints(found))
     findings = []
     for same in grouped.values():
         guard, place = same[0].guard, same[0].place
-        helpful = [remedy for remedy in tried if remedy.works]
-        remedies = [*helpful, *_rewrites(guard, bool(helpful))] or tried
+        remedies = [*helpful, *_rewrites(guard, bool(helpful))]
         evidence = f"compiled again {_times(len(same))} over {over}, because '{guard}' failed"
         where = place if place.file else subject.place
         last = max(one.call for one in same)
@@ -135,8 +134,8 @@ def _hints(found: Sequence[Recompile]) -> list[str]:
 def _tried(
     subject: Patient, calls: Sequence[Inputs], before: int, settings: Sequence[str]
 ) -> list[Remedy]:
-    """What torch hints at, and symbolic sizes. One more compilation at the second call is what a
-    value costs that becomes symbolic."""
+    """What helps of that which torch hints at, and of symbolic sizes. One more compilation at the
+    second call is what a value costs that becomes symbolic."""
     attempts: list[tuple[str, dict[str, Any]]] = [
         (f"set torch._dynamo.config.{name} = True", {"settings": {name: True}}) for name in settings
     ]
@@ -148,16 +147,12 @@ def _tried(
     for text, keywords in attempts:
         try:
             after = _compiled_again(subject, calls, **keywords)
-        except TorchLacksError:
-            continue
-        except Exception as error:
-            said = f"tried: fails with {type(error).__name__}"
-            remedies.append(Remedy(text, said, works=False))
+        except Exception:
             continue
         left = len(after[0])
-        said = f"tried: {before} → {left} recompilations"
-        works = left < before and not _beyond_the_first(after)
-        remedies.append(Remedy(text, said, works=works))
+        if left < before and not _beyond_the_first(after):
+            said = f"tried: {before} → {left} recompilations"
+            remedies.append(Remedy(text, said, works=True))
     return remedies
 
 

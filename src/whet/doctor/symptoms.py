@@ -109,8 +109,8 @@ def _recorded_again(modes: Sequence[ModeTrial], place: Line) -> Iterator[Finding
             "never move with torch._dynamo.mark_static_address"
         )
     ]
-    if without is not None:
-        remedies.append(_instead(again[0], without))
+    if without is not None and (remedy := _instead(again[0], without)).works:
+        remedies.append(remedy)
     yield Finding(
         "graph-recording", f"CUDA graphs are recorded again in {named}", place, tuple(remedies)
     )

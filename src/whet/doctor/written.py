@@ -153,9 +153,9 @@ def environment_findings(environment: Mapping[str, str] | None = None) -> list[F
         if variables.get(name, "0") not in ("", "0")
     ]
     if "TORCH_LOG" in variables:
-        remedy = Remedy("set TORCH_LOGS instead")
-        evidence = "TORCH_LOG is set, which torch does not read"
-        findings.append(Finding("disabled", evidence, Line(), (remedy,)))
+        remedy = Remedy("rename it to TORCH_LOGS, or unset it")
+        evidence = "TORCH_LOG is set, which changes nothing; the variable is TORCH_LOGS"
+        findings.append(Finding("variable", evidence, Line(), (remedy,)))
     return findings
 
 

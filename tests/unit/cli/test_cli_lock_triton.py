@@ -71,4 +71,4 @@ def test_check_lists_what_no_kernel_would_use(whet: Whet) -> None:
         "double(n=2) on Test CPU: [BLOCK=7] is not one of the kernel's configs",
         "halve: the lock file has no entry for this kernel",
     ]
-    assert summary.endswith(f"{len(listed)} to mend")
+    assert summary.endswith(f"{len(listed)} problems")

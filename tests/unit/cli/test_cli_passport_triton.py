@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +81,7 @@ def test_a_kernel_that_was_only_met_has_a_passport(whet: Whet) -> None:
     assert kernel["cost"] == {"runs": 0, "seconds": 0}
     ran = whet("show", "scale")
     assert "2 missed" in ran.out
+    assert re.search(r"^calls +2 recorded$", ran.out, re.MULTILINE)
     assert "nothing: never tuned here" in ran.out
 
 

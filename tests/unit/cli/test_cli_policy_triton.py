@@ -150,7 +150,7 @@ def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
     # Kernels of other tests may be alive in this process.
     assert len(lines) == 5
     assert re.fullmatch(
-        rf"5 rules in {re.escape(str(path))}, \d+ known kernels: 4 to mend", lines[4]
+        rf"5 rules in {re.escape(str(path))}, \d+ known kernels: 4 problems", lines[4]
     )
 
 
@@ -183,7 +183,7 @@ def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", 'buckets = { n = "pow2" }') + rule("halve", 'mode = "off"'))
     ran = whet("policy", "check", "train.py")
     assert (ran.code, ran.err) == (0, "")
-    wanted = rf"2 rules in {re.escape(str(path))}, \d+ known kernels: nothing to mend\n"
+    wanted = rf"2 rules in {re.escape(str(path))}, \d+ known kernels: no problems\n"
     assert re.fullmatch(wanted, ran.out)
     told = json.loads(whet("policy", "check", "train.py", "--json").out)
     assert told.pop("kernels") >= 2

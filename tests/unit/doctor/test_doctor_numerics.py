@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import pytest
 from whet.doctor.differences import numeric_findings, numeric_notes
 from whet.doctor.finding import Line
 from whet.doctor.modes.mode_trial import ModeTrial
-from whet.doctor.modes.numerics import OutputError, errors_of, first_far_layer, read_outputs
+from whet.doctor.modes.numerics import (
+    OutputError,
+    errors_of,
+    first_far_layer,
+    first_far_part,
+    read_outputs,
+)
 from whet.doctor.modes.verdict import TrialOfModes
 
 torch = pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
@@ -86,13 +93,48 @@ def test_layers_of_a_compiled_model_can_be_looked_at() -> None:
     assert compiled == ""
 
 
+class Changed(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x * 1.01 if torch.compiler.is_compiling() else x
+
+
+def with_eager_backend(model: Any) -> Callable[..., Any]:
+    run: Callable[..., Any] = torch.compile(model, backend="eager")
+    return run
+
+
+def test_the_layer_is_found_though_the_model_was_compiled_before_without_looking() -> None:
+    """Dynamo does not guard on hooks."""
+    torch._dynamo.reset()
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), Changed()), torch.ones(4, 8)
+    subject = subject_of(model, x)
+    assert any(one.far for one in read_outputs(errors_of(with_eager_backend(model), subject)))
+    assert first_far_layer(with_eager_backend, subject) == "1"
+
+
+def test_code_that_does_something_else_under_the_compiler_is_not_blamed_on_fusing() -> None:
+    subject = subject_of(torch.nn.Sequential(torch.nn.Linear(8, 8), Changed()), torch.ones(4, 8))
+    assert first_far_part(with_eager_backend, subject) == "eager"
+
+
+def test_fusing_is_blamed_only_where_the_difference_is_gone_without_it() -> None:
+    import torch._inductor.config as config
+
+    def fused(model: Any) -> Callable[..., Any]:
+        return damaged(deepcopy(model)) if config.max_fusion_size > 1 else model
+
+    subject = subject_of(TwoOutputs(), torch.ones(4, 8))
+    assert first_far_part(fused, subject) == "fusion"
+    assert first_far_part(lambda model: damaged(deepcopy(model)), subject) == "inductor"
+
+
 def test_a_random_model_is_not_compared() -> None:
     model = torch.nn.Dropout()
     assert errors_of(model, subject_of(model, torch.ones(64))) == {}
 
 
-def trial(*outputs: OutputError, far_from: str = "") -> TrialOfModes:
-    mode = ModeTrial("default", "ok", 1.0, outputs=outputs, far_from=far_from, digest="a")
+def trial(*outputs: OutputError, **more: Any) -> TrialOfModes:
+    mode = ModeTrial("default", "ok", 1.0, outputs=outputs, digest="a", **more)
     return TrialOfModes((mode,), None)
 
 
@@ -104,6 +146,18 @@ def test_a_result_that_rounding_does_not_explain_is_a_finding_with_its_layer() -
     assert "it begins at the layer 'block.norm'" in finding.evidence
     assert any("emulate_precision_casts" in one.text for one in finding.remedies)
     assert numeric_notes(done) == []
+
+
+def test_the_part_of_the_compiler_is_named_only_where_it_is_known() -> None:
+    off = OutputError("output 0", "float32", 0.1, 1e-7, False)
+    [unknown] = numeric_findings(trial(off), Line())
+    assert "fusing" not in unknown.evidence
+    [traced] = numeric_findings(trial(off, far_from="gate", far_part="eager"), Line())
+    assert "as soon as Dynamo traces the model" in traced.evidence
+    assert "is_compiling" in traced.remedies[0].text
+    assert "'gate'" in traced.remedies[0].text
+    [fused] = numeric_findings(trial(off, far_part="fusion"), Line())
+    assert "comes from fusing" in fused.evidence
 
 
 def test_a_difference_that_rounding_explains_is_a_note_with_its_cause() -> None:

@@ -50,6 +50,12 @@ def test_graphs_that_are_recorded_again_are_found_with_a_mode_without_them() -> 
     assert found(timed("reduce-overhead", 3, recorded_again=0)) == []
 
 
+def test_a_mode_without_graphs_that_is_no_faster_is_not_advised() -> None:
+    modes = [timed("reduce-overhead", 1, recorded_again=8), timed("max-autotune-no-cudagraphs", 3)]
+    [finding] = symptoms(trial(*modes), HERE, gpu=True)
+    assert not any("mode=" in remedy.text for remedy in finding.remedies)
+
+
 def test_a_device_that_waits_for_many_short_kernels_is_launch_overhead() -> None:
     waits = StepProfile((), launches=20, device_kernels=20, device_ns=0.06e6, host_ns=0.4e6)
     [(name, said)] = found(timed("eager", 0.4, step=waits), timed("reduce-overhead", 0.1))

@@ -65,7 +65,7 @@ def check(
         count = f"{count_text(len(found.by_id), 'choice')} of " + count_text(
             len(found.by_kernel), "kernel"
         )
-        said = f"{len(problems):,} to mend" if problems else "nothing to mend"
+        said = count_text(len(problems), "problem") if problems else "no problems"
         print_lines([f"{path}: {count}, digest {found.digest}: {said}"])
     if problems:
         raise typer.Exit(1)

@@ -122,4 +122,5 @@ def _summary(policy: Policy, kernels: int, found: int) -> str:
     if not kernels:
         return f"{said}; the store has no kernels, so name a FILE.py or a --module to match them"
     known = f"{kernels:,} known kernel{'' if kernels == 1 else 's'}"
-    return f"{said}, {known}: {f'{found:,} to mend' if found else 'nothing to mend'}"
+    problems = f"{found:,} problem{'' if found == 1 else 's'}" if found else "no problems"
+    return f"{said}, {known}: {problems}"

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _LAYOUT = (
     Column("mode"),
     Column("a call", align="right"),
-    Column("95 %", align="right"),
+    Column("99 %", align="right"),
+    Column("× eager", align="right"),
     Column("first call", align="right"),
     Column("warm", align="right"),
     Column("recording", align="right"),
@@ -81,10 +82,9 @@ def _trial(trial: TrialOfModes) -> list[str]:
         lines += ["", *_steps(timed)]
         where = [*_kernels(trial), *_layers(timed)]
         lines += [*where, ""] if where else []
-    for one in trial.modes:
-        if one.problem:
-            lines += wrap(f"{one.mode} {one.status}: {one.problem}", page(), indent=2)
-    notes = []
+    notes = [
+        f"{one.mode} could not be timed: see the findings." for one in trial.modes if one.problem
+    ]
     if trial.interrupted:
         later = "the verdict may change" if trial.verdict else "there is a verdict"
         notes.append(f"The trial was interrupted: {later} when all modes are timed.")
@@ -102,6 +102,7 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
         one.mode,
         ns_text(one.median_ns),
         _spread(one),
+        "–" if one.beside_eager is None else f"{one.beside_eager[1]:.2f}",
         "–" if one.first_call_s is None else seconds_text(one.first_call_s),
         "–" if one.warm is None else seconds_text(one.warm.first_call_s),
         _recording(one),
@@ -183,6 +184,8 @@ def _finding(number: int, finding: Finding) -> list[str]:
         if finding.place.code:
             lines += [f"       {finding.place.code}"[: page()]]
     lines += _indented(finding.evidence)
+    if finding.repro:
+        lines += [f"       {finding.repro}"]
     for remedy in finding.remedies:
         lines += _indented(f"→ {_remedy(remedy)}", hanging=2)
     return lines

@@ -36,7 +36,8 @@ def _facts(told: Passport, width: int) -> dict[str, str | Sequence[str]]:
     if told.modules:
         facts["module"] = list(told.modules)
     recorded = sum(key.recorded for key in told.keys)
-    facts["met"] = f"{_moments(told)}; {_recorded_text(recorded)}"
+    facts["seen"] = _moments(told)
+    facts["calls"] = _recorded_text(recorded)
     facts["on"] = [device_text(device) for device in told.devices[: MOST_OTHERS + 1]]
     tools = [toolchain_text(one) for one in told.toolchains]
     if any(tools):
@@ -71,8 +72,8 @@ def _moments(told: Passport) -> str:
 
 def _recorded_text(number: int) -> str:
     if not number:
-        return "no call recorded ('whet run --record' does)"
-    return f"{count_text(number, 'call')} recorded"
+        return "none recorded; 'whet run --record' records them"
+    return f"{number:,} recorded"
 
 
 def _ending(place: str, width: int) -> str:

@@ -48,11 +48,21 @@ def _again(ms: float | None) -> str:
 def modes_section(done: Diagnosis) -> str:
     if done.trial is None:
         return html.section("modes", "Modes", "not timed")
-    head = ("mode", "a call", "first call", "warm", "recording", "device", "launches", "error")
+    head = (
+        "mode",
+        "a call",
+        "× eager",
+        "first call",
+        "warm",
+        "recording",
+        "device",
+        "launches",
+        "error",
+    )
     rows = [_row(one) for one in done.trial.modes]
     notes = [html.paragraph(f"{note}.") for note in done.examination.notes]
     text = done.trial.verdict.text if done.trial.verdict is not None else "no verdict"
-    return html.section("modes", "Modes", text, html.table(head, rows, range(1, 8)), *notes)
+    return html.section("modes", "Modes", text, html.table(head, rows, range(1, 9)), *notes)
 
 
 def _row(one: ModeTrial) -> tuple[str, ...]:
@@ -64,6 +74,7 @@ def _row(one: ModeTrial) -> tuple[str, ...]:
     return (
         one.mode,
         shown(one.median_ns, " ms", 1e6) or one.status,
+        "" if one.beside_eager is None else f"{one.beside_eager[1]:.2f}",
         shown(one.first_call_s, " s"),
         shown(None if warm is None else warm.first_call_s, " s"),
         shown(one.recording_s, " s"),
@@ -82,8 +93,7 @@ def findings_section(done: Diagnosis) -> str:
         where = f" {one.place}" if one.place.file else ""
         body.append(f"<h3>{one.name}: {NAMES.get(one.name, '')}</h3>")
         body.append(html.paragraph(f"{one.evidence}{where}"))
-        if one.place.code:
-            body.append(html.code(one.place.code))
+        body += [html.code(text) for text in (one.place.code, one.repro) if text]
         body += [
             html.paragraph(f"→ {remedy.text} ({remedy.tried or 'not tried'})")
             for remedy in one.remedies

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
-from whet.core.config import Config
+from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.doctor.modes.variants import EAGER
 from whet.measure import RemoteBench
 from whet.measure.bench.protocol import Answer, Sampled, Visit
 from whet.measure.timer import joined
 
+# How often a mode and eager take turns: as often as the time allows, and at least as often as
+# something can be shown at 99 %. The number does not depend on what the rounds say.
+ROUNDS, LEAST_ROUNDS, ROUNDS_S = 21, 9, 10.0
+
+_EAGER = Config({"mode": EAGER})
+
 
 class ModeBench:
     """A process starts when its mode is first visited, so that no other one is compiled or timed
-    beside it. It then waits for its next turn: the race and the duel go from process to process."""
+    beside it. It then waits for its next turn: the race and the duel go from process to process.
+    Whatever they leave out, each mode takes turns with eager after its first samples."""
 
     in_process = False
 
@@ -32,14 +42,40 @@ class ModeBench:
             before = answers.get(config.id)
             if isinstance(before, ConfigFailure):
                 continue
-            bench = self._bench(config)
-            self._running = bench
-            [one] = bench.measure(replace(visit.of((config, artifact)), hopeless=None))
-            self._running = None
+            one = self._visited(replace(visit.of((config, artifact)), hopeless=None))
             if isinstance(before, Sampled) and isinstance(one, Sampled):
                 one = _with(before, one)
+            if visit.first and config != _EAGER and isinstance(one, Sampled):
+                beside = self._beside_eager(config, visit)
+                one = replace(one, facts=FrozenMap({**one.facts, **beside}))
             answers[config.id] = one
         return tuple(answers.values())
+
+    def _visited(self, visit: Visit) -> Answer:
+        [(config, _)] = visit.built
+        self._running = self._bench(config)
+        [one] = self._running.measure(visit)
+        self._running = None
+        return one
+
+    def _beside_eager(self, config: Config, visit: Visit) -> dict[str, Value]:
+        """What both take in rounds, each first in every other one; empty where one fails."""
+        one_sample = Visit(((_EAGER, None),), 1, limit_s=visit.limit_s)
+        if _EAGER.id not in self._benches:  # its timing is known from an earlier run
+            self._visited(replace(one_sample, first=True))
+        rounds: list[tuple[float, float]] = []
+        began = time.monotonic()
+        while len(rounds) < ROUNDS and (
+            len(rounds) < LEAST_ROUNDS or time.monotonic() - began < ROUNDS_S
+        ):
+            taken: dict[Config, float] = {}
+            for one in (_EAGER, config) if len(rounds) % 2 else (config, _EAGER):
+                answer = self._visited(one_sample.of((one, None)))
+                if isinstance(answer, ConfigFailure):
+                    return {}
+                taken[one] = answer.reading.samples[0]
+            rounds.append((taken[_EAGER], taken[config]))
+        return {"beside_eager": json.dumps(rounds)}
 
     def _bench(self, config: Config) -> RemoteBench:
         if config.id not in self._benches:
@@ -47,6 +83,9 @@ class ModeBench:
         return self._benches[config.id]
 
     def forget(self, config: Config) -> None:
+        """Eager stays at hand for the modes to come."""
+        if config == _EAGER:
+            return
         bench = self._benches.pop(config.id, None)
         if bench is not None:
             bench.close()

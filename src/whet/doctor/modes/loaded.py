@@ -12,7 +12,12 @@ from typing import Any
 
 from whet.core.config import Value
 from whet.doctor.modes.compiler import CompilerWatch
-from whet.doctor.modes.numerics import errors_of, first_far_layer, read_outputs
+from whet.doctor.modes.numerics import (
+    errors_of,
+    first_far_layer,
+    first_far_part,
+    read_outputs,
+)
 from whet.doctor.modes.programs import keep_program, program_in, same_program
 from whet.doctor.modes.sources import Again
 from whet.doctor.modes.variants import EAGER, compiled
@@ -100,12 +105,13 @@ class LoadedMode:
         return said
 
     def numerics(self) -> dict[str, Value]:
-        """For a mode that is far off, also the layer where that begins."""
+        """For a mode that is far off, also the layer where that begins, and the part of the
+        compiler that it comes from."""
         said = errors_of(self._run, self._subject)
         if not self.eager and any(one.far for one in read_outputs(said)):
-            with suppress(Exception):
-                layer = first_far_layer(lambda one: compiled(one, self._mode), self._subject)
-                said["far_from"] = layer or "-"
+            for fact, first in (("far_from", first_far_layer), ("far_part", first_far_part)):
+                with suppress(Exception):
+                    said[fact] = first(lambda one: compiled(one, self._mode), self._subject)
         return said
 
     def issue(self, n: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,10 @@ from whet.core.trial import Trial
 from whet.doctor.modes.compiler import TunedOp
 from whet.doctor.modes.numerics import OutputError, read_outputs
 from whet.doctor.modes.profile import KernelTime
+from whet.measure.racing.stats import paired_ratio
+
+# Of the comparison of one mode with eager, so that it holds for all of them together.
+CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,17 @@ class StepProfile:
 
 @dataclass(frozen=True)
 class ModeTrial:
-    """`first_call_s` has the compilation in it, with empty caches. `recording_s` is what the second
-    and third call took beyond a steady one: under CUDA graphs that is the recording. `error` is
-    relative to the same model in float64; `eager_error` is that of the model without a compiler.
-    `cudagraph_skip` says why CUDA graphs were not used where the mode asks for them;
-    `recorded_again` is how many were recorded in 8 steps after the model had settled. `far_from`
-    is the layer from which on results are far off, `-` where no layer alone is; modes with the same
-    `digest` give the same results to the last bit. `same_as` is the mode before it whose generated
-    code is the same; then its profile and its errors are that one's."""
+    """`rounds` are the nanoseconds of eager and of the mode, taken in turns, and `beside_eager`
+    says how many times as fast as eager the mode is in them: the lower end of the interval, the
+    middle, the upper end. `first_call_s` has the compilation in it, with empty caches.
+    `recording_s` is what the second and third call took beyond a steady one: under CUDA graphs that
+    is the recording. `error` is relative to the same model in float64; `eager_error` is that of the
+    model without a compiler. `cudagraph_skip` says why CUDA graphs were not used where the mode
+    asks for them; `recorded_again` is how many were recorded in 8 steps after the model had
+    settled. `far_from` is the layer from which on results are far off, empty where no layer alone
+    is, and `far_part` the part of the compiler that it comes from, as `first_far_part` has it;
+    modes with the same `digest` give the same results to the last bit. `same_as` is the mode before
+    it whose generated code is the same; then its profile and its errors are that one's."""
 
     mode: str
     status: str
@@ -71,9 +78,12 @@ class ModeTrial:
     perf_hints: tuple[str, ...] = ()
     outputs: tuple[OutputError, ...] = ()
     far_from: str = ""
+    far_part: str = ""
     digest: str = ""
     not_heard: str = ""
     same_as: str = ""
+    rounds: tuple[tuple[float, float], ...] = ()
+    beside_eager: tuple[float, float, float] | None = None
 
 
 def mode_trial(name: str, trial: Trial) -> ModeTrial:
@@ -84,6 +94,7 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
     if median_ns is not None and None not in calls:
         recording = max(0.0, sum(one or 0.0 for one in calls) - 2 * median_ns / 1e9)
     close = facts.get("close_to_eager")
+    rounds = tuple((float(eager), float(own)) for eager, own in _listed(facts, "beside_eager"))
     return ModeTrial(
         mode=name,
         status=str(Status.OK if trial.status is Status.OUTRACED else trial.status),
@@ -103,11 +114,20 @@ def mode_trial(name: str, trial: Trial) -> ModeTrial:
         autotune=tuple(TunedOp.from_json(one) for one in _listed(facts, "autotune")),
         perf_hints=tuple(str(one) for one in _listed(facts, "perf_hints")),
         outputs=read_outputs(facts),
-        far_from=str(facts.get("far_from", "")),
+        far_from=str(facts.get("far_from", "")).removeprefix("-"),  # of an older whet: none
+        far_part=str(facts.get("far_part", "")),
         digest=str(facts.get("digest", "")),
         not_heard=_not_heard(facts),
         same_as=str(facts.get("same_as", "")),
+        rounds=rounds,
+        beside_eager=_beside(rounds),
     )
+
+
+def _beside(rounds: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    eager, own = [one for one, _ in rounds], [one for _, one in rounds]
+    ratio = paired_ratio(eager, own, CONFIDENCE) if rounds else None
+    return None if ratio is None else (ratio.low, ratio.mid, ratio.high)
 
 
 def _number(facts: Mapping[str, Any], key: str) -> float | None:

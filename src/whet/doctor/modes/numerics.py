@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from whet.core.config import Value
@@ -15,6 +16,9 @@ from whet.doctor.subject import Inputs, Patient, loss_of
 
 # A mode that is so many times as far from float64 as eager is no longer explained by rounding.
 FAR_ABOVE = 4.0
+
+# Backends that stop after Dynamo, after AOTAutograd, and after Inductor's decompositions.
+EARLY_ENDS = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 Tensors = dict[str, Any]
 
@@ -66,10 +70,30 @@ def _worst(outputs: list[OutputError], count: int = 16) -> list[OutputError]:
     return sorted(outputs, key=lambda one: (one.close, -one.error))[:count]
 
 
+def first_far_part(compile: Callable[[Any], Callable[..., Any]], subject: Patient) -> str:
+    """The part of the compiler that makes the difference: a backend that ends early and shows it
+    already, else `fusion` where it is gone when nothing is fused, else `inductor`."""
+    import torch
+    import torch._inductor.config as config
+
+    def far(make: Callable[[Any], Callable[..., Any]]) -> bool:
+        torch._dynamo.reset()
+        return any(one.far for one in read_outputs(errors_of(make(subject.model), subject)))
+
+    for backend in EARLY_ENDS:
+        if far(partial(torch.compile, backend=backend)):
+            return backend
+    with config.patch(max_fusion_size=1):
+        return "inductor" if far(compile) else "fusion"
+
+
 def first_far_layer(compile: Callable[[Any], Callable[..., Any]], subject: Patient) -> str:
     """The first layer, in the order of the calls, whose output is far from float64 and whose eager
-    output is not. The layers' outputs are kept, which may change what is fused: empty where the
-    difference is then gone."""
+    output is not. Empty where there is none: the difference comes after the layers or between them,
+    in gradients, or is gone when their outputs are kept, which may change what is fused."""
+    import torch
+
+    torch._dynamo.reset()  # it would run what it compiled without the hooks
     call = subject.calls[0]
     eager = _layers(deepcopy(subject.model), lambda model: model, call)
     exact = _layers(_wide(subject.model), lambda model: model, _widened(call))

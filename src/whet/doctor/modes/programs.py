@@ -22,6 +22,7 @@ _OF_THE_PROGRAM = (
     "outputs",
     "digest",
     "far_from",
+    "far_part",
     "not_profiled",
 )
 

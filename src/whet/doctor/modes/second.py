@@ -125,13 +125,19 @@ def child_environment() -> dict[str, str]:
 
 def _tell(again: Again, answer: Path) -> None:
     from whet.doctor.modes.compiler import CompilerWatch
+    from whet.doctor.modes.failing import smallest_failure
     from whet.doctor.modes.loaded import LoadedMode, set_caches
+    from whet.doctor.modes.variants import compiled
 
     set_caches(again.caches)
     import torch
 
     torch.manual_seed(0)
     subject = again.source.load()
+    if again.failing:
+        found = smallest_failure(subject, again.mode, lambda model: compiled(model, again.mode))
+        answer.write_text(json.dumps(found))
+        return
     watch = CompilerWatch()
     mode = LoadedMode(subject, again.mode)
     mode.compile()

@@ -84,9 +84,11 @@ def _of_main(subject: Patient) -> bool:
 @dataclass(frozen=True)
 class Again:
     """A mode to be looked at in a second process. `only_warm`: its program has been profiled and
-    compared already."""
+    compared already. `failing`: it fails, and is asked for the part of the model that it fails on.
+    """
 
     source: SubjectSource
     caches: str
     mode: str
     only_warm: bool = False
+    failing: bool = False

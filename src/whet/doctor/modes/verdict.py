@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from whet.core.run import Result
+from whet.core.timing import median, median_interval
 from whet.core.trial import Trial
-from whet.doctor.modes.mode_trial import ModeTrial, mode_trial
+from whet.doctor.modes.mode_trial import CONFIDENCE, ModeTrial, mode_trial
 from whet.doctor.modes.variants import EAGER, variant
 
 # Among modes that could not be told apart, one that compiles sooner may be so much slower.
 AS_GOOD_WITHIN = 0.01
-
-# What a trial that was cut short cannot tell: each mode was timed on its own, not side by side.
-UNDECIDED_WITHIN = 0.03
 
 # What a benchmark by hand often does after a single warm-up call.
 TIMED_BY_HAND = 50
@@ -60,10 +58,11 @@ def trial_of_modes(
     eager was timed, because nothing else was asked for or Ctrl-C came first, there is nothing to
     recommend."""
     by_mode = {str(trial.config["mode"]): trial for trial in trials}
-    modes = tuple(mode_trial(name, by_mode[name]) for name in order if name in by_mode)
+    modes = side_by_side([mode_trial(name, by_mode[name]) for name in order if name in by_mode])
     missing = tuple(name for name in order if name not in by_mode)
     if result is None:
         return TrialOfModes(modes, None, interrupted=True, missing=missing)
+    modes = tuple(_with_duel(one, result) for one in modes)
     timed = {one.mode: one for one in modes}
     tried = len(timed) > 1 or not result.interrupted
     verdict = _verdict(timed, result) if len(order) > 1 and tried else None
@@ -71,48 +70,107 @@ def trial_of_modes(
     return TrialOfModes(modes, verdict, result.source, result.interrupted, missing)
 
 
+def side_by_side(modes: Sequence[ModeTrial]) -> tuple[ModeTrial, ...]:
+    """With the times of a call as they were in the rounds: eager's median over all of them, and for
+    a mode that divided by how many times as fast it was there. By themselves they were timed at
+    different moments, between which the pace of the machine may have changed."""
+    eager = [ns for one in modes for ns, _ in one.rounds]
+    if not eager:
+        return tuple(modes)
+    base = median(eager)
+
+    def placed(one: ModeTrial) -> ModeTrial:
+        if one.mode == EAGER:
+            return replace(one, median_ns=base, interval_ns=median_interval(eager, CONFIDENCE))
+        if one.beside_eager is None:
+            return one
+        low, mid, high = one.beside_eager
+        return replace(one, median_ns=base / mid, interval_ns=(base / high, base / low))
+
+    return tuple(placed(one) for one in modes)
+
+
+def _with_duel(one: ModeTrial, result: Result) -> ModeTrial:
+    """Trials of an older whet have no rounds; the winner's duel with eager stands in for them."""
+    shown, winner = result.paired_speedup, str(result.config["mode"])
+    if one.beside_eager is not None or shown is None or one.mode != winner or winner == EAGER:
+        return one
+    return replace(one, beside_eager=(shown, shown, shown))
+
+
 def _verdict(modes: dict[str, ModeTrial], result: Result) -> ModeVerdict:
+    """A mode is recommended only where its own rounds with eager show that it is faster. Which of
+    those, the race and the duel say, where they came so far."""
+    faster = {one.mode: one for one in modes.values() if _is_faster(one, modes)}
     best = str(result.config["mode"])
-    tied = tuple(str(config["mode"]) for config in result.equals)
-    if result.interrupted:
-        tied = tuple(dict.fromkeys((*tied, *_near(best, modes))))
-    mode = best if best == EAGER else _soonest(best, tied, modes)
-    mode = _simplest(mode, modes)
-    same = tuple(one.mode for one in modes.values() if one.same_as == mode)
-    equals = tuple(one for one in dict.fromkeys((best, *tied, *same)) if one != mode)
-    speedup = result.speedup if mode == best else _speedup(mode, modes)
+    mode, equals = EAGER, tuple(one.mode for one in modes.values() if _undecided(one))
+    if faster:
+        tied = [str(config["mode"]) for config in result.equals]
+        if best not in faster or result.interrupted:
+            best = best if best in faster else max(faster.values(), key=_times).mode
+            tied = _near(faster[best], faster.values())
+        mode = _simplest(_soonest(best, tied, faster), faster)
+        same = (one.mode for one in _alike(faster[mode], modes))
+        found = dict.fromkeys((best, *tied, *same))
+        equals = tuple(one for one in found if one not in (mode, EAGER))
     calls = break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
     warm = warm_break_even(modes.get(EAGER), modes[mode]) if mode in modes else None
+    speedup = _times(faster[mode]) if mode in faster else 1.0
     said = _text(mode, equals, speedup, (calls, warm), modes)
     return ModeVerdict(mode, equals, speedup, calls, not result.interrupted, said, warm)
 
 
-def _near(best: str, modes: dict[str, ModeTrial]) -> list[str]:
-    limit = (modes[best].median_ns or 0.0) * (1 + UNDECIDED_WITHIN)
-    others = (one for one in modes.values() if one.mode != best)
-    return [one.mode for one in others if (one.median_ns or math.inf) <= limit]
+def _times(one: ModeTrial) -> float:
+    return 0.0 if one.beside_eager is None else one.beside_eager[1]
+
+
+def _is_faster(one: ModeTrial, modes: dict[str, ModeTrial]) -> bool:
+    return _shown_faster(one) and not _contradicting(one, modes)
+
+
+def _shown_faster(one: ModeTrial) -> bool:
+    return one.beside_eager is not None and one.beside_eager[0] > 1
+
+
+def _undecided(one: ModeTrial) -> bool:
+    return one.beside_eager is not None and one.beside_eager[0] <= 1 <= one.beside_eager[2]
+
+
+def _alike(one: ModeTrial, modes: dict[str, ModeTrial]) -> list[ModeTrial]:
+    """The other modes with the same generated code."""
+    first = one.same_as or one.mode
+    return [
+        other
+        for other in modes.values()
+        if other is not one and first in (other.mode, other.same_as)
+    ]
+
+
+def _contradicting(one: ModeTrial, modes: dict[str, ModeTrial]) -> list[ModeTrial]:
+    """Those with its code that were slower than eager: processes then differ by more than code."""
+    alike = (other for other in _alike(one, modes) if other.beside_eager is not None)
+    return [other for other in alike if _times(other) < 1]
+
+
+def _near(best: ModeTrial, others: Iterable[ModeTrial]) -> list[str]:
+    """Whose comparison with eager leaves open whether it is as fast as the best."""
+    low = best.beside_eager[0] if best.beside_eager else math.inf
+    return [
+        one.mode for one in others if one is not best and (one.beside_eager or (0,) * 3)[2] >= low
+    ]
 
 
 def _soonest(best: str, tied: Sequence[str], modes: dict[str, ModeTrial]) -> str:
-    """Of those as good as the best, the one that compiles soonest; eager if it is among them."""
-    if EAGER in tied:
-        return EAGER
-    limit = (modes[best].median_ns or 0.0) * (1 + AS_GOOD_WITHIN)
-    good = [one for one in tied if one in modes and (modes[one].median_ns or math.inf) <= limit]
+    """Of those as good as the best, the one that compiles soonest."""
+    limit = _times(modes[best]) * (1 - AS_GOOD_WITHIN)
+    good = [one for one in tied if one in modes and _times(modes[one]) >= limit]
     return min([best, *good], key=lambda one: modes[one].first_call_s or math.inf)
 
 
 def _simplest(mode: str, modes: dict[str, ModeTrial]) -> str:
     """The first mode with the same program: what their timings differ by is noise."""
-    first = modes[mode].same_as if mode in modes else ""
-    return first if first in modes and modes[first].median_ns else mode
-
-
-def _speedup(mode: str, modes: dict[str, ModeTrial]) -> float | None:
-    eager, chosen = modes.get(EAGER), modes.get(mode)
-    if eager is None or chosen is None or not eager.median_ns or not chosen.median_ns:
-        return None
-    return eager.median_ns / chosen.median_ns
+    first = modes[mode].same_as
+    return first if first in modes else mode
 
 
 def break_even(eager: ModeTrial | None, mode: ModeTrial) -> int | None:
@@ -175,7 +233,15 @@ def _why_eager(equals: Sequence[str], modes: dict[str, ModeTrial]) -> str:
     compiled = [one for one in modes.values() if one.mode != EAGER and one.median_ns]
     eager = modes.get(EAGER)
     if not compiled:
-        return "no mode could be measured"
+        return "every mode that was tried fails on it"
+    for one in compiled:
+        against = _contradicting(one, modes)
+        if _shown_faster(one) and against:
+            return (
+                f"{one.mode} was {_times(one):.2f} times as fast as eager and {against[0].mode}, "
+                f"with the same generated code, {_times(against[0]):.2f} times, so that the gain "
+                "is noise"
+            )
     if equals or eager is None or not eager.median_ns:
         return "no mode is measurably faster than eager"
     best = min(compiled, key=lambda one: one.median_ns or math.inf)
