@@ -163,7 +163,7 @@ def one_run(cell: Cell, seed: int, told: bool) -> tuple[float, bool, bool]:
         racing._looks._noise = Known(max(cell.sigma, plan.race.noise_floor))
     space = SimpleNamespace(first=configs[0], count=cell.size)
     sampler = Sampler(
-        target=SimpleNamespace(space=space),  # type: ignore[arg-type]
+        target=SimpleNamespace(space=space),
         builds=Quiet(),  # type: ignore[arg-type]
         bench=device,  # type: ignore[arg-type]
         race=racing,

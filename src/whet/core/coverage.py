@@ -46,6 +46,7 @@ class Stop(StrEnum):
 
 
 _AGAIN = "tune again to continue"
+_CONFIRM = "tune again to confirm it"
 _REASONS = {
     Stop.SEARCH: "the search proposed no more configs",
     Stop.EFFORT: "effort is quick, and the rest was not expected to pay",
@@ -63,12 +64,14 @@ _OPTIONS = {Stop.SEARCH: ("search", "grid"), Stop.EFFORT: ("effort", "full")}
 @dataclass(frozen=True)
 class Coverage:
     """`tried` counts configs of the space with a known outcome, those of earlier runs included;
-    `size` is None where the space is too large to count."""
+    `size` is None where the space is too large to count. `provisional`: the budget ended before
+    the pick was confirmed."""
 
     tried: int
     size: int | None
     stopped: Stop | None
     budget: Budget
+    provisional: bool = False
 
     @property
     def complete(self) -> bool:
@@ -114,7 +117,7 @@ class Coverage:
         """`continue with --budget 100trials`, or `continue with budget="100trials"` in a Python
         program; empty where nothing is left to do."""
         if self.complete or self.stopped is None:
-            return ""
+            return _CONFIRM if self.provisional else ""
         return _AGAIN if self._further is None else f"continue with {option(*self._further)}"
 
     @property
@@ -127,7 +130,12 @@ class Coverage:
     def lines(self) -> list[str]:
         """How far and why, then what goes on, which is there to be copied and stays whole."""
         why = f": {self.reason}" if self.reason else ""
-        return [f"{self.count_text} tried{why}", *([self.next_text] if self.next_text else [])]
+        pick = ["the pick is provisional: the budget ended before it was confirmed"]
+        return [
+            f"{self.count_text} tried{why}",
+            *(pick if self.provisional else []),
+            *([self.next_text] if self.next_text else []),
+        ]
 
     def __str__(self) -> str:
         """`62 of 132 configs tried: budget of 50 trials used up; continue with …`."""
@@ -140,4 +148,5 @@ class Coverage:
             "stopped": None if self.stopped is None else str(self.stopped),
             "reason": self.reason,
             "next": self.next_option,
+            "provisional": self.provisional,
         }

@@ -34,7 +34,8 @@ class Run:
     the space that had an outcome in the end, by this run or an earlier one; `stopped` says why
     there are no more. Both are None while it runs, and may be where an older whet wrote it.
     `paired_speedup` is how many times faster `best` is than `first`, measured side by side; None
-    where they were not, and in runs of 0.1.
+    where they were not, and in runs of 0.1. `provisional` says that the budget ended before `best`
+    was confirmed against the others.
 
     `taken` and `after` say how it came into the store it was read from: by a merge, and knowing
     which runs of other stores. They are no part of what it is, so two runs that differ in nothing
@@ -55,6 +56,7 @@ class Run:
     tried: int | None = None
     stopped: Stop | None = None
     paired_speedup: float | None = None
+    provisional: bool = False
     cost: Cost = field(default_factory=Cost)
     started: float = 0.0
     wall_s: float = 0.0
@@ -89,7 +91,7 @@ class Run:
             stopped = Stop.UNFINISHED
         if size is not None and tried >= size:
             tried, stopped = size, Stop.COMPLETE
-        return Coverage(tried, size, stopped, self.budget)
+        return Coverage(tried, size, stopped, self.budget, self.provisional)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,6 +111,7 @@ class Run:
             "tried": self.tried,
             "stopped": None if self.stopped is None else str(self.stopped),
             "paired_speedup": self.paired_speedup,
+            "provisional": self.provisional,
             "cost": self.cost.to_json(),
             "started": self.started,
             "wall_s": self.wall_s,
@@ -139,6 +142,7 @@ class Run:
             tried=None if data.get("tried") is None else whole(data, "tried"),
             stopped=Stop.read(data),
             paired_speedup=_speedup(data),
+            provisional=data.get("provisional") is True,
             cost=Cost.from_json(data["cost"]),
             started=number(data, "started"),
             wall_s=number(data, "wall_s"),
@@ -266,6 +270,7 @@ class Result:
             "best": brief(self.best),
             "first": brief(self.first),
             "speedup": self.speedup,
+            "provisional": self.run.provisional,
             "equals": [dict(config) for config in self.equals],
             "coverage": None if self.run.coverage is None else self.run.coverage.to_json(),
             "trials": len(self.trials),

@@ -204,7 +204,7 @@ def wanted(target: Target, store: StoreReader, settings: Settings) -> tuple[Conf
     is searched, not tried whole, only the first. With little effort it is a part of the space, far
     from one another, from which the run guesses what the rest is worth."""
     known, space = recalled(target, store, settings), target.space
-    if known.answers(space, settings.budget, settings.effort):
+    if known.answers(space, settings.budget, settings.effort, confirm=True):
         return ()
     first = space.first
     if not space.is_small(RACED_WHOLE) or settings.budget.trials is not None:

@@ -69,6 +69,7 @@ def tune(
     mode: Mode | None = None,
     effort: Effort | None = None,
     executor: DeviceExecutor | None = None,
+    confirm: bool = True,
 ) -> Result:
     """Finds the fastest config of a target and stores it.
 
@@ -91,6 +92,9 @@ def tune(
 
     With `progress`, shows how far it is: live on a terminal or in a notebook, as lines on stderr
     elsewhere. By default only where somebody watches and `on_event` is not given.
+
+    A stored pick that is provisional, because the budget of its run ended before it was confirmed,
+    is confirmed now; with `confirm=False` it is the result.
 
     `executor` says where it is built and measured; without one, in this process and its workers.
 
@@ -136,7 +140,7 @@ def tune(
         budget = _effective_budget(settings.budget, target.space)
         fixed = settings.samples or (0 if plan is None or callable(plan) else plan.fixed_samples)
         if on_event is None and not _in_a_group():
-            found = answer_from(opened, target, settings, budget, name, fixed or 0, ledger)
+            found = answer_from(opened, target, settings, budget, name, fixed or 0, ledger, confirm)
             if found is not None:
                 return _logged(found.run.workload, lambda: found)
         if progress is None:
@@ -162,6 +166,7 @@ def tune(
             on_event,
             shield,
             executor,
+            confirm,
         )
         if spared:
             one.recorder.note(f"effort=quick has no effect with search={one.run.search}")

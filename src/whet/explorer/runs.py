@@ -80,6 +80,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         "exhaustive": run.exhaustive,
         "first": None if run.first is None else config_json(run.first),
         "best": None if run.best is None else config_json(run.best),
+        "provisional": run.provisional,
         "best_id": None if run.best is None else run.best.id,
         "equals": [config.id for config in run.equals],
         "wall": dict(run.cost.wall),

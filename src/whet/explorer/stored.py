@@ -131,6 +131,7 @@ class StoreSubject(Subject):
             "first": first_json(None if first is None else first.config, _median(first)),
             "speedup": None if best is None else speedup_over(first, best, chose),
             "paired": chose is not None and chose.paired_speedup is not None,
+            "provisional": chose is not None and chose.provisional,
             "typical_ns": self._typical(),
             "equals": 0 if newest is None else len(newest.equals),
             "trials": dict(statuses),

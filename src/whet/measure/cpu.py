@@ -6,7 +6,7 @@ import math
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.measure.timer import Reading, Runnable, Warm
 
@@ -111,7 +111,9 @@ class CpuTimer:
             else:
                 # The first executions are slow, so that their estimate must not set the pace.
                 loops = min(MAX_LOOPS, max(2 * loops, min(10 * loops, self._loops_for(estimate))))
-        return Warm(self._loops_for(estimate), estimate, spent / 1e9, busy)
+        warm = Warm(self._loops_for(estimate), estimate, spent / 1e9, busy)
+        single = loops == 1 and judged and self._undisturbed(burst, warm)
+        return replace(warm, is_sample=single)
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         kept: list[float] = []

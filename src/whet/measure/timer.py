@@ -50,7 +50,8 @@ class Warm:
     `estimate_ns` is one execution, good enough to plan with and never to compare with. `busy` is
     the CPU time the kernel uses per wall time when nobody disturbs it (0 asleep, 4 on four
     cores), None where the timer cannot tell. `kernel_s` is what a device spent in the kernel
-    itself, 0 where that is not told apart.
+    itself, 0 where that is not told apart. `is_sample`: the estimate is a single execution after
+    the first call, timed like any sample, so that a slow kernel need not run again for one.
     """
 
     loops: int
@@ -58,6 +59,7 @@ class Warm:
     seconds: float
     busy: float | None = None
     kernel_s: float = 0.0
+    is_sample: bool = False
 
 
 @dataclass(frozen=True)

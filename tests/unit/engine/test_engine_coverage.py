@@ -56,7 +56,7 @@ def test_a_budget_that_ends_before_the_first_build_is_said_to() -> None:
 
     with pytest.raises(TuningFailedError) as caught:
         tune(Long({"t": [1, 2]}, lambda config: 1e3), store=MemoryStore(), budget="0.3s")
-    said = "was tried: the budget of 0.3 s ran out before the first build finished; increase it"
+    said = "was tried: the budget of 0.3 s ran out before one was built and measured; increase it"
     assert str(caught.value) == f"no config of 'fake' {said}"
 
 

@@ -12,9 +12,10 @@ from whet.core.errors import UsageError, did_you_mean
 from whet.core.status import Status
 
 if TYPE_CHECKING:
+    from whet.core.config import Config
     from whet.core.coverage import Coverage
     from whet.core.trial import Trial
-    from whet.core.workload import Workload
+    from whet.store import WorkloadSummary
 
 EXAMPLES = """\b
 Examples:
@@ -71,7 +72,7 @@ def trials(
         with open_known(store) as opened:
             found = [
                 (
-                    one.workload,
+                    one,
                     coverage_of(opened.runs(one.workload.id), one.configs),
                     _sorted(opened.trials(one.workload.id, all=every), statuses),
                 )
@@ -87,17 +88,18 @@ def trials(
                 "v": 1,
                 "workloads": [
                     {
-                        "workload": workload.to_json(),
+                        "workload": one.workload.to_json(),
                         "coverage": None if coverage is None else coverage.to_json(),
+                        "pick": None if one.best is None else one.best.config.id,
                         "trials": [trial.to_json() for trial in _limited(tried, limit)],
                     }
-                    for workload, coverage, tried in found
+                    for one, coverage, tried in found
                 ],
             }
         )
         return
-    for index, (workload, coverage, tried) in enumerate(found):
-        lines = _listing(workload, coverage, tried, SHOWN if limit is None else limit)
+    for index, (one, coverage, tried) in enumerate(found):
+        lines = _listing(one, coverage, tried, SHOWN if limit is None else limit)
         print_lines(["", *lines] if index else lines)
 
 
@@ -128,10 +130,11 @@ def _limited(tried: Sequence[Trial], limit: int | None) -> list[Trial]:
 
 
 def _listing(
-    workload: Workload, coverage: Coverage | None, tried: Sequence[Trial], limit: int
+    one: WorkloadSummary, coverage: Coverage | None, tried: Sequence[Trial], limit: int
 ) -> list[str]:
     from whet.cli.terminal.output import columns, count_text, page, wrap
 
+    workload, pick = one.workload, None if one.best is None else one.best.config
     configs = count_text(len({trial.config for trial in tried}), "config")
     lines = [*wrap(str(workload), page(), indent=2), f"id {workload.id}, {configs}"]
     lines += [f"source {workload.origin.places[0]}"] if workload.origin.places else []
@@ -141,7 +144,9 @@ def _listing(
     measured = [trial for trial in shown if trial.status.measured]
     failed = [trial for trial in shown if trial.status.failed]
     if measured:
-        lines += ["", *_measured_table(measured, columns())]
+        lines += ["", *_measured_table(measured, pick, columns())]
+        if pick is not None and measured[0].config != pick:
+            lines += ["", *wrap(_why_slower(pick, tried, coverage), page(), indent=2)]
     if failed:
         lines += ["", *_failed_table(failed, columns())]
     if not shown:
@@ -150,7 +155,17 @@ def _listing(
     return [*lines, f"and {count_text(more, 'more trial')} (--limit 0)"] if more else lines
 
 
-def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
+def _why_slower(pick: Config, tried: Sequence[Trial], coverage: Coverage | None) -> str:
+    """Where the first row is not the pick."""
+    how = "medians are of different moments, and the pick was not beaten side by side"
+    if coverage is not None and coverage.provisional:
+        how = "medians are of different moments, and there was no time to compare side by side"
+    elif not any(trial.config == pick for trial in tried):
+        how = "it is not among the trials shown"
+    return f"the pick is [{pick}]: {how}"
+
+
+def _measured_table(measured: Sequence[Trial], pick: Config | None, width: int) -> list[str]:
     from whet.cli.terminal.output import (
         Column,
         narrowed,
@@ -164,12 +179,12 @@ def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
     fastest = measured[0].median_ns
     layout = [
         Column("median", align="right"),
-        Column("of best", align="right", optional=True),
+        Column("of fastest", align="right", optional=True),
         Column("samples", align="right", optional=True),
         Column("status", optional=True),
         Column("config", flexible=True),
     ]
-    others = ("median ", "of best", "samples", "outraced")
+    others = ("median ", "of fastest", "samples", "outraced")
     room = width - sum(len(title) + 2 for title in others)
     shared, names = told_by_values([trial.config for trial in measured], room)
     rows = [
@@ -177,7 +192,7 @@ def _measured_table(measured: Sequence[Trial], width: int) -> list[str]:
             ns_text(trial.median_ns),
             times_text(trial.median_ns / fastest) if fastest and trial.median_ns else "–",
             str(len(trial.timing.samples)) if trial.timing else "–",
-            str(trial.status),
+            "pick" if trial.config == pick else str(trial.status),
             name,
         )
         for trial, name in zip(measured, names, strict=True)

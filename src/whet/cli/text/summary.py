@@ -99,7 +99,7 @@ def first_text(result: Result) -> str:
     assert result.first is not None
     if result.first.config == result.best.config:
         median = ns_text(result.first.median_ns)
-        return f"{median}, and no config is {'shown to be ' if result.equals else ''}faster"
+        return f"{median}; no config tried is {'shown to be ' if result.equals else ''}faster"
     paired = result.paired_speedup is not None
     return against_first(result.first, result.best, result.speedup, paired)
 

@@ -97,7 +97,10 @@ class Knowledge:
             later = _fastest_first(
                 trial for trial in settled.values() if trial.run_id in since and trial != best
             )
-            return cls(settled, (best, *later), run, bool(later))
+            undecided = bool(later)
+            if run.provisional:  # whoever was measured may still be the best
+                later = _fastest_first(trial for trial in settled.values() if trial != best)
+            return cls(settled, (best, *later), run, undecided)
         # Without a chosen best, whoever was measured may be it: what an outraced config lost
         # against need not be in this space.
         return cls(settled, _fastest_first(settled.values()), None)
@@ -115,10 +118,13 @@ class Knowledge:
             return self.contested[0]
         return min(self.incumbents, key=rank, default=None)
 
-    def answers(self, space: Space, budget: Budget, effort: Effort = "full") -> bool:
+    def answers(
+        self, space: Space, budget: Budget, effort: Effort = "full", confirm: bool = False
+    ) -> bool:
         """True when a finished run has already done what is asked now. One that left out what was
-        not expected to pay answers only whoever asks for no more."""
-        if self.run is None or not self.incumbents:
+        not expected to pay answers only whoever asks for no more, and one whose pick is provisional
+        nobody who wants it confirmed."""
+        if self.run is None or not self.incumbents or (confirm and self.run.provisional):
             return False
         same = self.run.space_id == space.id
         if same and not self.run.exhaustive and self.run.budget.covers(budget):
@@ -142,6 +148,7 @@ class Knowledge:
             best=best.config,
             equals=stored.equals if stored else (),
             paired_speedup=stored.paired_speedup if stored and kept else None,
+            provisional=stored.provisional if stored and kept else False,
             exhaustive=stored.exhaustive if stored else False,
             cost=Cost(FrozenMap(), wall),
             wall_s=sum(wall.values()),
@@ -192,11 +199,12 @@ def answer_from(
     search: str,
     samples: int,
     ledger: WallLedger,
+    confirm: bool,
 ) -> Result | None:
     """What a run would find answered, without one; None where there is something to do."""
     memory_bytes = settings.memory_bytes or memory_info("MemAvailable")
     known = recalled(target, store, settings, memory_bytes, samples)
-    if not known.answers(target.space, budget, settings.effort):
+    if not known.answers(target.space, budget, settings.effort, confirm):
         return None
     run = new_run(target, settings, budget, search, time.time())
     keep_place(store, run.workload)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.core.config import Config
 from whet.core.event import DuelEnded, DuelStarted
 from whet.core.frozen import FrozenMap
+from whet.core.run import Run
 from whet.core.timing import median
 from whet.engine.steps.record import Candidate
 from whet.engine.steps.samples import PAIRS_WITH_DEFAULT, Sampler
@@ -46,13 +46,14 @@ class Winner:
 class Duels:
     """Finds the winner among those that are left of the race.
 
-    The author's first config, or what an earlier run chose (`chosen_before`), stays unless the
-    winner is shown to be faster than it, or is likely to be where there was no time to show it.
+    The author's first config, or what the run `before` chose, stays unless the winner is shown to
+    be faster than it, or is likely to be where there was no time to show it.
     """
 
-    def __init__(self, sampler: Sampler, chosen_before: Config | None = None) -> None:
+    def __init__(self, sampler: Sampler, before: Run | None = None) -> None:
         self._sampler = sampler
-        self._chosen_before = chosen_before
+        self._chosen_before = None if before is None else before.best
+        self._confirmed_before = before is not None and not before.provisional
         self._fought: list[Duel] = []
 
     def winner(self, finalists: list[Candidate]) -> Winner | None:
@@ -140,8 +141,11 @@ class Duels:
         if default is None or default is best or default.id in winner.lost:
             return winner
         pair = [default, best]
+        lost_before = default.timing is None and self._confirmed_before
+        if lost_before and race.slower(default.id, than=best.id):
+            return _without(default, winner)
         for one in pair:
-            if one.timing is None and not race.slower(default.id, than=best.id):
+            if one.timing is None:
                 self._sampler.sample(one, self._sampler.first_samples)
         if not _works(default):
             return _without(default, winner)
@@ -168,30 +172,27 @@ class Duels:
         """No duel has shown anything: the one that is expected to take less time, by the race and
         what there was of duels. Where they were not cut short more is asked for, since then there
         is little left to lose."""
-        best, race = winner.candidate, self._sampler.race
+        best = winner.candidate
         pairs = [pair for duel in self._fought for pair in duel.pairs(default.id, best.id)]
-        found = race.estimate(default.id, best.id, pairs)
-        names = f"[{best.config}]", f"[{default.config}]"
+        found = self._sampler.race.estimate(default.id, best.id, pairs)
+        a, b = f"[{best.config}]", f"[{default.config}]"
         if found is None or not _works(best):
-            said = f"no time to compare {names[0]} with {names[1]}, which stays"
-            return replace(_stays(winner, default, said), confirmed=False)
-        said = f"{min(99, int(100 * found.chance))} % likely to be faster than"
-        within = (self._sampler.plan.duel or DuelPolicy()).equal_within
+            said = f"there was no time to compare {a} with {b}, which stays"
+            return _stays(replace(winner, confirmed=False), default, said)
         sure = over or (len(pairs) >= SURE_PAIRS and found.chance >= SURE)
+        winner = replace(winner, confirmed=winner.confirmed and sure)
+        how = f"{min(99, int(100 * found.chance))} % likely to be faster than {b}"
         ended = "" if sure else "; the budget ended before it was shown"
+        within = (self._sampler.plan.duel or DuelPolicy()).equal_within
         if found.chance < (SURE if over else LIKELY) or found.gain <= math.log1p(within):
-            said = f"{names[0]} is {said} {names[1]}, which stays{ended}"
-            return _stays(replace(winner, confirmed=winner.confirmed and sure), default, said)
+            return _stays(winner, default, f"{a} is {how}, which stays{ended}")
         times = math.exp(found.gain)
         longer = f"{times:.2g} times as long" if times >= 2 else f"{percent_text(times - 1)} longer"
-        said = f"{names[0]} is {said} {names[1]}, which takes about {longer}"
-        speedup = median([one / other for one, other in pairs]) if pairs else None
         is_first = default.config == self._sampler.target.space.first
         return replace(
             _without(default, winner),
-            said=f"{said}{ended}",
-            speedup=speedup if is_first else None,
-            confirmed=winner.confirmed and sure,
+            said=f"{a} is {how}, which takes about {longer}{ended}",
+            speedup=median([one / other for one, other in pairs]) if pairs and is_first else None,
         )
 
     def _fight(self, duel: Duel, rivals: Sequence[Candidate], end: float) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from whet.core.event import RaceAdvanced
 from whet.core.status import Status
 from whet.engine.steps.record import Candidate
-from whet.engine.steps.samples import Sampler
+from whet.engine.steps.samples import NOISY, Sampler
 from whet.measure import Exit, SampleRequest
+from whet.measure.racing.stats import percent_text
 
 # Configs sampled in one round trip; between two of these the budget is looked at.
 BATCH = 32
@@ -21,7 +23,12 @@ def race(sampler: Sampler) -> tuple[list[Candidate], bool]:
     and measured again; from then on they are out of play, so that samples of two occasions are
     never mixed.
     """
-    rounds = 0
+    rounds, noise = 0, sampler.race.visit_noise
+    if noise > NOISY:
+        sampler.recorder.note(
+            f"times of the same config vary by {percent_text(math.expm1(noise))} between visits: "
+            "other work is running; fewer configs are compared, more often"
+        )
     end = max(sampler.half_left, sampler.finals_s)  # the rest goes to the duel
     complete = not _cut_to(sampler, sampler.seconds_left - end)
     while requests := sampler.race.plan():

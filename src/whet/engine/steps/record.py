@@ -171,7 +171,7 @@ class Recorder:
         if not trials:
             if budget.seconds is None:
                 return "was tried: no build finished"
-            ran_out = f"the budget of {budget.text} ran out before the first build finished"
+            ran_out = f"the budget of {budget.text} ran out before one was built and measured"
             return f"was tried: {ran_out}; increase it"
         counts = ", ".join(
             f"{n} {status}" for status, n in Counter(t.status for t in trials).items()

@@ -71,8 +71,10 @@ class OneRun:
         on_event: Callable[[Event], None] | None,
         shield: Shield,
         executor: DeviceExecutor | None = None,
+        confirm: bool = False,
     ) -> None:
         self.target = target
+        self._confirm = confirm
         self._executor = executor
         self._make_strategy = strategy
         self.store = store
@@ -95,7 +97,8 @@ class OneRun:
 
     @property
     def answered(self) -> bool:
-        return self.known.answers(self.target.space, self._budget, self.settings.effort)
+        space, effort = self.target.space, self.settings.effort
+        return self.known.answers(space, self._budget, effort, self._confirm)
 
     @property
     def seconds_left(self) -> float:
@@ -285,9 +288,8 @@ class OneRun:
 
     def _decided(self) -> Winner | None:
         if self._plan.fixed_samples is None:
-            chosen_before = None if self.known.run is None else self.known.run.best
             finalists, complete = race(self._sampler)
-            winner = Duels(self._sampler, chosen_before).winner(finalists)
+            winner = Duels(self._sampler, self.known.run).winner(finalists)
             return winner and replace(winner, confirmed=winner.confirmed and complete)
         best = lowest_median(self._sampler)
         return None if best is None else Winner(best)
@@ -321,7 +323,8 @@ class OneRun:
             self.recorder.note(note)
 
     def _first_call_s(self) -> float:
-        return min(self.settings.first_call_s, max(LEAST_S, self.seconds_left))
+        least = LEAST_S if self._sampler.looks else max(LEAST_S, self._budget.seconds or 0.0)
+        return min(self.settings.first_call_s, max(least, self.seconds_left))
 
     def _admit_incumbents(self) -> None:
         for trial in self.known.incumbents:
@@ -371,6 +374,7 @@ class OneRun:
             tried=tried,
             stopped=Stop.COMPLETE if tried == self.run.space_size else self._stopped,
             paired_speedup=None if winner is None else self._paired_speedup(winner),
+            provisional=winner is not None and not winner.confirmed,
             cost=Cost(search, wall),
             wall_s=sum(wall.values()),
         )

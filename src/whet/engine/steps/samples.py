@@ -37,11 +37,16 @@ HOPELESS = "its warm-up alone was too slow, so it was not sampled"
 LOOK_SLACK_S = 5.0
 LOOK_FACTOR = 50.0
 
-# However little is left of the budget, what has begun gets this long.
+# However little is left of the budget, what has begun gets this long, and the first config as much
+# as the whole budget: without a single time there is no result.
 LEAST_S = 0.5
 
 # However long a kernel is: that the pick is faster than the first config is what people quote.
 PAIRS_WITH_DEFAULT = 7
+
+# Where the times of a config vary more than this from visit to visit, a person is told, and more of
+# the budget goes to comparing few configs often.
+NOISY = 0.05
 
 # As many configs as a budget of time is thought to be enough for, where the space has more.
 MANY = 256
@@ -114,7 +119,8 @@ class Sampler:
         # That it is hopeless takes fewer rounds to see.
         apart = bool(pair) and pair[0] > self.plan.race.hopeless * pair[-1]
         rounds = 2 if apart else PAIRS_WITH_DEFAULT
-        return min(seconds / 2, max(least_finals_s(self.budget), rounds * sum(pair)))
+        least = least_finals_s(self.budget) * (2 if self.race.visit_noise > NOISY else 1)
+        return min(seconds / 2, max(least, rounds * sum(pair)))
 
     @property
     def _spare_s(self) -> float | None:
@@ -159,7 +165,8 @@ class Sampler:
         limit = allowed = self.look_limit_s
         if alone is not None:
             self.recorder.emit(MeasureStarted(alone.config))
-            allowed = min(limit, max(LEAST_S, self.seconds_left))
+            least = LEAST_S if self.looks else max(LEAST_S, self.budget.seconds or 0.0)
+            allowed = min(limit, max(least, self.seconds_left))
         built = tuple((candidate.config, candidate.artifact) for candidate in candidates)
         visit = Visit(built, self.first_samples, True, allowed, self._hopeless, self._spare_s)
         answers: tuple[Answer, ...] = ()

@@ -104,7 +104,7 @@ export class WorkloadsView extends View {
 			roofline: el("td.number", best && w.roofline_ns ? meter(w.roofline_ns / best.ns) : "–"),
 			trials: el("td", this.bar(w)),
 			cost: el("td.number", seconds(w.cost_s)),
-			exact: el("td", { title: w.exact === true ? "" : `from ${w.exact && w.exact.inherited_from}`, text: w.exact === true ? "exact" : "inherited" })
+			exact: el("td", { title: w.exact !== true ? `from ${w.exact && w.exact.inherited_from}` : w.provisional ? "the budget ended before the pick was confirmed; tune again" : "", text: result(w) })
 		}
 		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" })) },
 			this.columns().map(([name]) => cells[name])
@@ -126,10 +126,14 @@ export class WorkloadsView extends View {
 		const rows = [["id", "kernel", "key", "device", "best_ns", "best_config", "speedup", "paired", "roofline_share", "configs", "outcomes", "cost_s", "result"]]
 		for (const w of this.workloads) {
 			const best = w.best || {}
-			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.paired, w.roofline_ns / best.ns, w.configs, w.rows, w.cost_s, w.exact === true ? "exact" : "inherited"])
+			rows.push([w.id, w.kernel, keyText(w), w.device, best.ns, configText(best.config), w.speedup, w.paired, w.roofline_ns / best.ns, w.configs, w.rows, w.cost_s, result(w)])
 		}
 		saveCsv(rows, "workloads.csv")
 	}
+}
+
+function result(w) {
+	return w.exact !== true ? "inherited" : w.provisional ? "provisional" : "exact"
 }
 
 function meter(share) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.config import Config
@@ -136,11 +136,13 @@ class Executor:
                 del self._warm_ups[config.id]
                 warm = self._warm(config.id, loaded, phases)
             lost = hopeless is not None and hopeless.includes(warm.estimate_ns)
+            samples = visit.samples_of(warm.estimate_ns)
             if lost:
                 reading = self._as_it_warmed_up(warm)
+            elif samples == 1 and warm.is_sample:
+                reading = replace(self._as_it_warmed_up(warm), quality="clean")
             else:
                 with phases.phase("measure"):
-                    samples = visit.samples_of(warm.estimate_ns)
                     reading = self._timer.measure(loaded, samples, warm)
                 phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)

@@ -113,14 +113,9 @@ class FirstPass:
         """Of one sample, and how many degrees of freedom it is known with."""
         return self._noise.known
 
-    @property
-    def visit_noise(self) -> float:
-        """Of a config's level between two visits: what is assumed, or seen where that is more."""
-        return self._visit_noise
-
     def half_width(self, readings: int, *, earlier_run: bool) -> float:
         """How far from its true time, as a log, that many readings of a config may be."""
-        noise = self._policy.rerun_noise if earlier_run else self._visit_noise
+        noise = self._policy.rerun_noise if earlier_run else self.visit_noise
         return self._spread(readings, 1, noise)
 
     def remove(self, id: str) -> None:
@@ -158,7 +153,7 @@ class FirstPass:
         move = low_median(logs) - self._level - anchor.centre
         insort(self._moves, abs(move))
         before = self._level
-        if abs(move) > math.sqrt(2) * self._spread(len(logs), 1, self._visit_noise):
+        if abs(move) > math.sqrt(2) * self._spread(len(logs), 1, self.visit_noise):
             self._level += move
         self._settle_between(min(before, self._level), max(before, self._level))
         anchor.looks.append(_Look(logs, self._level, self._level, settled=True))
@@ -221,7 +216,7 @@ class FirstPass:
         return entry.centre + self._half_width(entry)
 
     def _half_width(self, entry: _Entry) -> float:
-        noise = self._visit_noise if entry.measured else self._policy.rerun_noise
+        noise = self.visit_noise if entry.measured else self._policy.rerun_noise
         return self._spread(entry.readings, entry.visits, noise) + entry.slack
 
     def _spread(self, readings: int, visits: int, visit_noise: float) -> float:
@@ -229,7 +224,8 @@ class FirstPass:
         return self._noise.half_width(readings, between, self._policy.confidence)
 
     @property
-    def _visit_noise(self) -> float:
+    def visit_noise(self) -> float:
+        """Of a config's level between two visits: what is assumed, or seen where that is more."""
         if len(self._moves) < _MOVES_TO_LEARN_FROM:
             return self._policy.visit_noise
         return max(self._policy.visit_noise, self._moves[len(self._moves) // 2] / MEDIAN_GAP)

@@ -59,6 +59,7 @@ def _tuned_in(store: Store, target: ChoiceTarget, settings: Settings) -> str:
             plan=_plan(target),
             progress=False,
             mode="tune",
+            confirm=False,
         )
     except TuningFailedError as failure:
         say_once(f"{failure}; calling '{target.alternatives.first}' anyway")

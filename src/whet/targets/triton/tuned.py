@@ -141,6 +141,8 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         on_event=tuner.whet_events,
         progress=False,
         mode="tune",
+        # A call uses what there is; who asks for a tuning wants it done.
+        confirm=program is not None or tuner.whet_events is not None,
     )
     tuner.whet_result = result
     if program is not None:
