@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def _hardly(self) -> bool:
-        return -MATTERS < self.low and self.high < MATTERS
+        return self.low > -MATTERS and self.high < MATTERS
 
     @property
     def verdict(self) -> str:

@@ -151,8 +151,8 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
 
 
 class _LockFile:
-    """Whoever had the lock removes its file, and the folder with the last one. So the lock on a file
-    that was removed does not count: who waited for that one opens the next."""
+    """Whoever had the lock removes its file, and the folder with the last one. So the lock on a
+    file that was removed does not count: who waited for that one opens the next."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
