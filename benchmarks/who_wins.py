@@ -8,7 +8,8 @@ A cell is an effect (how much longer the author's first config takes than the fa
 of noise, a number of configs and a budget in samples for each. The very race and duels that tune
 kernels run on it, on a clock that only samples move, and once more told the noise of a sample. The
 others take as long as the first config or up to three times as long; with no effect all are equal.
-`missed` is how often the pick was slower than the best by more than half of the effect, `left` how
+`missed` is how often the pick was slower than the best by more than half of the effect, of the runs
+that had the time to look at the best; `left` how
 often the first config was left though nothing is faster, `regret` how much longer the pick takes
 than the best on average, `cut` how often the pick was not confirmed.
 """
@@ -150,8 +151,9 @@ class Quiet:
         return lambda *_, **__: None
 
 
-def one_run(cell: Cell, seed: int, told: bool) -> tuple[float, bool, bool]:
-    """How many times the best's time the pick takes, whether the first was left, whether cut."""
+def one_run(cell: Cell, seed: int, told: bool) -> tuple[float, bool, bool, bool]:
+    """How many times the best's time the pick takes, whether the first was left, whether the pick
+    was not confirmed, and whether the best was looked at."""
     rng = np.random.default_rng([seed, *cell.name.encode()])
     configs = [Config({"n": n}) for n in range(cell.size)]
     times = dict(zip((config.id for config in configs), cell.times(rng).tolist(), strict=True))
@@ -194,19 +196,22 @@ def one_run(cell: Cell, seed: int, told: bool) -> tuple[float, bool, bool]:
     winner = Duels(sampler).winner(finalists)
     assert winner is not None
     cut = not (complete and getattr(winner, "confirmed", True))
-    return times[winner.candidate.id] / BEST_NS, winner.candidate.config != configs[0], cut
+    ratio = times[winner.candidate.id] / BEST_NS
+    seen = min(times, key=lambda id: times[id]) in sampler.candidates
+    return ratio, winner.candidate.config != configs[0], cut, seen
 
 
 def one_cell(asked: tuple[Cell, int, bool]) -> dict[str, float]:
     cell, seeds, told = asked
     runs = [one_run(cell, seed, told) for seed in range(seeds)]
     limit = 1 + cell.effect / 2
-    ratios = [ratio for ratio, _, _ in runs]
+    seen = [ratio for ratio, _, _, seen in runs if seen]
     return {
-        "missed": sum(ratio > limit for ratio in ratios) / seeds,
-        "left": sum(left for _, left, _ in runs) / seeds,
-        "regret": sum(ratios) / seeds - 1,
-        "cut": sum(cut for *_, cut in runs) / seeds,
+        "missed": sum(ratio > limit for ratio in seen) / max(1, len(seen)),
+        "unseen": 1 - len(seen) / seeds,
+        "left": sum(left for _, left, _, _ in runs) / seeds,
+        "regret": sum(ratio for ratio, *_ in runs) / seeds - 1,
+        "cut": sum(cut for *_, cut, _ in runs) / seeds,
     }
 
 

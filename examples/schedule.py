@@ -1,6 +1,6 @@
 """A matrix product with bias and max(x, 0), scheduled by MLIR's transform dialect.
 
-pip install 'whet[mlir]'
+pip install '.[mlir]'    # in a clone of whet
 whet tune examples/schedule.py:product --budget 30s
 whet schedule show examples/schedule.py:product --diff 1 12
 whet schedule compare examples/schedule.py:tiled :fused :vectorized

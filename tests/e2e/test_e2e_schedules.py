@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser import Tab
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytest.importorskip("uvicorn", reason="needs the extra explorer")
 pytestmark = pytest.mark.slow
 

@@ -171,7 +171,7 @@ def test_a_report_needs_no_server_package(tmp_path: Path) -> None:
     explore = [sys.executable, "-c", code, "explore", "--no-open"]
     done = subprocess.run(explore, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "pip install 'whet[explorer]'" in done.stderr
+    assert "pip install '.[explorer]'" in done.stderr
     assert "whet report OUT.html" in done.stderr
 
 

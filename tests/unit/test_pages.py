@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,30 @@ def of_the_example(name: str) -> Any:
 @cache
 def every_command() -> Any:
     return typer.main.get_command(app)
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Every page, script and source file that may tell somebody what to install."""
+    folders = [ROOT / name for name in ("src", "docs", "examples", "benchmarks", ".ci")]
+    for path in (*ROOT.glob("*"), *(path for folder in folders for path in folder.rglob("*"))):
+        if path.suffix in ("", ".py", ".md", ".toml", ".js", ".html") and path.is_file():
+            yield str(path.relative_to(ROOT)), path.read_text()
+
+
+def test_nobody_is_told_to_install_the_package_that_another_project_reserved() -> None:
+    """On PyPI, `whet` is an empty package of somebody else, which would replace this one."""
+    told = re.compile(r"pip install(?: -\S+)* ['\"]?whet(?![-\w])|\bwhet\[[a-z]")
+    assert [(name, told.findall(text)) for name, text in written() if told.search(text)] == []
+    for project in ("pyproject.toml", "examples/plugin/pyproject.toml"):
+        about = tomllib.loads(text_of(project))["project"]
+        assert "whet" not in {about["name"], *about["dependencies"]}
+
+
+def test_every_extra_that_somebody_is_told_to_install_exists() -> None:
+    extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    naming = re.compile(r"['\"]\.\[([a-z-]+)\]|install_extra\(['\"]([a-z-]+)|extra `([a-z-]+)`")
+    named = {"".join(found) for _, text in written() for found in naming.findall(text)}
+    assert {"mlir", "ray", "explorer"} <= named <= set(extras)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from whet._version import __version__
+from whet.cli import INTERRUPTED
 from whet.cli.arguments.tables import TransferCommand
 from whet.cli.commands import (
     best,
@@ -80,7 +81,6 @@ Examples:
 # common base can be had from either only this way.
 _UsageMistake = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
-_INTERRUPTED = 130
 _BROKEN_PIPE = 1
 _OUR_FAULT = 70
 
@@ -272,8 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Only what a script raises under `whet run` comes out as the script raised it.
     """
-    speak_readably()
     try:
+        speak_readably()
         words = sys.argv[1:] if arguments is None else list(arguments)
         with at_command_line():
             code = typer.main.get_command(_asked(words)).main(
@@ -285,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
     except SystemExit as error:  # typer's answer to a broken pipe
         return error.code if isinstance(error.code, int) else 1
     except _UsageMistake as error:

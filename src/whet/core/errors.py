@@ -133,6 +133,11 @@ def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
     return f"{hint} valid: {', '.join(names) if names else '(none)'}"
 
 
+def install_extra(extra: str) -> str:
+    """The command that works wherever it is read: no package index has whet under its own name."""
+    return f"pip install '.[{extra}]' in a clone of whet"
+
+
 def no_triton(error: BaseException) -> str | None:
     """What to do about an import that failed for want of Triton; None of any other error."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == "triton":

@@ -7,7 +7,7 @@
     fp8_gemm       a product of fp8 matrices with scales; quantize_fp8 makes them
 
 Each is a `whet.choice` between torch's own form, a library's and a Triton kernel with a space of
-its own. On CPU tensors they compute torch's form. They need torch and triton: `whet[kernels]`.
+its own. On CPU tensors they compute torch's form. They need torch and triton: extra `kernels`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "triton"):
             raise
+        from whet.core.errors import install_extra
+
         raise ImportError(
-            f"whet.kernels needs {error.name}; install it with: pip install 'whet[kernels]'"
+            f"whet.kernels needs {error.name}; install it with {install_extra('kernels')}"
         ) from error
     globals()[name] = value
     return value

@@ -57,23 +57,34 @@ class Comparison:
 
     @property
     def moves(self) -> bool:
-        return abs(self.gain) >= MATTERS and not self.low <= 0 <= self.high
+        """By an amount that may matter, in a direction that is certain."""
+        return not (self.low <= 0 <= self.high or self._hardly)
+
+    @property
+    def _hardly(self) -> bool:
+        return self.low > -MATTERS and self.high < MATTERS
 
     @property
     def verdict(self) -> str:
         """One sentence, starting with what was changed. The frontier as a whole and when `TARGET`
-        is reached are two things, each with an interval of its own."""
-        if self.moves:
-            does = "moves the frontier" if self.gain > 0 else "moves the frontier back"
-        elif self.low <= 0 <= self.high:
-            does = "does not move the frontier"
-        else:
-            does = "hardly moves the frontier"
-        base = "" if self.against == SEQUENTIAL else f" beyond {self.against}"
+        is reached are two things, each with an interval of its own. What is said follows from the
+        ends of the interval alone: another seed moves the estimate within it."""
         return (
-            f"{self.name} {does}{base}: area {self.gain:+.3f} "
+            f"{self.name} {self._does}: area {self.gain:+.3f} "
             f"(95 % interval {self.low:+.3f} to {self.high:+.3f}){self._reached}"
         )
+
+    @property
+    def _does(self) -> str:
+        beyond = "" if self.against == SEQUENTIAL else f" beyond {self.against}"
+        if self._hardly:
+            return f"hardly moves the frontier{beyond}"
+        if not self.moves:
+            return f"cannot be told apart from {self.against}"
+        back = "" if self.gain > 0 else " back"
+        least = min(abs(self.low), abs(self.high))
+        perhaps = "" if least >= MATTERS else ", perhaps by too little to matter"
+        return f"moves the frontier{back}{beyond}{perhaps}"
 
     @property
     def _reached(self) -> str:

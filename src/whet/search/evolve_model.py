@@ -19,7 +19,7 @@ from whet.search.modelled import Floats, Modelled
 
 POPULATION, GENERATIONS = 64, 4
 # So many are measured before the model is fitted again; one in so many is random.
-ROUND, RANDOM_EVERY = 8, 6
+ROUND, RANDOM_EVERY = 8, 3
 # The share of a new generation that is crossed; the rest mutates.
 CROSSED = 0.3
 _TRIES = 4
@@ -36,12 +36,18 @@ class EvolveModel(Modelled):
     def _choose(self, free: npt.NDArray[np.intp]) -> int:
         self._turn += 1
         if self._turn % RANDOM_EVERY == 0:
-            return self._away(free)
+            return self._drawn(free)
         queue = [row for row in self._queue if self._candidates.free[row]]
         if not queue:
             queue = self._evolved(free)
         self._queue = queue[1:]
         return queue[0] if queue else self._away(free)
+
+    def _drawn(self, free: npt.NDArray[np.intp]) -> int:
+        """A random one, more often what is likely to work; the likeliest would be small and slow
+        each time, and a model that has settled for the wrong region would never leave it."""
+        chance = self._succeeding()[free]
+        return int(self._rng.choice(free, p=chance / chance.sum()))
 
     def _evolved(self, free: npt.NDArray[np.intp]) -> list[int]:
         """The next round: the best rated of all generations that are still free."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from whet.core.errors import StoreError, UsageError
@@ -59,7 +61,6 @@ def _create(path: Path) -> None:
     """Makes the store under another name first and links it into place whole, so that neither a
     kill nor a second process that does the same can leave or meet half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_leftovers(path)
     draft = path.with_name(f".{path.name}.{new_id()}.new")
     try:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
@@ -69,7 +70,8 @@ def _create(path: Path) -> None:
             schema.create(db)
             db.execute("COMMIT")
         _flush(draft)
-        os.link(draft, path)
+        with _without_leftovers(path):
+            os.link(draft, path)
     except FileExistsError:
         pass  # another process was quicker
     finally:
@@ -82,14 +84,29 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _refuse_leftovers(path: Path) -> None:
-    """SQLite would replay the log of a store that is gone into the new one."""
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and not path.exists():
-        raise StoreError(
-            f"{log} is left over from a deleted store; restore {path}, or delete {log} and "
-            f"{path.name}-shm"
-        )
+@contextmanager
+def _without_leftovers(path: Path) -> Iterator[None]:
+    """SQLite would replay the log of a store that is gone into the new one. One that is empty, as
+    whoever only reads leaves it, is removed, by one process at a time: that of a store which
+    another has just made looks the same."""
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    if not log.exists() and not index.exists():
+        yield
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not path.exists():
+            if log.exists() and log.stat().st_size > 0:
+                raise StoreError(
+                    f"{log} is left over from a deleted store and has results; restore {path}, "
+                    f"or delete {log} and {index}"
+                )
+            log.unlink(missing_ok=True)
+            index.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _check_owner(path: Path, *, locks: bool = True) -> None:

@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from typing import Any, Self
 
+from whet.core.errors import install_extra
+
 
 class RayMissingError(Exception):
     """Ray is not installed."""
@@ -21,7 +23,7 @@ class LocalCluster:
             import ray  # noqa: F401
             from ray.cluster_utils import Cluster
         except ImportError:
-            raise RayMissingError("Ray is not installed (pip install 'whet[ray]')") from None
+            raise RayMissingError(f"Ray is not installed ({install_extra('ray')})") from None
         logging.getLogger("ray").setLevel(logging.ERROR)
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")
         self._cpus = cpus

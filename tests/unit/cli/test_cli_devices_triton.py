@@ -116,7 +116,7 @@ def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
     for command in (("tune", rack, "--ray", "auto"), ("cluster",)):
         ran = whet(*command)
         assert ran.code == 2
-        assert "pip install 'whet[ray]'" in " ".join(ran.err.split())
+        assert "pip install '.[ray]'" in " ".join(ran.err.split())
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,3 +298,16 @@ def test_a_terminal_without_the_letters_gets_others(
 
     assert done.returncode == 0
     assert "whet.function(...)" in done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_commands_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "whet", "best"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

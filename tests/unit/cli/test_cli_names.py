@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,70 @@ def tuned(whet: Whet, tmp_path: Path) -> str:
     (tmp_path / "norm.py").write_text(NORM)
     assert whet("tune", "norm.py:norm", "--store", "s.db", "-q").code == 0
     return "s.db"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["norm", "root_sum"])
+@pytest.mark.parametrize("command", ["tune", "verify"])
+def test_what_the_store_knows_is_measured_by_its_name(
+    whet: Whet, tuned: str, command: str, name: str
+) -> None:
+    ran = whet(command, name, "--store", tuned)
+    assert ran.code in (0, 1), ran.err  # a pick may be slower by now
+    assert "root_sum()" in ran.out
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("/elsewhere/mine.py:norm", id="not there"),
+        pytest.param("{above}/theirs.py:norm", id="above this folder"),
+        pytest.param("{above}/here/../theirs.py:norm", id="above, in a roundabout way"),
+        pytest.param("{above}/here/link.py:norm", id="a link to one above"),
+        pytest.param("{above}/here/norm.txt:norm", id="no Python file"),
+    ],
+)
+def test_a_store_runs_no_file_from_elsewhere(
+    whet: Whet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (here := tmp_path / "here").mkdir()
+    theirs = tmp_path / "theirs.py"
+    theirs.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()")
+    (here / "link.py").symlink_to(theirs)
+    (here / "norm.txt").write_text(theirs.read_text())
+    place = place.format(above=tmp_path)
+    with open_store(here / "s.db") as store:
+        store.put_workload(replace(a_workload(), origin=Origin("c", places=(place,))))
+    monkeypatch.chdir(here)
+    ran = whet("tune", "norm", "--store", "s.db")
+    assert ran.code == 2
+    assert f"if you trust it, use whet tune {place}" in ran.err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_store_runs_no_file_of_another_user(
+    whet: Whet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "norm.py").write_text(NORM)
+    place = f"{tmp_path / 'norm.py'}:norm"
+    with open_store(tmp_path / "s.db") as store:
+        store.put_workload(replace(a_workload(), origin=Origin("c", places=(place,))))
+    monkeypatch.setattr("os.getuid", lambda: os.stat(tmp_path).st_uid + 1)
+    ran = whet("tune", "norm", "--store", "s.db")
+    assert ran.code == 2
+    assert f"if you trust it, use whet tune {place}" in ran.err
+
+
+def test_a_name_of_two_files_is_not_guessed(whet: Whet, tmp_path: Path) -> None:
+    with open_store(tmp_path / "s.db") as store:
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.py").write_text(NORM)
+            place = f"{tmp_path / name}.py:norm"
+            workload = replace(a_workload(), fingerprint=name, origin=Origin("c", places=(place,)))
+            store.put_workload(workload)
+    ran = whet("verify", "norm", "--store", "s.db")
+    assert ran.code == 2
+    assert "'norm' is the name of one.py:norm and two.py:norm; choose one of them" in ran.err
 
 
 @pytest.mark.slow

@@ -59,6 +59,12 @@ def test_it_prints_a_frontier_and_a_verdict_for_each_change(whet: Whet) -> None:
 
 
 @pytest.mark.slow
+def test_it_writes_no_files_unasked(whet: Whet, tmp_path: Path) -> None:
+    assert whet("pareto", FILE, *QUICK).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.slow
 def test_it_writes_a_figure_and_a_page(whet: Whet, tmp_path: Path) -> None:
     ran = whet("pareto", FILE, *QUICK, "--out", "f")
     assert "wrote f.svg, f.html" in ran.err

@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from whet.cli.commands import compare, pareto, replay
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.workload import Device
 from whet.replay import Build, Table, TableOutcome, TableWorkload, read_table, write_table
+from whet.replay.files import shipped
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
 
@@ -53,6 +55,13 @@ def one(tmp_path: Path) -> str:
 def many(tmp_path: Path) -> str:
     write_table(a_table(5, "GPU B"), tmp_path / "many.whet.json.gz")
     return "many.whet.json.gz"
+
+
+@pytest.mark.parametrize("command", [replay, compare, pareto])
+def test_examples_name_tables_that_ship_or_are_the_users_own(command: ModuleType) -> None:
+    tables = [line.split()[2] for line in command.EXAMPLES.splitlines()[2:]]
+    assert [name for name in tables if not name.startswith("mine/")]
+    assert {name for name in tables if not name.startswith("mine/")} <= set(shipped())
 
 
 @pytest.mark.parametrize("command", ["replay", "compare-searches", "pareto", "record"])
@@ -211,7 +220,8 @@ def test_strategies_are_compared_by_score_and_drawn(
     stopped = SimpleNamespace(perf_counter=lambda: 0.0)
     monkeypatch.setattr("whet.replay.simulation.time", stopped)
     monkeypatch.setattr("whet.replay.lab.time", stopped)
-    ran = whet("compare-searches", one, many, "--search", "grid,random", "--repeats", "3")
+    words = ("compare-searches", one, many, "--search", "grid,random", "--repeats", "3")
+    ran = whet(*words, "--out", "searches")
     assert ran.code == 0
     assert ran.widest <= 80
     assert "0 is random search, 1 the optimum" in " ".join(ran.out.split())
@@ -228,11 +238,13 @@ def test_strategies_are_compared_by_score_and_drawn(
 
 
 @pytest.mark.slow
-def test_the_comparison_as_json_writes_no_files_unasked(
-    whet: Whet, one: str, tmp_path: Path
+@pytest.mark.parametrize("json_too", [True, False])
+def test_the_comparison_writes_no_files_unasked(
+    whet: Whet, one: str, tmp_path: Path, json_too: bool
 ) -> None:
-    ran = whet("compare-searches", one, "--search", "grid", "--repeats", "2", "--json")
-    assert json.loads(ran.out)["scores"][0]["score"] == 1.0
+    words = ("compare-searches", one, "--search", "grid", "--repeats", "2")
+    ran = whet(*words, *["--json"] * json_too)
+    assert not json_too or json.loads(ran.out)["scores"][0]["score"] == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == [one]
 
 

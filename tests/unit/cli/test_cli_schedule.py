@@ -12,7 +12,7 @@ import pytest
 from whet.core.intermediate import FACT, kept_stages
 from whet.store import open_store
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.slow
 
 Whet = Callable[..., Any]

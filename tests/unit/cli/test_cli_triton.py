@@ -509,6 +509,63 @@ def test_a_report_lists_every_autotuner_and_what_it_cost() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+INTERPRETED = """
+import torch, triton, whet
+import triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n"])
+@triton.jit
+def double(y, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, 2 * tl.load(x + at, at < n), at < n)
+
+def by_triton(x):
+    y = torch.empty_like(x)
+    double[lambda meta: (triton.cdiv(len(x), meta["BLOCK"]),)](y, x, len(x))
+    return y
+
+twice = whet.choice({"torch": lambda x: x + x, "triton": by_triton}, name="twice", budget="2s")
+twice(torch.ones(100))
+"""
+
+
+@pytest.mark.slow
+def test_under_the_interpreter_nothing_is_said_to_be_tuned_or_compiled() -> None:
+    pytest.importorskip("torch")
+    Path("script.py").write_text(INTERPRETED)
+
+    done = run("--report", "--store", "s.db", "script.py", TRITON_INTERPRET="1")
+
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "double 5 – 1 – 1 autotuner; TRITON_INTERPRET is set, so kernels run as Python" in said
+    assert "tuned by whet" not in said
+
+
+@pytest.mark.slow
+def test_a_choice_measured_under_the_interpreter_says_whose_times_these_are() -> None:
+    pytest.importorskip("torch")
+    Path("script.py").write_text(INTERPRETED)
+    assert run("--store", "s.db", "script.py", TRITON_INTERPRET="1").returncode == 0
+
+    done = subprocess.run(
+        [sys.executable, "-m", "whet", "show", "twice", "--store", "s.db"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert "Triton's interpreter" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
+    whet: Whet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    ran = whet("show", "double", "--store", "s.db")
+    assert "no Triton kernel is tuned: unset it, and use 'whet tune'" in ran.err
+
+
 @pytest.mark.slow
 def test_a_report_of_a_script_without_kernels_says_so() -> None:
     Path("script.py").write_text("print('done')\n")

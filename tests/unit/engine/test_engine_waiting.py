@@ -394,12 +394,44 @@ class TestTheLockFile:
     def lock(self, store: Store) -> Path:
         return Path(store.location).parent / "locks" / "w.lock"
 
-    def test_names_who_has_the_turn_and_nobody_afterwards(self, store: Store) -> None:
+    def test_names_who_has_the_turn(self, store: Store) -> None:
         with Turn(store, "w") as mine, Turn(store, "w") as other:
             assert mine.take()
             assert not other.take()
             assert other.holder.pid == os.getpid()
-        assert self.lock(store).read_bytes() == b""
+
+    def test_is_removed_with_its_folder_when_the_turn_is_over(self, store: Store) -> None:
+        with Turn(store, "w") as mine, Turn(store, "v") as other:
+            assert mine.take()
+            assert other.take()
+        assert not self.lock(store).parent.exists()
+
+    def test_that_was_waited_for_and_is_removed_keeps_nobody_else_out(self, store: Store) -> None:
+        with Turn(store, "w") as waiting:
+            with Turn(store, "w") as first:
+                assert first.take()
+                assert not waiting.take()
+            with Turn(store, "w") as next_one:
+                assert next_one.take()
+                assert not waiting.take()
+                assert waiting.holder.own
+            assert waiting.take()
+
+    @pytest.mark.slow
+    def test_that_many_processes_make_and_remove_is_had_by_one_at_a_time(
+        self, tmp_path: Path
+    ) -> None:
+        code = (
+            "import os, sys\nfrom pathlib import Path\n"
+            "from whet.engine.turns.lock import file_lock\n"
+            "for _ in range(300):\n"
+            "    with file_lock(Path('locks/w.lock'), 60) as had:\n"
+            "        os.close(os.open('inside', os.O_CREAT | os.O_EXCL)); os.unlink('inside')\n"
+            "        assert had\n"
+        )
+        several = [subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) for _ in range(4)]
+        assert [process.wait() for process in several] == [0] * 4
+        assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize(
         "content",

@@ -44,14 +44,22 @@ def test_a_frontier_that_goes_back_is_said_to() -> None:
     assert "; 95 % of the optimum 2.00× later" in back.verdict
 
 
-def test_a_gain_within_the_noise_moves_nothing() -> None:
-    still = replace(MOVED, gain=0.02, low=-0.01, high=0.05)
-    assert "does not move the frontier" in still.verdict
+@pytest.mark.parametrize("against", ["sequential", "parallel compilation (16×)"])
+def test_a_gain_within_the_noise_cannot_be_told_from_none(against: str) -> None:
+    still = replace(MOVED, against=against, gain=0.02, low=-0.01, high=0.05)
+    assert still.verdict.startswith(f"auto cannot be told apart from {against}: area +0.020")
     assert "; but 95 % of the optimum 2.00× sooner" in still.verdict
 
 
 def test_a_gain_too_small_to_matter_is_called_small() -> None:
     assert "hardly moves" in replace(MOVED, gain=0.005, low=0.002, high=0.008).verdict
+    assert "hardly moves" in replace(MOVED, gain=0.001, low=-0.006, high=0.009).verdict
+
+
+@pytest.mark.parametrize("gain", [0.009, 0.011])
+def test_what_is_said_does_not_turn_with_the_estimate_within_its_interval(gain: float) -> None:
+    said = replace(MOVED, gain=gain, low=0.004, high=0.016).verdict
+    assert said.startswith("auto moves the frontier, perhaps by too little to matter: area")
 
 
 @pytest.mark.parametrize(

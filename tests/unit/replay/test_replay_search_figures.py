@@ -62,3 +62,14 @@ def test_what_other_sizes_teach_makes_the_first_ten_evaluations_count() -> None:
     taught = {id(case.space): case.with_sources(sizes()) for case in sizes()}
     with_prior = reached(lambda space, seed: taught[id(space)].strategy("auto", seed), 10)
     assert with_prior > reached(searched, 10) + 0.07
+
+
+@pytest.mark.slow
+def test_evolve_model_does_not_stay_in_the_region_that_it_settled_for_first() -> None:
+    case = sizes()[-1]
+    optimum = case.workload.optimum
+    assert optimum is not None
+    for seed in range(4):
+        strategy = make_strategy("evolve-model", case.space, seed)
+        course = simulate(case.table, case.workload, strategy, 80, seed=seed)
+        assert course.fraction(80, optimum.ns) > 0.85

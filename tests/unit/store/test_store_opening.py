@@ -162,6 +162,20 @@ def test_the_log_of_a_store_that_is_gone_is_not_replayed_into_a_new_one(tmp_path
     assert os.listdir(tmp_path) == ["store.db-wal"]
 
 
+def test_a_store_that_was_deleted_with_only_its_file_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with open_store(path) as store:
+        store.put_workload(a_workload())
+    with open_store(path, read_only=True) as reading:
+        assert len(reading.workloads()) == 1
+    path.unlink()
+    assert sorted(os.listdir(tmp_path)) == ["store.db-shm", "store.db-wal"]  # of whoever read
+    with open_store(path) as store:
+        assert store.workloads() == []
+        store.put_workload(a_workload())
+    assert os.listdir(tmp_path) == ["store.db"]
+
+
 def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store("store.db") as store:

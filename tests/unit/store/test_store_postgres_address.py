@@ -78,7 +78,7 @@ def test_without_psycopg_one_line_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "pip install 'whet[postgres]'" in done.stderr
+    assert "pip install '.[postgres]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "hunter2" not in done.stderr + done.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -45,9 +46,15 @@ def looked_at(name: str | None, store: str | None, table: str | None) -> LookedA
     every = library.subjects()
     if not every:
         place = str(library.about()["store"])
-        raise NothingKnownError(f"no results yet in {place}; 'whet tune' creates some", place)
+        raise NothingKnownError(f"no results yet in {place}; {_remedy()}", place)
     found = every if name is None else _named(name, every)
     return LookedAt(found[0], tuple(found[1:]))
+
+
+def _remedy() -> str:
+    if os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y"):
+        return "with TRITON_INTERPRET no Triton kernel is tuned: unset it, and use 'whet tune'"
+    return "'whet tune' creates some"
 
 
 def _named(name: str, every: Sequence[Subject]) -> list[Subject]:

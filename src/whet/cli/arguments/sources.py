@@ -6,7 +6,9 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 
+from whet.core.errors import UsageError
 from whet.core.workload import Workload
+from whet.store import StoreReader
 
 # So much of a fingerprint tells it from the few others of a kernel.
 SHOWN = 8
@@ -23,6 +25,47 @@ def named(name: str, workloads: Iterable[Workload]) -> set[str]:
         or any(_is_meant(file, name, workload, place) for place in workload.origin.places)
         or (not file and workload.kernel == name)
     }
+
+
+def is_bare(typed: str) -> bool:
+    """Whether it can only be a name that a store knows."""
+    return ":" not in typed and not typed.endswith(".py") and not os.path.exists(typed)
+
+
+def place_of(typed: str, command: str, store: StoreReader) -> str:
+    """`FILE.py:NAME` of a name that the store knows; anything else stays as it was typed.
+
+    A store may come from anybody: it chooses only among the user's own files below this folder.
+    """
+    workloads = [one.workload for one in store.workloads()] if is_bare(typed) else []
+    ids = named(typed, workloads)
+    known = [one.origin.places for one in workloads if one.id in ids]
+    if not known:
+        return typed
+    here = {own for places in known if (own := next(filter(_is_own, places), None))}
+    if len(here) == 1:
+        return os.path.relpath(here.pop())
+    if here:
+        several = " and ".join(sorted(map(os.path.relpath, here)))
+        raise UsageError(f"'{typed}' is the name of {several}; choose one of them")
+    there = next((place for places in known for place in places), "")
+    if not there:
+        raise UsageError(f"the store does not know the file of '{typed}'; use FILE.py:NAME")
+    raise UsageError(
+        f"'{typed}' is {there}, which is no file of yours below this folder; if you trust it, "
+        f"use whet {command} {there}"
+    )
+
+
+def _is_own(place: str) -> bool:
+    file = os.path.realpath(_divided(place)[0])
+    below = os.path.join(os.path.realpath(os.curdir), "")
+    return (
+        file.startswith(below)
+        and file.endswith(".py")
+        and os.path.isfile(file)
+        and os.stat(file).st_uid == os.getuid()
+    )
 
 
 def known_names(workloads: Iterable[Workload]) -> list[str]:

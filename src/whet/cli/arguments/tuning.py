@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from whet.engine.target import Target
     from whet.engine.tuning import Transfer
 
-INTERRUPTED = 130
-
 
 def teach(results: Sequence[Result], settings: Settings) -> None:
     """Keeps a cost model for keys that will not be tuned, where there are enough to learn from."""

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet compare-searches *.gz
-  whet compare-searches *.gz --search auto,gp,random --repeats 50
-  whet compare-searches *.gz --out study/searches
+  whet compare-searches h200-gemm-576 --workloads 2
+  whet compare-searches mine/*.gz --search auto,gp,random --repeats 50
+  whet compare-searches mine/*.gz --out study/searches
 """
 
 
@@ -55,8 +55,7 @@ def compare_searches(
         typer.Option(
             "--out",
             metavar="NAME",
-            help="Write NAME.json, NAME-evaluations.svg, NAME-time.svg (default: searches).",
-            show_default=False,
+            help="Write NAME.json, NAME-evaluations.svg and NAME-time.svg.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -68,8 +67,7 @@ def compare_searches(
     Random search is calculated for the strategy 'random', failing configs included; until a
     strategy finds something faster, it is credited with the median config. The last sentence says
     what to use and how certain that is: four times the --repeats halve the ±. 'random' is quick
-    and varies most, so it is repeated ten times as often. With --json, files are written only
-    with --out.
+    and varies most, so it is repeated ten times as often.
     """
     from whet.cli.arguments.tables import make_cases, processes, searches_named
     from whet.cli.terminal.countdown import Countdown
@@ -83,16 +81,16 @@ def compare_searches(
     found = contest(cases, searches, evals, repeats, seed, processes(jobs), Countdown("tunings"))
     said = verdict(found.standings, len(cases))
     data = _as_json(found, said)
-    figures = {
-        axis: _figure(standing.order, axis, len(cases))
-        for axis, standing in found.standings.items()
-    }
     if json:
         print_json(data)
     else:
         print_lines(_lines(found, said, page()))
-    if out or not json:
-        _write(out or "searches", data, figures)
+    if out:
+        figures = {
+            axis: _figure(standing.order, axis, len(cases))
+            for axis, standing in found.standings.items()
+        }
+        _write(out, data, figures)
 
 
 def _as_json(found: StrategyComparison, verdict: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def demo(
 
     Uses Triton if it is installed and torch sees a GPU, otherwise C.
     """
-    from whet.cli.arguments.tuning import INTERRUPTED
+    from whet.cli import INTERRUPTED
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.summary import summary
     from whet.core.budget import Budget

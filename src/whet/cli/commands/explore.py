@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whet.cli.arguments.options import StoreOption
-from whet.core.errors import UsageError, WhetError
+from whet.core.errors import UsageError, WhetError, install_extra
 
 if TYPE_CHECKING:
     import socket
@@ -115,7 +115,7 @@ def check_installed() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"the explorer needs {error.name}; install it with pip install 'whet[explorer]', or "
+            f"the explorer needs {error.name}; install it with {install_extra('explorer')}, or "
             "write one file for the browser with 'whet report OUT.html', which needs nothing more"
         ) from None
 

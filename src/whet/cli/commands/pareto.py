@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet pareto gemm-H200.whet.json.gz
-  whet pareto gemm-H200.whet.json.gz --workload M=1024,N=1024,K=1024
-  whet pareto gemm-H200.whet.json.gz --all-workloads --out study/frontier
-  whet pareto gemm-H200.whet.json.gz --json | jq -r '.verdicts[]'
+  whet pareto h200-gemm-paper
+  whet pareto h200-gemm-paper --workload M=1024,N=1024,K=1024
+  whet pareto h200-gemm-paper --all-workloads --out study/frontier
+  whet pareto h200-gemm-paper --json | jq -r '.verdicts[]'
 """
 
 # The input of the paper's own frontier.
@@ -75,8 +75,7 @@ def pareto(
         typer.Option(
             "--out",
             metavar="NAME",
-            help="Write NAME.svg and NAME.html (default: pareto).",
-            show_default=False,
+            help="Write NAME.svg and NAME.html.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -85,7 +84,7 @@ def pareto(
 
     Repeats section 5.3.2 of the paper on Triton's tuning cost: random configs, executed for 10 to
     100 ms each; then with parallel compilation and early stopping. Adds racing, whet's strategies,
-    and transfer from other workloads. With --json, files are written only with --out.
+    and transfer from other workloads.
     """
     from whet.cli.arguments.tables import processes, read_tables, searches_named
     from whet.cli.terminal.output import page, print_json, print_lines
@@ -111,8 +110,8 @@ def pareto(
         print_json(study_json(found, about, tflops))
     else:
         print_lines(study_lines(found, about, tflops, page()))
-    if out or not json:
-        _write(out or "pareto", found, about, tflops)
+    if out:
+        _write(out, found, about, tflops)
 
 
 def _part(name: str, number: int, parts: int) -> Countdown:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  whet replay convolution-A100.kt.json.gz
-  whet replay *.gz --search auto,random --evals 10,25,50,100
+  whet replay h200-gemm-576 --workloads 4
+  whet replay mine/*.gz --search auto,random --evals 10,25,50,100
   whet replay h200-gemm-576 --search random --top 5% --workloads 1
-  whet replay conv-A100.gz --transfer conv-A4000.gz conv-W6600.gz
-  whet replay *.gz --json | jq '.tables[] | [.table, .found["25"]]'
+  whet replay mine/new.gz --transfer mine/old.gz mine/older.gz
+  whet replay mine/*.gz --json | jq '.tables[] | [.table, .found["25"]]'
 """
 
 LOOKS = "10,25,50,100"

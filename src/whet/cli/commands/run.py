@@ -54,11 +54,13 @@ class Script:
 
 
 def _report() -> None:
+    from triton import knobs
+
     from whet.cli.terminal.output import print_lines
     from whet.cli.text.installed import report
     from whet.targets.triton.install import installed
 
-    print_lines(report(installed()))
+    print_lines(report(installed(), knobs.runtime.interpret))
 
 
 def run(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whet.cli import INTERRUPTED
 from whet.cli.arguments.devices import BuildOnOption, Devices, DevicesOption, RayOption
 from whet.cli.arguments.inputs import InputsOption, with_inputs
 from whet.cli.arguments.options import (
@@ -31,7 +32,7 @@ from whet.cli.arguments.options import (
     resolved,
 )
 from whet.cli.arguments.tables import TransferOption
-from whet.cli.arguments.tuning import INTERRUPTED, nothing_yet, run_tuning, teach
+from whet.cli.arguments.tuning import nothing_yet, run_tuning, teach
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def tune(
             help="What to tune: NAME is a whet.function(…) or whet.native(…), a function that "
             "returns one, a Triton kernel with whet.autotune(…, inputs=…), or one with "
             "triton.autotune(…) and --inputs. NAME may be omitted if the file has only one. "
-            "KIND:TEXT is a target of an installed package.",
+            "KIND:TEXT is a target of an installed package. A NAME that the store knows stands for "
+            "its file, if that is yours and below this folder.",
             show_default=False,
         ),
     ] = None,
@@ -112,6 +114,7 @@ def tune(
     far.
     """
     from whet.cli.arguments.locate import file_of, locate
+    from whet.cli.arguments.sources import is_bare, place_of
     from whet.cli.arguments.tables import from_tables
     from whet.cli.commands.tune_keys import read_keys
     from whet.cli.commands.tune_missed import tune_missed
@@ -120,7 +123,7 @@ def tune(
     from whet.engine import HostLostError, StoreLostError
     from whet.engine.executors.current import using
     from whet.engine.target import Target
-    from whet.store import store_place
+    from whet.store import open_if_there, store_place
 
     flags = {
         "budget": budget,
@@ -147,6 +150,9 @@ def tune(
     if tunable is None:
         raise UsageError("missing argument 'FILE.py:NAME' or --missed (see whet tune --help)")
     known = None if transfer is None else from_tables(transfer)
+    if is_bare(tunable):
+        with open_if_there(settings.store, bundle=settings.bundle) as stored:
+            tunable = place_of(tunable, "tune", stored)
     with redirect_stdout(sys.stderr):  # the file's own prints are not our result
         target = with_inputs(locate(tunable), inputs)
     if not isinstance(target, Target):

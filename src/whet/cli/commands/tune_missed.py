@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from whet.cli.arguments.tuning import INTERRUPTED, teach
+from whet.cli import INTERRUPTED
+from whet.cli.arguments.tuning import teach
 from whet.cli.commands.tune_missed_one import Offline, Settled, TuningInterrupted
 
 if TYPE_CHECKING:

@@ -97,6 +97,7 @@ def verify(
     (at 95 % confidence) or no longer works.
     """
     from whet.cli.arguments.reading import NothingKnownError, open_known
+    from whet.cli.arguments.sources import place_of
     from whet.cli.commands.tune_keys import flags_in_environment, read_keys
     from whet.cli.commands.verify_missed import RECORDING, recorded
     from whet.cli.terminal.output import print_json, print_lines
@@ -121,7 +122,8 @@ def verify(
             if missed:
                 found = [one for text in (tunables or (None,)) for one in recorded(text, asked)]
             else:
-                found = [one for text in tunables or () for one in _verified(text, given, asked)]
+                places = [place_of(text, "verify", opened) for text in tunables or ()]
+                found = [one for text in places for one in _verified(text, given, asked)]
         place = opened.location
     if json:
         print_json(as_json(found, limit))

@@ -214,17 +214,12 @@ def _racing(account: Account) -> str:
     racing = account.racing
     if racing is None:
         return f"unknown: {account.unknown['racing']}"
-    taken = f"{seconds_text(racing.taken_s)} in sampled kernels"
+    timed = f"the timed calls took {seconds_text(racing.taken_s)}"
     each = f"{SAMPLES_EACH} samples for each of {count_text(racing.configs, 'config')}"
+    full = f"{each} would have taken {seconds_text(racing.full_s)}"
     if racing.taken_s > racing.full_s:
-        return (
-            f"nothing: {taken}, more than the {seconds_text(racing.full_s)} for {each}, to "
-            "separate the last few"
-        )
-    return (
-        f"{taken}; {each} would have taken {seconds_text(racing.full_s)} "
-        f"({_percent(racing.taken_s, racing.full_s, 0)} of it)"
-    )
+        return f"saved nothing: {timed}; {full}. The closest configs were sampled more often"
+    return f"{timed}; {full}, so racing took {_percent(racing.taken_s, racing.full_s, 0)} of that"
 
 
 def _refusal(account: Account) -> str:

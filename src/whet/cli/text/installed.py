@@ -22,12 +22,13 @@ _LAYOUT = (
 )
 
 
-def report(kernels: Sequence[InstalledKernel]) -> list[str]:
-    """Those that were called, beneath their files, and then the others."""
+def report(kernels: Sequence[InstalledKernel], interpreted: bool = False) -> list[str]:
+    """Those that were called, beneath their files, and then the others. `interpreted` are kernels
+    that Triton ran as Python, of which none is tuned."""
     if not kernels:
         return ["no kernel was autotuned"]
     called = [one for one in kernels if one.called]
-    lines = [*_called(called), ""] if called else []
+    lines = [*_called(called, interpreted), ""] if called else []
     for by, others in _grouped([one for one in kernels if not one.called], _by):
         lines.append(f"not called ({by}):")
         for file, ones in _grouped(others, _file):
@@ -36,11 +37,11 @@ def report(kernels: Sequence[InstalledKernel]) -> list[str]:
         lines.append("")
     for reason in sorted({_left(one) for one in kernels if one.how == "left alone"}):
         lines += wrap(reason, page(), indent=2)
-    return [*lines, *wrap(_summary(kernels), page(), indent=2)]
+    return [*lines, *wrap(_summary(kernels, interpreted), page(), indent=2)]
 
 
-def _called(kernels: Sequence[InstalledKernel]) -> list[str]:
-    head, *body = table(_LAYOUT, [_row(one) for one in kernels], page())
+def _called(kernels: Sequence[InstalledKernel], interpreted: bool) -> list[str]:
+    head, *body = table(_LAYOUT, [_row(one, interpreted) for one in kernels], page())
     rows = dict(zip(map(id, kernels), body, strict=True))
     lines = [head]
     for file, ones in _grouped(kernels, _file):
@@ -48,9 +49,10 @@ def _called(kernels: Sequence[InstalledKernel]) -> list[str]:
     return lines
 
 
-def _row(one: InstalledKernel) -> tuple[str, ...]:
+def _row(one: InstalledKernel, interpreted: bool) -> tuple[str, ...]:
     spent = seconds_text(one.seconds) if one.seconds else "–"
-    return f"  {one.kernel}", _line(one), _by(one), str(one.keys), spent
+    by = "–" if interpreted else _by(one)
+    return f"  {one.kernel}", _line(one), by, str(one.keys), spent
 
 
 def _grouped(
@@ -87,7 +89,12 @@ def _file(one: InstalledKernel) -> str:
     return place[len(above) :]
 
 
-def _summary(kernels: Sequence[InstalledKernel]) -> str:
+def _summary(kernels: Sequence[InstalledKernel], interpreted: bool) -> str:
+    if interpreted:
+        return (
+            f"{count_text(len(kernels), 'autotuner')}; TRITON_INTERPRET is set, so kernels run as "
+            "Python on the CPU, each with its first config, and none is tuned or compiled"
+        )
     how = Counter(one.how for one in kernels)
     ours = len(kernels) - how["left alone"]
     called = [one for one in kernels if one.called]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, install_extra
 
 NAMESPACE, BOARD = "whet", "whet-board"
 
@@ -36,7 +36,7 @@ def connect(address: str) -> bool:
     try:
         import ray
     except ImportError:
-        raise UsageError("--ray needs Ray; install it with pip install 'whet[ray]'") from None
+        raise UsageError(f"--ray needs Ray; install it with {install_extra('ray')}") from None
     if ray.is_initialized():
         return False
     _keep_stdout_clean()

@@ -125,11 +125,12 @@ class Sampler:
     @property
     def _spare_s(self) -> float | None:
         """A run that takes longer than this is not worth a second one at first sight: a quarter of
-        what each config would have of the budget."""
+        what each config would have of the budget. The first has two if it can: without, nobody
+        would know how much times vary."""
         if self.budget.seconds is None or self.plan.fixed_samples is not None:
             return None
         configs = [self.target.space.count or MANY, self.budget.trials or MANY, MANY]
-        return self.budget.seconds / (4 * min(configs))
+        return self.budget.seconds / (4 * min(configs) if self.looks else 4)
 
     @property
     def first_samples(self) -> int:

@@ -28,6 +28,9 @@ _POLL_S = 0.25
 # More than anybody writes into a lock's file.
 _LONGEST = 4096
 
+# How often a file or folder that others remove is made anew.
+_TRIES = 100
+
 _UNREADABLE = (LookupError, TypeError, ValueError, OverflowError, OSError, RecursionError)
 
 
@@ -46,12 +49,11 @@ class Turn:
         self._lease: Lease | None = None
         self._elsewhere: LeaseHeld | None = None
         self._path = None if folder is None else folder / f"{workload_id}.lock"
-        self._descriptor: int | None = None
-        self._mine = False
+        self._file: _LockFile | None = None
 
     def __enter__(self) -> Turn:
         if self._path is not None:
-            self._descriptor = _opened(self._path)
+            self._file = _LockFile(self._path)
         return self
 
     def __exit__(
@@ -62,12 +64,8 @@ class Turn:
     ) -> None:
         if self._lease is not None:
             self._lease.release()
-        if self._descriptor is None:
-            return
-        if self._mine:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, 0)
-        _let_go(self._descriptor)
+        if self._file is not None:
+            self._file.close()
 
     def take(self) -> bool:
         """Without waiting."""
@@ -82,8 +80,7 @@ class Turn:
                 told(self.holder)
 
         deadline = time.monotonic() + wait_s
-        if self._descriptor is None or self._mine or _acquire(self._descriptor, wait_s, tell):
-            self._mine = self._descriptor is not None
+        if self._file is None or self._file.acquire(wait_s, tell):
             self._sign()
             return self._leased(deadline, tell)
         return False
@@ -125,18 +122,19 @@ class Turn:
         if self._elsewhere is not None:
             said = ProcessName.from_json(json.loads(self._elsewhere.process))
             return said, self._elsewhere.since
-        assert self._descriptor is not None
-        data = json.loads(os.pread(self._descriptor, _LONGEST, 0))
+        assert self._file is not None
+        assert self._file.descriptor is not None
+        data = json.loads(os.pread(self._file.descriptor, _LONGEST, 0))
         return ProcessName.from_json(data["process"]), float(number(data, "since"))
 
     def _sign(self) -> None:
-        if self._descriptor is None:
+        if self._file is None or self._file.descriptor is None:
             return
         text = json.dumps({"v": 1, "process": this_process().to_json(), "since": time.time()})
         # On a full disk nobody learns whom they wait for, and that is all.
         with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, text.encode(), 0)
+            os.ftruncate(self._file.descriptor, 0)
+            os.pwrite(self._file.descriptor, text.encode(), 0)
 
 
 @contextmanager
@@ -145,45 +143,69 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
 
     Where no file can be made (a read-only folder) there is nothing to agree on: it was had.
     """
-    descriptor = _opened(path)
-    if descriptor is None:
-        yield True
-        return
+    lock = _LockFile(path)
     try:
-        yield _acquire(descriptor, wait_s)
+        yield lock.acquire(wait_s)
     finally:
-        _let_go(descriptor)
+        lock.close()
+
+
+class _LockFile:
+    """Whoever had the lock removes its file, and the folder with the last one. So the lock on a
+    file that was removed does not count: who waited for that one opens the next."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held = False
+        self.descriptor = _opened(path)
+
+    def acquire(self, wait_s: float, tell: Callable[[], None] | None = None) -> bool:
+        began = time.monotonic()
+        announce_s = min(ANNOUNCE_S, wait_s / 2)
+        pause, reopened = 0.001, 0
+        while self.descriptor is not None and not self._held:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = time.monotonic() - began
+                if tell is not None and waited >= announce_s:
+                    tell()
+                    tell = None
+                if waited >= wait_s:
+                    return False
+                time.sleep(min(pause, max(0.0, wait_s - waited)))
+                pause = min(0.05, 2 * pause)
+            else:
+                reopened += 1
+                self._held = self._is_there(self.descriptor) or reopened > _TRIES
+                if not self._held:
+                    os.close(self.descriptor)
+                    self.descriptor = _opened(self._path)
+        return True
+
+    def close(self) -> None:
+        if self.descriptor is None:
+            return
+        if self._held and self._is_there(self.descriptor):
+            with suppress(OSError):
+                self._path.unlink()
+                self._path.parent.rmdir()
+        # Closing alone would not do: a worker forked meanwhile has the descriptor too.
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        os.close(self.descriptor)
+
+    @staticmethod
+    def _is_there(descriptor: int) -> bool:
+        return os.fstat(descriptor).st_nlink > 0
 
 
 def _opened(path: Path) -> int | None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError:
-        return None
-
-
-def _let_go(descriptor: int) -> None:
-    # Closing alone would not do: a worker forked meanwhile has the descriptor too.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
-def _acquire(descriptor: int, wait_s: float, tell: Callable[[], None] | None = None) -> bool:
-    began = time.monotonic()
-    announce_s = min(ANNOUNCE_S, wait_s / 2)
-    pause = 0.001
-    while True:
+    for _ in range(_TRIES):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - began
-            if tell is not None and waited >= announce_s:
-                tell()
-                tell = None
-            if waited >= wait_s:
-                return False
-            time.sleep(min(pause, max(0.0, wait_s - waited)))
-            pause = min(0.05, 2 * pause)
-        else:
-            return True
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except (FileNotFoundError, FileExistsError):
+            continue  # somebody has just removed the folder
+        except OSError:
+            return None
+    return None

@@ -139,14 +139,21 @@ class Executor:
             samples = visit.samples_of(warm.estimate_ns)
             if lost:
                 reading = self._as_it_warmed_up(warm)
-            elif samples == 1 and warm.is_sample:
-                reading = replace(self._as_it_warmed_up(warm), quality="clean")
             else:
                 with phases.phase("measure"):
-                    reading = self._timer.measure(loaded, samples, warm)
+                    reading = self._sampled(loaded, samples, warm)
                 phases.add("measure.kernel", reading.kernel_s)
             facts = FrozenMap(loaded.facts)
         return Sampled(reading, phases.frozen(), facts, lost)
+
+    def _sampled(self, loaded: Loaded, samples: int, warm: Warm) -> Reading:
+        """With the warm-up as the first sample, where it is one."""
+        if not warm.is_sample:
+            return self._timer.measure(loaded, samples, warm)
+        first = replace(self._as_it_warmed_up(warm), quality="clean")
+        if samples == 1:
+            return first
+        return joined([first, self._timer.measure(loaded, samples - 1, warm)])
 
     def _first_in_turn(self, visit: Visit) -> tuple[Answer, ...]:
         answers: list[Answer] = []

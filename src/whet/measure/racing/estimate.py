@@ -63,8 +63,15 @@ def with_pairs(
     return Estimate(centre, float(weights.sum()) ** -0.5, degrees)
 
 
-def pooled(noise: float, degrees: int, logs: Sequence[float]) -> tuple[float, int]:
-    """The noise of one reading, known with so many degrees of freedom before the rounds of two."""
+def pooled(
+    noise: float, degrees: int, logs: Sequence[float], raced: float | None
+) -> tuple[float, int]:
+    """The noise of one reading, known with so many degrees of freedom before these rounds of two.
+    Where nothing was known, even a few rounds tell, by how far they are from what single looks at
+    both said."""
+    if not degrees and logs and raced is not None:
+        noise = max(noise, low_median([abs(log - raced) for log in logs]) / NORMAL_MAD / 2)
+    degrees = max(1, degrees)
     if len(logs) < 3:
         return noise, degrees
     more, middle = len(logs) // 2, float(np.median(logs))

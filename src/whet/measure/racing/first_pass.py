@@ -152,6 +152,8 @@ class FirstPass:
         """The anchor's new visit says at what level the looks since its last one were taken."""
         move = low_median(logs) - self._level - anchor.centre
         insort(self._moves, abs(move))
+        if not self._noise.known[1]:  # single looks have left nothing else to tell it by
+            self._noise.add([anchor.looks[-1].logs[-1], logs[0]])
         before = self._level
         if abs(move) > math.sqrt(2) * self._spread(len(logs), 1, self.visit_noise):
             self._level += move

@@ -124,15 +124,20 @@ class Race:
         """How much faster `other` is, by its samples and the default's in this race, in or out, and
         by `pairs` of times that both took in turns since; None where one was never sampled."""
         logs = [math.log(one / another) for one, another in pairs]
-        noise, degrees = pooled(*self._looks.noise, logs)
         sampled = {id: one for id, one in self._entrants.items() if one.samples}
         if default not in sampled or other not in sampled:
-            return with_pairs(None, logs, noise, degrees)
+            return with_pairs(None, logs, *pooled(*self._looks.noise, logs, None))
+        looks = [math.log(low_median(sampled[id].samples)) for id in (default, other)]
+        few = len(sampled) <= 3
+        noise, degrees = pooled(*self._looks.noise, logs, None if few else looks[0] - looks[1])
         centres = {id: usual([*map(math.log, e.samples)], noise) for id, e in sampled.items()}
         errors = {id: self._error(one, noise) for id, one in sampled.items()}
         share = kept_of([*centres.values()], math.hypot(*errors.values()) / math.sqrt(len(errors)))
-        gain, error = centres[default] - centres[other], math.hypot(errors[default], errors[other])
-        return with_pairs((gain * share, error * math.sqrt(share)), logs, noise, degrees)
+        # The default was not chosen for its time, and is not shrunk.
+        mean = sum(centres.values()) / len(centres)
+        gain = centres[default] - mean - share * (centres[other] - mean)
+        error = math.hypot(errors[default], math.sqrt(share) * errors[other])
+        return with_pairs((gain, error), logs, noise, degrees)
 
     def _error(self, one: _Entrant, noise: float) -> float:
         between = self.policy.rerun_noise if one.earlier_run else self._looks.visit_noise

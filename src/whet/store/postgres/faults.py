@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.core.errors import StoreError
+from whet.core.errors import StoreError, install_extra
 
 if TYPE_CHECKING:
     import psycopg
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INSTALL = (
     "a postgresql:// store needs psycopg, which is not installed; "
-    "install it with: pip install 'whet[postgres]'"
+    f"install it with {install_extra('postgres')}"
 )
 
 # By SQLSTATE, or its first two characters, which are its class.

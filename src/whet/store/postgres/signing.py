@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, install_extra
 from whet.core.run import Outcome, Run
 from whet.core.trial import Trial
 from whet.store.rows import storable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _INSTALL = (
     "signed entries need the package cryptography, which is not installed; "
-    "install it with: pip install 'whet[postgres]'"
+    f"install it with {install_extra('postgres')}"
 )
 _NO_STORE_FIELDS = ("after", "taken")
 

@@ -96,6 +96,9 @@ class ChoiceTarget:
         toolchain = {"python": platform.python_version()}
         if torch is not None:
             toolchain = {"torch": str(torch.__version__).partition("+")[0]}
+        knobs = sys.modules.get("triton.knobs")
+        if knobs is not None and knobs.runtime.interpret:  # kernels run as Python, and take longer
+            toolchain["triton"] = "Triton's interpreter"
         return Workload(
             kernel=self.name,
             fingerprint=source.fingerprint,

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import Any
 
-from whet.core.errors import UsageError
+from whet.core.errors import UsageError, install_extra
 from whet.targets.schedule.passes import lowering
 
 
@@ -85,7 +85,7 @@ def bindings() -> Bindings:
             _check(loaded)
             return loaded
     raise UsageError(
-        "schedules need MLIR's Python bindings; install them with pip install 'whet[mlir]'"
+        f"schedules need MLIR's Python bindings; install them with {install_extra('mlir')}"
     )
 
 
@@ -125,7 +125,7 @@ def _check(mlir: Bindings) -> None:
     if missing:
         raise UsageError(
             f"{mlir.provider.distribution} {mlir.version} lacks {', '.join(missing)}; "
-            "install the release that whet names: pip install 'whet[mlir]'"
+            f"install the release that whet names with {install_extra('mlir')}"
         )
 
 

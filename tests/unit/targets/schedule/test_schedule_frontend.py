@@ -14,7 +14,7 @@ from whet.targets.schedule.dependences import dependences_of
 from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payloads import elementwise_chain, matmul, matmul_bias_relu, softmax
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.slow
 
 

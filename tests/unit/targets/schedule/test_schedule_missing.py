@@ -23,7 +23,8 @@ def test_one_line_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.strip() == (
-        "schedules need MLIR's Python bindings; install them with pip install 'whet[mlir]'"
+        "schedules need MLIR's Python bindings; install them with pip install '.[mlir]' "
+        "in a clone of whet"
     )
 
 
@@ -35,7 +36,7 @@ def test_the_demo_says_so_too():
         [sys.executable, "-c", code, "demo", "--schedule"], capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "install them with pip install 'whet[mlir]'" in done.stderr
+    assert "install them with pip install '.[mlir]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

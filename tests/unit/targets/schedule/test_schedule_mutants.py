@@ -8,7 +8,7 @@ import whet
 from whet.targets.schedule.payloads import layernorm, matmul, matmul_bias_relu, softmax
 from whet.testing.script_mutants import fate, mutate_script
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HANDFUL = 8

@@ -10,7 +10,7 @@ from whet.core.status import Status
 from whet.store.memory import MemoryStore
 from whet.targets.schedule.payload_file import payload_file
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.slow
 
 TENSORS = """\

@@ -60,7 +60,7 @@ def test_two_of_them_in_one_process_are_refused(monkeypatch):
 
 
 def test_what_a_release_lacks_is_said_at_the_start(monkeypatch):
-    pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+    pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
     old = replace(bindings(), version="1.0")
     monkeypatch.setattr(module, "lowering", lambda threads: ("cse", "convert-dreams-to-llvm"))
     message = "torch-mlir 1.0 lacks the pass convert-dreams-to-llvm; install the release"
@@ -73,7 +73,7 @@ def test_a_script_is_spelled_as_the_other_release_spells_it():
         "%a, %b, %c, %d, %e = transform.structured.lower_unpack %x\n"
         '  : (!x) -> (!transform.op<"tensor.empty">,\n  !transform.op<"linalg.copy">)\n%f = y\n'
     )
-    pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+    pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
     here = replace(bindings(), provider=PROVIDERS[0])
     there = replace(bindings(), provider=PROVIDERS[1])
     assert here.adapted(text) == text

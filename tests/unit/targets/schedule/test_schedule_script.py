@@ -8,7 +8,7 @@ from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.targets.schedule.payloads import matmul
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 
 HEAD = """\
 module attributes {transform.with_named_sequence} {

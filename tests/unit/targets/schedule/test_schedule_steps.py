@@ -11,7 +11,7 @@ from whet.store.memory import MemoryStore
 from whet.targets.schedule.payloads import matmul, matmul_bias_relu
 from whet.targets.schedule.steps import diff_of, step_at
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

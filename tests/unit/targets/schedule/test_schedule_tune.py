@@ -20,7 +20,7 @@ from whet.targets.schedule.payloads import (
     softmax,
 )
 
-pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install 'whet[mlir]'")
+pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytestmark = pytest.mark.slow
 
 SCRIPT = """\

@@ -99,8 +99,6 @@ def test_a_call_after_the_other_has_ended_tunes(elsewhere, monkeypatch):
 def test_a_gpu_that_another_process_measures_on_is_waited_for_as_the_setting_says(
     driver, cold, monkeypatch
 ):
-    call(quick_when_small())
-    (gpu,) = cold.store.parent.glob("locks/gpu-*.lock")
     waits = []
 
     def noted(path, wait_s):
@@ -108,6 +106,9 @@ def test_a_gpu_that_another_process_measures_on_is_waited_for_as_the_setting_say
         return file_lock(path, wait_s)
 
     monkeypatch.setattr(locks, "file_lock", noted)
+    call(quick_when_small())
+    gpu = waits[0][0]
+    waits.clear()
     monkeypatch.setenv("WHET_STORE", str(cold.store.with_name("another.db")))
     monkeypatch.setenv("WHET_AGREE_WAIT", "0.01")
     with file_lock(gpu, 0.0) as held:
