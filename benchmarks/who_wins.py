@@ -263,9 +263,7 @@ def main() -> None:
         at = given.index("--base")
         del given[at : at + 2]
     base = None if asked.base is None else of_base(asked.base, given)
-    sums = {
-        "cells": {cell.name: {"now": now[cell.name], "told": told[cell.name]} for cell in cells}
-    }
+    sums = {"now": now, "told": told}
     if asked.json:
         print(json.dumps(sums | ({} if base is None else {"base": base})))
         return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whet.measure.racing.estimate import Estimate, kept_of, pooled, usual, with_pairs
+from whet.measure.racing.estimate import Estimate, Looks, estimated
 from whet.measure.racing.first_pass import FirstPass
 from whet.measure.racing.policy import RacePolicy
 from whet.measure.racing.rounds import Rounds, shared_passes
@@ -123,25 +123,16 @@ class Race:
     ) -> Estimate | None:
         """How much faster `other` is, by its samples and the default's in this race, in or out, and
         by `pairs` of times that both took in turns since; None where one was never sampled."""
-        logs = [math.log(one / another) for one, another in pairs]
-        sampled = {id: one for id, one in self._entrants.items() if one.samples}
-        if default not in sampled or other not in sampled:
-            return with_pairs(None, logs, *pooled(*self._looks.noise, logs, None))
-        looks = [math.log(low_median(sampled[id].samples)) for id in (default, other)]
-        few = len(sampled) <= 3
-        noise, degrees = pooled(*self._looks.noise, logs, None if few else looks[0] - looks[1])
-        centres = {id: usual([*map(math.log, e.samples)], noise) for id, e in sampled.items()}
-        errors = {id: self._error(one, noise) for id, one in sampled.items()}
-        share = kept_of([*centres.values()], math.hypot(*errors.values()) / math.sqrt(len(errors)))
-        # The default was not chosen for its time, and is not shrunk.
-        mean = sum(centres.values()) / len(centres)
-        gain = centres[default] - mean - share * (centres[other] - mean)
-        error = math.hypot(errors[default], math.sqrt(share) * errors[other])
-        return with_pairs((gain, error), logs, noise, degrees)
-
-    def _error(self, one: _Entrant, noise: float) -> float:
-        between = self.policy.rerun_noise if one.earlier_run else self._looks.visit_noise
-        return math.hypot(noise / math.sqrt(len(one.samples)), between)
+        policy, looks = self.policy, self._looks
+        field = {
+            id: Looks(
+                [math.log(sample) for sample in one.samples],
+                policy.rerun_noise if one.earlier_run else looks.visit_noise,
+            )
+            for id, one in self._entrants.items()
+            if one.samples
+        }
+        return estimated(field, default, other, pairs, *looks.noise)
 
     @property
     def visit_noise(self) -> float:

@@ -121,9 +121,9 @@ class Noise:
 
     @property
     def known(self) -> tuple[float, int]:
-        """The noise, and how many degrees of freedom it is known with, none without two readings
-        of anything. Of few gaps the lower median counts: one of them may be an outlier's."""
-        if not self._gaps:
+        """The noise, and how many degrees of freedom it is known with: a single gap tells nothing.
+        Of few gaps the lower median counts: one of them may be an outlier's."""
+        if len(self._gaps) < 2:
             return self._floor, 0
         return max(self._floor, low_median(self._gaps) / MEDIAN_GAP), gap_degrees(len(self._gaps))
 
