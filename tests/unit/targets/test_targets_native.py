@@ -44,7 +44,7 @@ def test_parameters_become_macros_and_flags_go_last():
         ({"function": "no good"}, "not a valid C function name"),
         ({"args": {"x": [1, 2], "n": 2}}, "argument 'x' is a list"),
         ({"args": {"x": np.ones((4, 4))[:, ::2], "n": 2}}, "not contiguous"),
-        ({"args": {"x": np.ones(2), "n": 2**40}}, r"numpy\.int64"),
+        ({"function": "elsewhere", "args": {"x": np.ones(2), "n": 2**40}}, r"numpy\.int64"),
         ({"outputs": []}, "a reference needs outputs"),
     ],
 )
