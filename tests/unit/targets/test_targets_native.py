@@ -145,6 +145,21 @@ def test_a_reference_with_the_wrong_number_of_outputs_is_refused():
         scale(reference=lambda x, n: (x, x)).bench(BenchLimits())
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reference": lambda x: x}, r"reference= of scale raised TypeError: .*argument 'n'"),
+        ({"reference": lambda x, n: x / y}, r"raised NameError: .*in test_targets_native.py, line"),  # noqa: F821
+        ({"reference": {"y": 1}}, "reference= of scale has 'y', which is no output; .*valid: x"),
+        ({"args": lambda: undefined}, "args= of scale raised NameError"),  # noqa: F821
+        ({"args": lambda: [1]}, "args= of scale is a list; give a dict"),
+    ],
+)
+def test_a_mistake_in_the_authors_own_functions_is_said_to_be_there(changes, said):
+    with pytest.raises(UsageError, match=said):
+        scale(**changes).bench(BenchLimits())
+
+
 def test_a_config_is_a_workload_of_its_own_when_the_problem_changes():
     small, large = scale(), scale(args={"x": np.ones(16, np.float32), "n": 16})
     assert small.workload().id != large.workload().id

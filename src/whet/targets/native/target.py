@@ -23,6 +23,7 @@ from whet.core.workload import Workload
 from whet.measure import CpuTimer
 from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.timers import MakeTimer, timer_maker
+from whet.targets.callables import asked
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
@@ -67,7 +68,14 @@ class NativeTarget(SharedObjectTarget):
 
     @cached_property
     def args(self) -> dict[str, Any]:
-        made = self.arguments() if callable(self.arguments) else self.arguments
+        made: Any = self.arguments
+        if callable(made):
+            made = asked(f"args= of {self.name}", made)
+        if not isinstance(made, Mapping):
+            raise UsageError(
+                f"args= of {self.name} is a {type(made).__name__}; give a dict from the names of "
+                "the C function's parameters to values"
+            )
         declared = check_names(self.text, self.function, list(made))
         args = checked(made, self.function, declared)
         for output in self.outputs:
@@ -89,8 +97,14 @@ class NativeTarget(SharedObjectTarget):
                 name: value.copy() if isinstance(value, np.ndarray) else value
                 for name, value in self.args.items()
             }
-            answer = answer(**copies)
+            answer = asked(f"reference= of {self.name}", lambda: self.reference(**copies))
         if isinstance(answer, Mapping):
+            for output in answer:
+                if output not in self.outputs:
+                    raise UsageError(
+                        f"reference= of {self.name} has '{output}', which is no output"
+                        f"{did_you_mean(output, self.outputs)}"
+                    )
             return dict(answer)
         values = answer if isinstance(answer, tuple | list) else (answer,)
         if len(values) != len(self.outputs):

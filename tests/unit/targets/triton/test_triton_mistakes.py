@@ -115,3 +115,19 @@ def test_where_every_config_is_wrong_that_is_said_though_the_launch_works():
         RuntimeWarning, match="no config of 'copy' works: .*wrong_result.*using the first"
     ):
         launch(kernel)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (lambda named: FakeTensor([1.0] * N), "check= returned a FakeTensor; return a dict"),
+        (lambda named: {"o": FakeTensor([1.0] * N)}, "check= returned 'o', no argument"),
+        (lambda out, x: {}, "check= raised TypeError"),
+        (lambda named: {"out": named["y"]}, "check= raised KeyError: 'y'"),
+    ],
+)
+def test_a_wrong_check_function_is_said_to_be_wrong_and_no_config_blamed(check, said, cold):
+    kernel = tuned(triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}), check=check)
+    with pytest.warns(RuntimeWarning, match=f"{said}.*using the first"):
+        launch(kernel)
+    assert cold.statuses() == {}
