@@ -17,7 +17,7 @@ from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import quantiles_ms
+from whet.targets.triton.tritons import printing, quantiles_ms
 from whet.targets.triton.warming.active import ActiveWarmup, active
 from whet.targets.triton.warn import say_once
 
@@ -140,7 +140,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         effort=_effort(tuner, program),
         plan=gpu_plan,
         transfer=tuner.whet_transfer,
-        on_event=tuner.whet_events,
+        on_event=printing(tuner, target.menu.by_id, tuner.whet_events),
         mode="tune",
     )
     tuner.whet_result = result
