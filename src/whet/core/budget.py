@@ -25,13 +25,13 @@ class Budget:
     trials: int | None = None
 
     @classmethod
-    def parse(cls, text: str | float | Budget | None) -> Budget:
+    def parse(cls, text: Any) -> Budget:
         """Parses `"30s"`, `"5m"`, `"200trials"` or `"1h,500trials"`; a number is seconds, `"none"`
         and None mean no limit.
         """
         if isinstance(text, Budget):
             return text
-        if isinstance(text, Real) and not isinstance(text, bool):
+        if issubclass(type(text), Real) and type(text) is not bool:
             if not 0 < text < _MOST:
                 raise BudgetError(f"budget {text} is not valid; {_SECONDS_OR_TEXT}")
             return cls(float(text))

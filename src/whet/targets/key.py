@@ -10,7 +10,7 @@ from whet.core.errors import SpaceError, UsageError
 from whet.core.frozen import FrozenMap
 
 
-def key_of(given: Mapping[str, Any] | None, *arguments: Mapping[Any, Any]) -> FrozenMap[Any]:
+def key_of(given: Any, *arguments: Mapping[Any, Any]) -> FrozenMap[Any]:
     """What the author gave, else shape and dtype of each array and the value of each scalar."""
     if given is not None:
         if not isinstance(given, Mapping):

@@ -40,7 +40,8 @@ def checked(
     """Refuses what cannot be handed to C, naming the argument; a number becomes what the C function
     takes. `declared` has its parameters, or nothing where they are not known."""
     passed = dict(args)
-    for name, parameter in zip(args, declared or [None] * len(args), strict=True):
+    known: Sequence[CParameter | None] = declared or [None] * len(args)
+    for name, parameter in zip(args, known, strict=True):
         value = args[name]
         if isinstance(value, np.ndarray):
             _check_array(name, value)

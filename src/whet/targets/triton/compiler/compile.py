@@ -98,9 +98,10 @@ def failure_text(error: BaseException) -> str:
 
     while isinstance(error.__cause__, CompilationError):
         error = error.__cause__
-    kind, node = type(error).__name__, getattr(error, "node", None)
+    kind = type(error).__name__
     if not (isinstance(error, CompilationError) and error.error_message and error.src):
         return f"{kind}: {error}"
+    node: Any = error.node
     first = error.error_message.strip().partition("\n")[0]
     line = error.src.split("\n")[node.lineno - 1].strip()
     return f"{kind}: {first} (at {node.lineno}:{node.col_offset}: {line})\n{error}"
