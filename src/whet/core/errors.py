@@ -36,6 +36,11 @@ class SettingsError(UsageError):
     """A setting with an unknown name or an impossible value."""
 
 
+class TargetError(UsageError):
+    """What is to be tuned is wrong whatever the config: its reference raises, or a call of it only
+    makes a coroutine."""
+
+
 class NotTunedError(UsageError):
     """There is no stored result, and tuning is not allowed."""
 

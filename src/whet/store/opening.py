@@ -31,6 +31,7 @@ _IN_MEMORY = (_MEMORY, "sqlite://", "sqlite:///", "sqlite:///:memory:")
 STORE_WAIT_S = 0.05
 
 _POSTGRES = ("postgresql", "postgres")
+_REDIS = ("redis", "rediss", "valkey")  # where others share such results
 # Variables that say which entries of a shared store are read, and who signs what is written.
 _TRUST = {name: f"WHET_{name.upper()}" for name in ("trust", "trusted_keys", "signing_key")}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -252,6 +253,11 @@ def _meant(where: str) -> Path | Plugin | PostgresAddress:
         return parse_address(where)
     found = None if scheme is None else find_plugin("store", scheme[1].lower())
     if found is None:
+        if scheme is not None and scheme[1].lower() in _REDIS:
+            raise UsageError(
+                f"store '{printable(where)}' cannot be used: there is no store on Redis; to share "
+                "results use postgresql://host/database, or a bundle, which whet pack makes"
+            )
         raise UsageError(f"store '{printable(where)}' is not valid; use {_VALID}{_others()}")
     return found
 

@@ -22,9 +22,11 @@ from whet.core.workload import Workload
 from whet.engine.target import BenchLimits
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Verdict, compare
 from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
+from whet.measure.bench.failures import from_exception
 from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.bits import function_bits
+from whet.targets.callables import asked, refuse_lazy, refuse_unfinished
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -133,6 +135,7 @@ class LoadedFunction:
         self._config = config
         self._keywords = target.keywords(config)
         self._returned: list[Any] = []
+        self._ran = False
         self.facts: Mapping[str, Any] = {}
         self.compares = bool(
             target.reference is not None or target.check is not None or target.bit_check
@@ -144,10 +147,18 @@ class LoadedFunction:
         if target.prepare is not None:
             target.prepare(*target.args, **self._keywords)
         else:
-            self._returned = [target.fn(*target.args, **self._keywords)]
+            self._returned = [self._first()]
+
+    def _first(self) -> Any:
+        """What a call returns, if it did its work."""
+        target, self._ran = self._target, True
+        return refuse_unfinished(target.fn(*target.args, **self._keywords), f"{target.name}()")
 
     def repeat(self, n: int) -> None:
         self._returned.clear()
+        if not self._ran and n > 0:
+            self._first()
+            n -= 1
         fn, args, keywords = self._target.fn, self._target.args, self._keywords
         for _ in range(n):
             fn(*args, **keywords)
@@ -160,18 +171,35 @@ class LoadedFunction:
             self.facts = function_bits(target.fn, target.args, self._keywords)
             if target.reference is None:
                 return Verdict(True, "")
-        result = returned.pop() if returned else target.fn(*target.args, **self._keywords)
+        result = returned.pop() if returned else self._first()
         if target.reference is not None:
             verdict = compare(result, target.reference, rtol=target.rtol, atol=target.atol)
             if not verdict.ok:
                 return verdict
         if target.check is not None:
-            answer = target.check(result, self._config)
+            answer = self._answer(target.check, result)
             if isinstance(answer, str) and answer:
                 return Verdict(False, answer)
             if answer is False:
                 return Verdict(False, "the check function returned False")
         return Verdict(True, "")
+
+    def _answer(self, check: Check, result: Any) -> bool | str:
+        """An assertion that fails says what is wrong. Whatever else a check raises over the
+        author's first config is its own mistake."""
+
+        def judged() -> bool | str:
+            try:
+                return check(result, self._config)
+            except AssertionError as wrong:
+                return from_exception(wrong).message
+
+        target = self._target
+        return (
+            judged()
+            if self._config != target.space.first
+            else asked(f"check= of {target.name}", judged)
+        )
 
     def close(self) -> None:
         pass
@@ -216,8 +244,15 @@ def function(
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")
+    refuse_lazy(fn, f"{getattr(fn, '__name__', type(fn).__name__)}()")
     if prepare is not None and not callable(prepare):
         raise UsageError(f"prepare= needs a callable, not {type(prepare).__name__}")
+    for what, one in (("prepare=", prepare), ("check=", check)):
+        refuse_lazy(one, what)
+    if callable(reference):
+        raise UsageError(
+            "reference= is a function; give the value that fn must return, or use check="
+        )
     if check is not None and not callable(check) and check not in BIT_CHECKS:
         raise UsageError(f'check is {check!r}; give a function, "bitwise" or "deterministic"')
     whole = space if isinstance(space, Space) else Space(space, constraints=constraints)

@@ -12,6 +12,8 @@ from whet.autotuner.configs import (
     get_default_config,
 )
 from whet.core.errors import UsageError
+from whet.core.space import Space
+from whet.kernels.spaces import FP8_GEMM_SPACE, GATED_MLP_SPACE
 
 SPACES = {
     "rmsnorm_rope": RMSNORM_ROPE_CONFIGS,
@@ -41,6 +43,21 @@ def test_a_space_that_cannot_be_is_refused_by_name(space: Any, named: str) -> No
 @pytest.mark.parametrize("kernel_type", SPACES)
 def test_a_default_config_is_one_of_its_space(kernel_type: str) -> None:
     assert get_default_config(kernel_type) in generate_configs(SPACES[kernel_type])
+
+
+@pytest.mark.parametrize(
+    ("space", "configs"),
+    [(GATED_MLP_SPACE, GATED_MLP_CONFIGS), (FP8_GEMM_SPACE, FP8_GEMM_CONFIGS)],
+)
+def test_a_space_has_every_parameter_of_its_kernel(
+    space: Space, configs: dict[str, list[Any]]
+) -> None:
+    assert [*configs] == [*space.names]
+
+
+@pytest.mark.parametrize("space", [GATED_MLP_CONFIGS, FP8_GEMM_CONFIGS])
+def test_a_short_product_has_configs(space: dict[str, list[Any]]) -> None:
+    assert filter_valid_configs(generate_configs(space), M=64, N=64, K=64)
 
 
 def test_changing_a_default_does_not_change_the_next_one() -> None:

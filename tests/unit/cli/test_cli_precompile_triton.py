@@ -68,6 +68,25 @@ tuned = whet.autotune([triton.Config({"BLOCK": 32})], key=["n"], inputs=inputs)
 above, below = even(tuned(fill)), tuned(even(fill))
 """
 
+BROKEN = """
+import triton, triton.language as tl, whet
+from whet.testing.fake_triton import FakeTensor
+
+@triton.jit
+def wider(x, BLOCK: tl.constexpr):
+    return x + tl.arange(0, 2 * BLOCK)
+
+@whet.autotune(
+    [triton.Config({"BLOCK": block}) for block in (32, 64, 128)],
+    key=["n"],
+    inputs=lambda n: ((1,), (FakeTensor([0.0]), n)),
+)
+@triton.jit
+def widen(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, wider(i, BLOCK))
+"""
+
 TORCH = """
 import torch, triton, triton.language as tl, whet
 
@@ -135,10 +154,25 @@ def test_what_is_refused_says_why(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90,gfx942", "--keys", "n=512")
 
     text = " ".join(ran.out.split())
-    assert "gfx942 [BLOCK=256 num_warps=8" in text
-    assert "of shared memory, limit 64.0 KiB" in text
+    assert "sm_90 [BLOCK=512 num_warps=8" in text
     assert "of shared memory, limit 227 KiB" in text
+    assert "gfx942 2 configs rejected, the first [BLOCK=256 num_warps=8" in text
+    assert "to 512 KiB of shared memory, limit 64.0 KiB" in text
     assert "3 of 6 compiled" in text
+
+
+def test_what_fails_alike_is_said_once_with_triton_s_words_and_the_line_of_the_kernel(
+    whet: Whet,
+) -> None:
+    Path("broken.py").write_text(BROKEN)
+
+    ran = whet("precompile", "broken.py:widen", "--arch", "sm_90", "--keys", "n=512")
+
+    text = " ".join(ran.out.split())
+    assert "sm_90 3 configs failed, the first [BLOCK=32" in text
+    assert "incompatible dimensions at index 0: 32 and 64 (at 2:" in text
+    assert "return x + tl.arange(0, 2 * BLOCK))" in text
+    assert text.count("failed") == 1
 
 
 @pytest.mark.slow

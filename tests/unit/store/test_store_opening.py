@@ -116,6 +116,14 @@ def test_what_cannot_be_a_path_is_refused(where: str) -> None:
         open_store(where)
 
 
+def test_redis_is_refused_with_what_there_is_instead_and_without_the_password() -> None:
+    with pytest.raises(
+        UsageError, match=r"no store on Redis; .* postgresql://host/database"
+    ) as said:
+        open_store("redis://:secret@cache:6379/0")
+    assert "secret" not in str(said.value)
+
+
 def test_a_folder_is_refused_with_a_file_to_name_instead(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"is a directory; name a file in it, such as .*/store\.db"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whet
@@ -126,7 +127,8 @@ void scale(float *x) {{ for (int i = 0; i < M; i++) x[i] *= BM; }}
 
 
 def native(M: int, **options: Any) -> Any:  # noqa: N803
-    return whet.native(C.format(M), {"BM": [1]}, function="scale", args={"x": 4.0}, **options)
+    x = np.ones(4, np.float32)
+    return whet.native(C.format(M), {"BM": [1]}, function="scale", args={"x": x}, **options)
 
 
 def test_a_define_that_the_key_claims_splits_nothing() -> None:

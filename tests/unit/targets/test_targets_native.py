@@ -44,7 +44,7 @@ def test_parameters_become_macros_and_flags_go_last():
         ({"function": "no good"}, "not a valid C function name"),
         ({"args": {"x": [1, 2], "n": 2}}, "argument 'x' is a list"),
         ({"args": {"x": np.ones((4, 4))[:, ::2], "n": 2}}, "not contiguous"),
-        ({"args": {"x": np.ones(2), "n": 2**40}}, r"numpy\.int64"),
+        ({"function": "elsewhere", "args": {"x": np.ones(2), "n": 2**40}}, r"numpy\.int64"),
         ({"outputs": []}, "a reference needs outputs"),
     ],
 )
@@ -143,6 +143,21 @@ def test_build_stages_are_accounted_for():
 def test_a_reference_with_the_wrong_number_of_outputs_is_refused():
     with pytest.raises(UsageError, match="2 values for 1 outputs"):
         scale(reference=lambda x, n: (x, x)).bench(BenchLimits())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reference": lambda x: x}, r"reference= of scale raised TypeError: .*argument 'n'"),
+        ({"reference": lambda x, n: x / y}, r"raised NameError: .*in test_targets_native.py, line"),  # noqa: F821
+        ({"reference": {"y": 1}}, "reference= of scale has 'y', which is no output; .*valid: x"),
+        ({"args": lambda: undefined}, "args= of scale raised NameError"),  # noqa: F821
+        ({"args": lambda: [1]}, "args= of scale is a list; give a dict"),
+    ],
+)
+def test_a_mistake_in_the_authors_own_functions_is_said_to_be_there(changes, said):
+    with pytest.raises(UsageError, match=said):
+        scale(**changes).bench(BenchLimits())
 
 
 def test_a_config_is_a_workload_of_its_own_when_the_problem_changes():

@@ -127,3 +127,104 @@ def test_macros_attributes_and_other_declarations_do_not_get_in_the_way(source: 
 )
 def test_what_cannot_be_read_without_a_preprocessor_is_let_through(source: str) -> None:
     check_names(source, "f", ["any", "thing"])
+
+
+def passed(declared: str, value: object) -> object:
+    """What `f` is called with, for a whole source or for its one parameter `x`."""
+    source = declared if "f(" in declared else f"void f({declared})\n{{ }}\n"
+    return whet.native(source, {"SCALE": [1]}, function="f", args={"x": value}).args["x"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "wanted"),
+    [
+        ("const float *x", "float64", "float32"),
+        ("float *restrict const x", "float64", "float32"),
+        ("float x[static 4][N]", "float64", "float32"),
+        ("double (*x)[N]", "float32", "float64"),
+        ("long double *x", "float64", "longdouble"),
+        ("_Float16 *x", "float32", "float16"),
+        ("float _Complex *x", "complex128", "complex64"),
+        ("long *x", "int32", "int64"),
+        ("short int *x", "int32", "int16"),
+        ("int *x", "float32", "int32"),
+        ("unsigned *x", "int32", "uint32"),
+        ("long unsigned int *x", "int64", "uint64"),
+        ("signed char *x", "uint8", "int8"),
+        ("size_t x[]", "uint32", "uint64"),
+        ("bool *x", "int32", "bool"),
+        ("char *x", "int32", "int8"),
+        ("typedef float real;\ntypedef real *reals;\nvoid f(reals x) { }", "float64", "float32"),
+        ("#define REAL double\nvoid f(const REAL *x) { }", "float32", "float64"),
+    ],
+)
+def test_an_array_of_another_type_is_refused_with_both(
+    declared: str, given: str, wanted: str
+) -> None:
+    said = rf"argument 'x' is an array of {given}, but f\(\) .*x.*; pass x.astype\(numpy.{wanted}\)"
+    with pytest.raises(UsageError, match=said):
+        passed(declared, np.ones(4, given))
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"),
+    [
+        ("const float *x", "float32"),
+        ("float *x", "complex64"),
+        ("unsigned long long *x", "uint64"),
+        ("char *x", "uint8"),
+        ("unsigned char *x", "bool"),
+        ("const char *x", "S3"),
+        ("uint16_t *x", "float16"),
+        ("void *x", "float64"),
+        ("float **x", "int64"),
+        ("struct point *x", "float64"),
+        ("SCALE *x", "float64"),
+        ("typedef float v8 __attribute__((vector_size(32)));\nvoid f(v8 *x) { }", "float64"),
+        ("#ifndef T\n#define T float\n#endif\nvoid f(T *x) { }", "float64"),
+        ("#if WIDE\nvoid f(double *x) {\n#else\nvoid f(float *x) {\n#endif\n}", "float64"),
+    ],
+)
+def test_an_array_that_fits_or_that_only_a_compiler_could_judge_is_let_through(
+    declared: str, given: str
+) -> None:
+    array = np.ones(4, given)
+    assert passed(declared, array) is array
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "dtype"),
+    [
+        ("float x", 0.5, "float32"),
+        ("double x", 3, "float64"),
+        ("size_t x", 1024, "uint64"),
+        ("long x", 2**40, "int64"),
+        ("int x", np.int64(7), "int32"),
+    ],
+)
+def test_a_number_gets_the_width_that_the_function_takes(
+    declared: str, value: object, dtype: str
+) -> None:
+    number = passed(declared, value)
+    assert isinstance(number, np.generic)
+    assert (number.dtype.name, number) == (dtype, value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "said"),
+    [
+        ("unsigned x", -1, "argument 'x' is -1, but .* takes 'unsigned x', which cannot hold it"),
+        ("int x", 1.5, "argument 'x' is 1.5, but .* takes 'int x', which cannot hold it"),
+        ("int x", 2**31, "which cannot hold it"),
+        (
+            "int x",
+            np.ones(4, np.int32),
+            r"is an array, but f\(\) in C takes 'int x'; pass a number",
+        ),
+        ("float *x", 1.0, r"is a float, but f\(\) in C takes 'float \*x'; pass a NumPy array"),
+        ("float *x", np.ones(4, ">f4"), "in another order"),
+    ],
+)
+def test_what_does_not_fit_is_refused(declared: str, value: object, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        passed(declared, value)

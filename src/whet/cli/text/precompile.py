@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -26,6 +27,7 @@ from whet.targets.triton.offline.inputs import key_text
 from whet.targets.triton.packed.precompile import Made
 from whet.targets.triton.packed.resources import REGISTER_BYTES
 
+_NUMBER = re.compile(r"\d+")
 UNITS = (
     "shared: memory per block; regs: 32-bit registers per thread; spilled: bytes per thread; "
     "occ.: resident warps out of the maximum of a multiprocessor"
@@ -131,7 +133,7 @@ def closing_lines(
     made: Sequence[Made], folder: str | None, left: Sequence[NotCompiled] = ()
 ) -> list[str]:
     """Why some were chosen or could not be made, how many came of it, and how to use them."""
-    remarks = dict.fromkeys(remark for one in made for remark in _remarks(one))
+    remarks = dict.fromkeys([*_notes(made), *_refusals(made)])
     lines = [line for remark in remarks for line in wrap(remark, page(), 2)]
     refused = left_lines([(one.workload, one.why) for one in left], page())
     lines += [*(["not compiled:"] if refused else []), *refused]
@@ -146,18 +148,37 @@ def closing_lines(
     return lines
 
 
-def _remarks(one: Made) -> list[str]:
-    where = f"{one.order.architecture.label} [{one.order.config}]"
-    remarks = [f"{where} is {one.order.why}"] if one.order.why else []
-    if one.resources is not None:
-        return [*remarks, f"{where} {one.error}"] if one.error else remarks
-    refusal: Any = out_of_resources(one.error)
-    if refusal is None:
-        verdict = "refused" if one.status is Status.RESOURCES else "failed"
-        return [*remarks, f"{where} {verdict}: {first_line(one.error)}"]
-    in_bytes = refusal.name == "shared memory"
-    needed, limit = (
-        bytes_text(number) if in_bytes else str(number)
-        for number in (refusal.required, refusal.limit)
-    )
-    return [*remarks, f"{where} rejected: needs {needed} of {refusal.name}, limit {limit}"]
+def _notes(made: Sequence[Made]) -> list[str]:
+    notes = []
+    for one in made:
+        where = f"{one.order.architecture.label} [{one.order.config}]"
+        if one.order.why:
+            notes.append(f"{where} is {one.order.why}")
+        if one.resources is not None and one.error:
+            notes.append(f"{where} {one.error}")
+    return notes
+
+
+def _refusals(made: Sequence[Made]) -> list[str]:
+    """Those that were not compiled for reasons which differ in numbers at most are one."""
+    alike: dict[tuple[str, str, str], list[Made]] = {}
+    for one in made:
+        if one.resources is None:
+            refusal: Any = out_of_resources(one.error)
+            verdict = "refused" if one.status is Status.RESOURCES else "failed"
+            what = _NUMBER.sub("", first_line(one.error)) if refusal is None else refusal.name
+            alike.setdefault((one.order.architecture.label, verdict, what), []).append(one)
+    return [_refusal_text(label, verdict, of) for (label, verdict, _), of in alike.items()]
+
+
+def _refusal_text(label: str, verdict: str, made: Sequence[Made]) -> str:
+    one = f"[{made[0].order.config}]"
+    who, first = (one, "") if len(made) == 1 else (f"{len(made)} configs", f", the first {one}")
+    refusals: list[Any] = [out_of_resources(each.error) for each in made]
+    if refusals[0] is None:
+        return f"{label} {who} {verdict}{first}: {first_line(made[0].error)}"
+    what, limit = refusals[0].name, refusals[0].limit
+    shown = bytes_text if what == "shared memory" else str
+    least, most = (shown(pick(each.required for each in refusals)) for pick in (min, max))
+    needs = least if least == most else f"{least} to {most}"
+    return f"{label} {who} rejected{first}: needs {needs} of {what}, limit {shown(limit)}"

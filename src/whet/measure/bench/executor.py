@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.errors import ConfigFailure, HostFailure
+from whet.core.errors import ConfigFailure, HostFailure, TargetError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import median
@@ -369,7 +369,7 @@ class Executor:
         """Whatever a kernel raises is that config's failure, and the end of what it had loaded."""
         try:
             yield
-        except (ConfigFailure, HostFailure):
+        except (ConfigFailure, HostFailure, TargetError):
             self.forget(config.id)
             raise
         except (Exception, SystemExit) as problem:

@@ -1,7 +1,8 @@
-"""What the C source calls a function's parameters, and whether `args=` calls them the same."""
+"""What the C source calls a function's parameters and their types, and whether `args=` agrees."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,27 +32,62 @@ _NO_NAMES = _QUALIFIERS | {
     *("void", "char", "short", "int", "long", "float", "double", "signed", "unsigned"),
     *("bool", "_Bool", "_Complex", "struct", "enum", "union"),
 }
+_TYPEDEF = r"\btypedef\s+([\w\s*]+?)\b{}\s*;"
+_DEFINED = r"^[ \t]*#[ \t]*define[ \t]+{}[ \t]+(.*)$"
+_WORD_BITS = 8 * ctypes.sizeof(ctypes.c_long)
+# By their words in alphabetical order, without an "int" or "signed" that changes nothing.
+_DTYPES = {
+    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("size_t", "uintptr_t", "long unsigned"), f"uint{_WORD_BITS}"),
+    **dict.fromkeys(("ssize_t", "ptrdiff_t", "intptr_t", "long"), f"int{_WORD_BITS}"),
+    "char": "char",
+    "char signed": "int8",
+    "char unsigned": "uint8",
+    "short": "int16",
+    "short unsigned": "uint16",
+    "int": "int32",
+    "unsigned": "uint32",
+    "long long": "int64",
+    "long long unsigned": "uint64",
+    "_Bool": "bool",
+    "bool": "bool",
+    "_Float16": "float16",
+    "__fp16": "float16",
+    "float": "float32",
+    "double": "float64",
+    "double long": "longdouble",
+    "_Complex float": "complex64",
+    "_Complex double": "complex128",
+    "complex float": "complex64",
+    "complex double": "complex128",
+}
 
 
 @dataclass(frozen=True)
 class CParameter:
     """`const float *restrict x` is called x. `words` has everything it may be called, since the
-    last word can be a macro for an attribute."""
+    last word can be a macro for an attribute. `dtype` is NumPy's name for what it is or points to:
+    "char" fits every byte, and None is a type that only a compiler could tell."""
 
     text: str
     name: str
     words: frozenset[str]
+    dtype: str | None = None
+    pointer: bool = False
 
 
-def check_names(source: str, function: str, given: Sequence[str]) -> None:
-    """Raises `UsageError` where `args=` has other names than the C function, or another order.
+def check_names(source: str, function: str, given: Sequence[str]) -> tuple[CParameter, ...]:
+    """The parameters that `args=` stands for. Raises `UsageError` where it has other names than the
+    C function, or another order.
 
-    A function that is not found, or whose parameters cannot be read without a preprocessor, is
-    let through: the compiler has the last word.
+    There are none where the function is not found, its parameters cannot be read without a
+    preprocessor, or its declarations have different types: the compiler has the last word.
     """
     declared = declarations(source, function)
-    if not declared or any(_agree(given, parameters) for parameters in declared):
-        return
+    agreeing = [parameters for parameters in declared if _agree(given, parameters)]
+    if agreeing or not declared:
+        types = {tuple((one.dtype, one.pointer) for one in each) for each in agreeing}
+        return agreeing[0] if len(types) == 1 else ()
     parameters = declared[0]
     names = [parameter.name for parameter in parameters]
     if len(given) != len(names):
@@ -89,7 +125,7 @@ def declarations(source: str, function: str) -> list[tuple[CParameter, ...]]:
     code = _LINKAGE.sub(" ", _DIRECTIVE.sub(_branch, bare))
     found: dict[bool, list[tuple[CParameter, ...]]] = {True: [], False: []}
     for inside, defined in _signatures(code, function):
-        parameters = _parameters(inside, macros)
+        parameters = _parameters(inside, macros, bare)
         if parameters is not None:
             found[defined].append(parameters)
         elif defined:
@@ -159,13 +195,13 @@ def _closing(code: str, opening: int) -> int:
     return 0
 
 
-def _parameters(inside: str, macros: dict[str, str]) -> tuple[CParameter, ...] | None:
+def _parameters(inside: str, macros: dict[str, str], bare: str) -> tuple[CParameter, ...] | None:
     inside = _without_attributes(inside)
     if inside.strip() in ("", "void"):
         return ()
     if re.search(rf"\.\.\.|[<>&:{_IF}]", inside):  # variadic, C++, or with an #if in it
         return None
-    parts = [_parameter(part, macros) for part in _split(inside)]
+    parts = [_parameter(part, macros, bare) for part in _split(inside)]
     found = tuple(part for part in parts if part is not None)
     return found if len(found) == len(parts) else None
 
@@ -191,7 +227,7 @@ def _split(inside: str) -> list[str]:
     return parts
 
 
-def _parameter(part: str, macros: dict[str, str]) -> CParameter | None:
+def _parameter(part: str, macros: dict[str, str], bare: str) -> CParameter | None:
     """None for what only a preprocessor could read, and for a parameter without a name."""
     if re.match(r"\s*\w+\s*\((?!\s*\*)", part):  # PAIR(x, y) may be two of them
         return None
@@ -209,4 +245,47 @@ def _parameter(part: str, macros: dict[str, str]) -> CParameter | None:
     if not names or not (star or len(types) >= needed):
         return None
     every = {*words, *(word for body in bodies for word in _WORD.findall(body))}
-    return CParameter(re.sub(r"\s+", " ", part).strip(), names[-1], frozenset(every))
+    text = re.sub(r"\s+", " ", part).strip()
+    before = part[: pointer.start()] if pointer else declarator.partition("*")[0]
+    if not (pointer or star):
+        before = before[: before.rindex(names[-1])]
+    kind = _expanded(before, bare)
+    called = pointer is not None and part[pointer.end() :].lstrip().startswith("(")
+    stars = declarator.count("*") + kind.count("*") + ("[" in part and not pointer)
+    dtype = None if called or stars > 1 else _dtype(kind)
+    return CParameter(text, names[-1], frozenset(every), dtype, stars > 0)
+
+
+def _expanded(kind: str, bare: str) -> list[str]:
+    """Its words and stars, without qualifiers, and with the source's own typedefs and macros put
+    in; what is defined twice, or under a condition, is left as it is."""
+    tokens = re.findall(r"\w+|\S", kind)
+    for _ in range(8):  # of one another; a macro may also name itself
+        found: list[str] = []
+        for token in tokens:
+            body = _definition(token, bare) if token.isidentifier() else None
+            found += [token] if body is None else re.findall(r"\w+|\S", body)
+        if found == tokens:
+            break
+        tokens = found
+    return [token for token in tokens if token not in _QUALIFIERS]
+
+
+def _definition(word: str, bare: str) -> str | None:
+    if word in _NO_NAMES:
+        return None
+    patterns = (re.compile(one.format(word), re.MULTILINE) for one in (_TYPEDEF, _DEFINED))
+    found = [each for pattern in patterns for each in pattern.finditer(bare)]
+    if len(found) != 1:
+        return None
+    conditions = [each[1] for each in _DIRECTIVE.finditer(bare[: found[0].start()])]
+    open_ones = sum(one.startswith("if") for one in conditions) - conditions.count("endif")
+    return found[0][1] if open_ones == 0 else None
+
+
+def _dtype(kind: list[str]) -> str | None:
+    words = [word for word in kind if word != "*"]
+    if {"short", "long", "signed", "unsigned"} & {*words} and "double" not in words:
+        short = [word for word in words if word != "int" and (word != "signed" or "char" in words)]
+        words = short or ["int"]
+    return _DTYPES.get(" ".join(sorted(words)))

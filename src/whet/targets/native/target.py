@@ -23,6 +23,7 @@ from whet.core.workload import Workload
 from whet.measure import CpuTimer
 from whet.measure.bench.bits import BIT_CHECKS, BitCheck, checked_key
 from whet.measure.timers import MakeTimer, timer_maker
+from whet.targets.callables import asked
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 from whet.targets.native.arguments import c_type, checked
@@ -67,9 +68,16 @@ class NativeTarget(SharedObjectTarget):
 
     @cached_property
     def args(self) -> dict[str, Any]:
-        made = self.arguments() if callable(self.arguments) else self.arguments
-        args = checked(made)
-        check_names(self.text, self.function, list(args))
+        made: Any = self.arguments
+        if callable(made):
+            made = asked(f"args= of {self.name}", made)
+        if not isinstance(made, Mapping):
+            raise UsageError(
+                f"args= of {self.name} is a {type(made).__name__}; give a dict from the names of "
+                "the C function's parameters to values"
+            )
+        declared = check_names(self.text, self.function, list(made))
+        args = checked(made, self.function, declared)
         for output in self.outputs:
             if not isinstance(args.get(output), np.ndarray):
                 arrays = [name for name, value in args.items() if isinstance(value, np.ndarray)]
@@ -89,8 +97,14 @@ class NativeTarget(SharedObjectTarget):
                 name: value.copy() if isinstance(value, np.ndarray) else value
                 for name, value in self.args.items()
             }
-            answer = answer(**copies)
+            answer = asked(f"reference= of {self.name}", lambda: self.reference(**copies))
         if isinstance(answer, Mapping):
+            for output in answer:
+                if output not in self.outputs:
+                    raise UsageError(
+                        f"reference= of {self.name} has '{output}', which is no output"
+                        f"{did_you_mean(output, self.outputs)}"
+                    )
             return dict(answer)
         values = answer if isinstance(answer, tuple | list) else (answer,)
         if len(values) != len(self.outputs):
@@ -176,8 +190,9 @@ def native(
     `source` is a C file, relative to the calling file, or C code. Every parameter becomes a macro
     (`-DBM=64`), except those named in `flags`, whose values are passed to the compiler as they are.
     `args` are the arguments of the function in order, named as in the C source, or a function that
-    creates them: arrays are passed as pointers, a Python int as `int`, a float as `double`, and
-    NumPy scalars as their own type. The arrays named in `outputs` are compared with `reference`,
+    creates them: arrays are passed as pointers, and numbers as the type that the C function takes
+    (where the source does not show it, a Python int as `int`, a float as `double`, and NumPy
+    scalars as their own type). The arrays named in `outputs` are compared with `reference`,
     which is values or a function of the arguments that returns them. `key` names the problem; an
     entry with the name and value of a `#define` or `-D` option makes that part of the key instead
     of the source. `mode` overrides the context and the settings. `timer` is the name of a timer of
@@ -202,14 +217,14 @@ def native(
     if reference is not None and not outputs:
         raise UsageError("a reference needs outputs=, the names of the arrays to compare")
     if not callable(args):
-        check_names(text, _identifier(function), list(args))
+        args = checked(args, function, check_names(text, _identifier(function), list(args)))
     return NativeTarget(
         name=name or function,
         space=whole,
         text=text,
         folder=folder,
         function=_identifier(function),
-        arguments=args if callable(args) else checked(args),
+        arguments=args,
         outputs=tuple(outputs),
         flags=tuple(flags),
         compiler=compiler,

@@ -174,7 +174,10 @@ def _left_over(mlir: Bindings, payload: Any) -> str:
     """The first operation of a dialect that is not LLVM's."""
     for operation in operations(mlir, payload):
         if operation.name.partition(".")[0] not in ("builtin", "llvm", "omp"):
-            return f"{operation.name} at {operation.location} was not lowered"
+            said = f"{operation.name} at {operation.location} was not lowered"
+            if operation.name not in ("linalg.pack", "linalg.unpack"):
+                return said
+            return f"{said}; the script must, with transform.structured.lower_{operation.name[7:]}"
     return ""
 
 

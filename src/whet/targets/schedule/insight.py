@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from whet.targets.schedule.bindings import Bindings
+from whet.targets.schedule.passes import BUFFERIZING
 from whet.targets.schedule.script import operations
 
 _LOOPS = ("scf.for", "scf.forall", "scf.parallel")
@@ -15,7 +16,8 @@ _BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "i32": 32, "i64": 64}
 
 def insight(mlir: Bindings, payload: Any) -> str:
     """`3 loops in 1 nest, vectors of up to 256 f32; nothing is stored between operations`."""
-    found = operations(mlir, payload)
+    copy = _bufferized(mlir, payload)  # which must outlive what is found in it
+    found = operations(mlir, copy)
     loops = [one for one in found if one.name in _LOOPS]
     nests = sum(not _inside(one, _LOOPS) for one in loops)
     left = Counter(one.name for one in found if one.name.startswith("linalg.") and one.regions)
@@ -25,6 +27,13 @@ def insight(mlir: Bindings, payload: Any) -> str:
     if left:
         said.append(f"{sum(left.values())} operations left as plain loops")
     return f"{', '.join(said)}; {_buffers(mlir, buffers)}"
+
+
+def _bufferized(mlir: Bindings, payload: Any) -> Any:
+    """A copy with the buffers that will be made of tensors which the script leaves."""
+    copy = mlir.ir.Module.parse(str(payload))
+    mlir.pass_manager.parse(f"builtin.module({','.join(BUFFERIZING)})").run(copy.operation)
+    return copy
 
 
 def _loops(loops: int, nests: int) -> str:

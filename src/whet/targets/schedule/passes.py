@@ -9,12 +9,22 @@ _VECTOR_OPTIONS = "reassociate-fp-reductions=true" + (
 )
 
 
+# For tensors that a script leaves; where it leaves none, they change nothing.
+BUFFERIZING = (
+    "canonicalize",
+    "cse",
+    "eliminate-empty-tensors",
+    "one-shot-bufferize{bufferize-function-boundaries=true}",
+)
+
+
 def lowering(threads: int) -> tuple[str, ...]:
     """In their order; parallel loops become ordinary ones where there is one thread."""
     # Each parallel loop becomes a scope of stack buffers, which goes if there is none in it.
     parallel = ["scf-forall-to-parallel", "convert-scf-to-openmp", "canonicalize"]
     stack = [] if threads > 1 else ["func.func(promote-buffers-to-stack)"]
     return (
+        *BUFFERIZING,
         "canonicalize",
         "cse",
         "func.func(convert-linalg-to-loops)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from whet.core.space import Space
 from whet.core.workload import Origin, Workload
 from whet.measure import CpuTimer
 from whet.measure.timers import MakeTimer, timer_maker
+from whet.targets.callables import asked
 from whet.targets.fingerprint import digest
 from whet.targets.host import host_device
 from whet.targets.key import key_of
@@ -62,7 +63,8 @@ class ScheduleTarget(SharedObjectTarget):
         if self.payload.reference is None:
             return None
         copies = {name: array.copy() for name, array in self.args.items()}
-        return {self.payload.output: self.payload.reference(**copies)}
+        answer = asked(f"reference= of {self.name}", partial(self.payload.reference, **copies))
+        return {self.payload.output: answer}
 
     def workload(self) -> Workload:
         version, mlir = self.compiler_version(), bindings()

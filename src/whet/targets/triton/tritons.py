@@ -3,10 +3,13 @@ there, and the form in which it keeps timings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from triton.runtime import autotuner as stock
+
+if TYPE_CHECKING:
+    from whet.core.event import Event
 
 stock_init = stock.Autotuner.__init__
 stock_bench = stock.Autotuner._bench
@@ -36,6 +39,32 @@ def on_disk(tuner: Any, key: tuple[Any, ...], configs: Sequence[Any]) -> bool:
     except _NothingOnDisk:
         return False
     return True
+
+
+def printing(
+    tuner: Any, by_id: Mapping[str, Any], events: Callable[[Event], None] | None
+) -> Callable[[Event], None] | None:
+    """`events`, and where Triton is to print what it tunes, its own lines of each config."""
+    from triton import knobs
+
+    if not knobs.autotuning.print:
+        return events
+    from whet.core.event import MeasureStarted, TrialFinished
+
+    begun = set()
+
+    def on_event(event: Event) -> None:
+        if events is not None:
+            events(event)
+        trial = event.trial if isinstance(event, TrialFinished) and not event.known else None
+        config = event.config if isinstance(event, MeasureStarted) else trial and trial.config
+        if config is not None and config.id not in begun:
+            begun.add(config.id)
+            print(f"Autotuning kernel {tuner.base_fn.__name__} with config {by_id[config.id]}")
+        if trial is not None and trial.status.failed:
+            print(f"Autotuning failed with {trial.error}")
+
+    return on_event
 
 
 def announce(tuner: Any, key: tuple[Any, ...], jit: Any, from_disk: bool) -> None:

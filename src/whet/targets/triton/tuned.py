@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whet.core.errors import StoreError, TuningFailedError
+from whet.core.errors import StoreError, TargetError, TuningFailedError
 from whet.core.status import Status
 from whet.engine.recovery.interrupt import DeviceLostError, HostLostError, StoreLostError
 from whet.engine.settings import Settings, resolve_settings
@@ -17,7 +17,7 @@ from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.policy import settings_for
 from whet.targets.triton.stores import opened
 from whet.targets.triton.target import TritonTarget
-from whet.targets.triton.tritons import quantiles_ms
+from whet.targets.triton.tritons import printing, quantiles_ms
 from whet.targets.triton.warming.active import ActiveWarmup, active
 from whet.targets.triton.warn import say_once
 
@@ -109,7 +109,9 @@ def _outcome(store: Store, target: TritonTarget, settings: Settings) -> _Found:
     events = target.call.tuner.whet_events
     try:
         result = _tune(store, target, settings)
-    except TuningFailedError as failure:
+    except (TuningFailedError, TargetError) as failure:
+        if events is not None and isinstance(failure, TargetError):
+            raise  # who asks for a tuning wants to know
         # Triton's own way to fail: the first config's launch says what is wrong.
         first = target.space.first
         assert first is not None
@@ -118,7 +120,7 @@ def _outcome(store: Store, target: TritonTarget, settings: Settings) -> _Found:
             say_once(f"{failure}; using the first config anyway")
         return _Found(target.menu.by_id[first.id], True, _newest_run(store, target), trials)
     except HostLostError as lost:
-        if events is not None:  # who asks for a tuning wants to know
+        if events is not None:
             raise
         best, trials = _best_so_far(target, lost), _trials(store, target, lost.result)
         return _Found(best, True, _newest_run(store, target), trials)
@@ -138,7 +140,7 @@ def _tune(store: Store, target: TritonTarget, settings: Settings) -> Result:
         effort=_effort(tuner, program),
         plan=gpu_plan,
         transfer=tuner.whet_transfer,
-        on_event=tuner.whet_events,
+        on_event=printing(tuner, target.menu.by_id, tuner.whet_events),
         progress=False,
         mode="tune",
         # A call uses what there is; who asks for a tuning wants it done.

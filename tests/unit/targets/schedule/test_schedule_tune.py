@@ -10,6 +10,8 @@ from whet.core.errors import TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.store.memory import MemoryStore
+from whet.targets.schedule.bindings import bindings
+from whet.targets.schedule.insight import insight
 from whet.targets.schedule.payloads import (
     Payload,
     batch_matmul,
@@ -89,6 +91,47 @@ def test_sizes_that_nothing_divides_are_computed_too(payload):
 def test_sides_that_are_not_square_keep_their_places():
     result = tune(whet.schedule(matmul(32, 64, 16), SCRIPT))
     assert result.best.status is Status.OK
+
+
+UNBUFFERED = SCRIPT.replace(
+    SCRIPT[SCRIPT.index("    %whole") : SCRIPT.index("    transform.y")], ""
+)
+
+
+@pytest.mark.parametrize("payload", [matmul(32, 32, 32), matmul_bias_relu(32, 32, 32)])
+@pytest.mark.parametrize("tiling", ["tile_using_for", "tile_using_forall"])
+def test_a_script_that_only_tiles_is_enough(payload, tiling):
+    script = UNBUFFERED.replace("tile_using_for", tiling)
+    result = tune(whet.schedule(payload, script))
+    assert {trial.status for trial in result.trials} == {Status.OK}
+
+
+def test_a_script_that_does_nothing_is_enough():
+    steps = UNBUFFERED[UNBUFFERED.index("    %t =") : UNBUFFERED.index("    transform.y")]
+    result = tune(whet.schedule(softmax(16, 64), UNBUFFERED.replace(steps, "")))
+    assert result.best.status is Status.OK
+
+
+def test_buffers_that_are_made_after_the_script_count_in_its_insight():
+    mlir = bindings()
+    with mlir.context(), mlir.ir.Location.unknown():
+        payload = mlir.ir.Module.parse(matmul_bias_relu(512, 512, 512).text)
+        assert insight(mlir, payload).endswith("; 1.00 MiB of buffers between operations")
+
+
+def test_a_pack_that_the_script_leaves_is_named_with_the_step_that_is_missing():
+    script = re.sub(
+        r"    %t = .*?(?=    %found)|    %tile.*?(?=    transform.y)",
+        "",
+        UNBUFFERED,
+        flags=re.DOTALL,
+    ).replace(
+        "    transform.y",
+        "    %packed = transform.structured.pack %found packed_sizes = [8, 8, 8]\n"
+        '      : (!transform.any_op) -> !transform.op<"linalg.generic">\n    transform.y',
+    )
+    with pytest.raises(TuningFailedError, match=r"linalg.pack .* with transform.*lower_pack"):
+        tune(whet.schedule(matmul(32, 32, 32), script))
 
 
 def test_a_schedule_that_computes_something_else_is_a_wrong_result():

@@ -348,7 +348,28 @@ def test_a_tuning_is_printed_in_tritons_words_and_a_stored_one_is_not(driver, mo
     assert f"{PRINTED},\nwith key as (4, 'torch.float32', 'torch.float32'),\n" in printed
     assert "best config selected: BLOCK: 128, num_warps: 4" in printed
     tuned()[(1,)](*pair(), 4)
-    assert PRINTED not in capsys.readouterr().out
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_each_config_is_printed_as_triton_prints_it(driver, monkeypatch, capsys):
+    monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
+    theirs = stock.autotune(configs(128, 256), ["n"], do_bench=lambda call, quantiles: [1.0] * 3)
+    theirs(double_kernel())[(1,)](*pair(), 4)
+    expected = [line for line in capsys.readouterr().out.splitlines() if " with config " in line]
+    tuned()[(1,)](*pair(), 4)
+    printed = [line for line in capsys.readouterr().out.splitlines() if " with config " in line]
+    assert len(expected) == 2
+    assert sorted(printed) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_a_config_that_cannot_be_built_is_printed_with_the_reason(driver, monkeypatch, capsys):
+    monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
+    tuned(configs(100, 128))[(1,)](*pair(), 4)
+    printed = capsys.readouterr().out
+    assert "Autotuning kernel double with config BLOCK: 100, num_warps: 4" in printed
+    assert "Autotuning failed with CompilationError: arange's range must be a power of 2" in printed
 
 
 @pytest.mark.slow

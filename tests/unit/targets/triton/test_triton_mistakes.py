@@ -39,13 +39,14 @@ def launch(kernel, **more):
     [
         ({"search": "gpx"}, "unknown search 'gpx'; did you mean 'gp'"),
         ({"budget": "30x"}, "budget '30x' is not valid"),
-        ({"budget": 30}, "budget is 30; give a string"),
+        ({"budget": -30}, "budget -30 is not valid; give seconds"),
         (
             {"check": "agre"},
             'check is \'agre\'; give "agree", "bitwise", "deterministic" or a reference function',
         ),
         ({"inputs": 3}, "inputs is 3; give a function"),
         ({"mode": "cach"}, "did you mean 'cached'"),
+        ({"mode": "Tune"}, "mode 'Tune' is not valid; did you mean 'tune'"),
         ({"space": {"BLOCK": [64]}}, "give either configs= or space="),
     ],
 )
@@ -114,3 +115,19 @@ def test_where_every_config_is_wrong_that_is_said_though_the_launch_works():
         RuntimeWarning, match="no config of 'copy' works: .*wrong_result.*using the first"
     ):
         launch(kernel)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (lambda named: FakeTensor([1.0] * N), "check= returned a FakeTensor; return a dict"),
+        (lambda named: {"o": FakeTensor([1.0] * N)}, "check= returned 'o', no argument"),
+        (lambda out, x: {}, "check= raised TypeError"),
+        (lambda named: {"out": named["y"]}, "check= raised KeyError: 'y'"),
+    ],
+)
+def test_a_wrong_check_function_is_said_to_be_wrong_and_no_config_blamed(check, said, cold):
+    kernel = tuned(triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}), check=check)
+    with pytest.warns(RuntimeWarning, match=f"{said}.*using the first"):
+        launch(kernel)
+    assert cold.statuses() == {}

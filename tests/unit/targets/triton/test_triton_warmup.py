@@ -355,6 +355,16 @@ def test_a_budget_of_trials_is_refused(driver: FakeDriver) -> None:
         whet.warmup(lambda: None, budget="20trials")
 
 
+def test_a_step_that_is_a_coroutine_is_refused(driver: FakeDriver) -> None:
+    async def step() -> None:
+        pass
+
+    with pytest.raises(whet.UsageError, match="the step is a coroutine function"):
+        whet.warmup(step)
+    with pytest.raises(whet.UsageError, match="the step returned a coroutine"):
+        whet.warmup(lambda: step())
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_what_a_step_raises_reaches_the_caller(driver: FakeDriver, cold: Any, error: Any) -> None:
     training = Training(tuned(scale))

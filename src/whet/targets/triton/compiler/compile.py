@@ -88,7 +88,23 @@ def run_compiler(
     except Refused as refused:
         raise ConfigFailure(Status.RESOURCES, out_of_resources_text(refused)) from None
     except Exception as error:
-        raise ConfigFailure(Status.BUILD_ERROR, f"{type(error).__name__}: {error}") from None
+        raise ConfigFailure(Status.BUILD_ERROR, failure_text(error)) from None
+
+
+def failure_text(error: BaseException) -> str:
+    """What an error of Triton's says, what is wrong first: its own text begins with a place. That
+    of a function which the kernel calls is the cause of one without words at the call."""
+    from triton.compiler.errors import CompilationError
+
+    while isinstance(error.__cause__, CompilationError):
+        error = error.__cause__
+    kind = type(error).__name__
+    if not (isinstance(error, CompilationError) and error.error_message and error.src):
+        return f"{kind}: {error}"
+    node: Any = error.node
+    first = error.error_message.strip().partition("\n")[0]
+    line = error.src.split("\n")[node.lineno - 1].strip()
+    return f"{kind}: {first} (at {node.lineno}:{node.col_offset}: {line})\n{error}"
 
 
 def _placed(packed: PackedKernel, request: Any) -> bool:

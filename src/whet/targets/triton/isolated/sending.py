@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from whet.core.errors import TargetError
 from whet.measure import Timer
 from whet.targets.triton import device
 from whet.targets.triton.call import Call
@@ -89,6 +90,8 @@ def _expected(call: Call) -> Mapping[str, Any] | None:
         return None
     try:
         return call.gate.expected(call.named)
+    except TargetError:
+        raise
     except Exception as error:
         text = f"the check function failed ({type(error).__name__}: {error})"
         raise CannotIsolate(text) from None

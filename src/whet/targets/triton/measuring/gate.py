@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
+from whet.core.errors import TargetError, did_you_mean
 from whet.measure import DeviceRoom, Verdict, is_out_of_memory
+from whet.targets.callables import asked
 from whet.workers import no_forks
 
 # A function from the arguments by name to the expected outputs by name, or "agree": whatever the
@@ -42,7 +45,7 @@ class OutputGate:
         """Asks the reference once, before any config has touched the arguments."""
         if self._expected is None and callable(self._check):
             with no_forks():  # it may well compute its answer with NumPy
-                self._expected = dict(self._check(dict(named)))
+                self._expected = _checked(asked("check=", partial(self._check, {**named})), named)
 
     def judge(self, named: Mapping[str, Any], written: Sequence[str]) -> Verdict:
         if self._expected is None:
@@ -99,3 +102,15 @@ def _difference(name: str, actual: Any, expected: Any) -> str:
         f"output '{name}': {count} of {one.numel()} elements differ, the first at {first}: "
         f"got {one.flatten()[first].item():.6g}, expected {two.flatten()[first].item():.6g}"
     )
+
+
+def _checked(answer: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(answer, Mapping):
+        raise TargetError(
+            f"check= returned a {type(answer).__name__}; return a dict from the names of the "
+            "outputs to what they must hold"
+        )
+    for name in answer:
+        if name not in named:
+            raise TargetError(f"check= returned '{name}', no argument{did_you_mean(name, named)}")
+    return dict(answer)

@@ -16,6 +16,7 @@ from whet.core.workload import Device
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.call import Call
+from whet.targets.triton.compiler.compile import failure_text
 from whet.targets.triton.keys import workload_key
 from whet.targets.triton.offline.inputs import Key, check_inputs, key_text
 from whet.targets.triton.offline.kernel import Kernel
@@ -131,10 +132,8 @@ def tune_call(
     if result is not None and launched is None:
         return result
     if launched is not None:
-        text = str(launched).strip().partition("\n")[0]
-        raise TuningFailedError(
-            f"no config of '{kernel.name}' works: {type(launched).__name__}: {text}"
-        )
+        text = failure_text(launched).partition("\n")[0]
+        raise TuningFailedError(f"no config of '{kernel.name}' works: {text}")
     if watch.started:
         failed = watch.failed
         why = "" if failed is None else f"; first: [{failed.config}] {failed.error}"

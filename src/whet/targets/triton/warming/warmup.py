@@ -25,6 +25,7 @@ from whet.engine.fallback.mode import current_mode
 from whet.engine.ranks.board import BoardLostError, group_board
 from whet.engine.ranks.sharing import Sharing
 from whet.engine.settings import Settings, resolve_settings
+from whet.targets.callables import refuse_lazy, refuse_unfinished
 from whet.targets.triton.devices import device_environment, device_names
 from whet.targets.triton.warming.active import set_active
 from whet.targets.triton.warming.program import MetKernel, Program
@@ -75,7 +76,7 @@ class Warmup:
 def warmup(
     step: Callable[..., Any],
     *args: Any,
-    budget: str | Budget | None = None,
+    budget: str | float | Budget | None = None,
     effort: Effort | None = None,
     restore: bool = True,
     progress: bool | Callable[[str], None] | None = None,
@@ -102,6 +103,7 @@ def warmup(
     `devices` are GPUs of this host that measure beside each other, each in a process of its own:
     "all", or numbers such as [0, 1]. The step itself runs on this process's device.
     """
+    refuse_lazy(step, "the step")
     settings = resolve_settings().settings
     if effort is not None:
         settings = replace(settings, effort=checked_effort(effort))
@@ -222,7 +224,7 @@ class _Calls:
 
     def call(self) -> None:
         try:
-            self._step()
+            refuse_unfinished(self._step(), "the step")
         finally:
             if self._kept is not None:
                 self._kept.restore()
