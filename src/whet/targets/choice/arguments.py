@@ -102,16 +102,16 @@ class Saved:
 
     def __init__(self, named: Mapping[str, Any], room: DeviceRoom) -> None:
         self._room = room
-        self._arrays: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
         for name, value in named.items():
             held = [one for one in flattened(value) if _is_array(one)]
             places = [name] if len(held) == 1 else [f"{name}[{i}]" for i in range(len(held))]
-            self._arrays.update(zip(places, held, strict=True))
+            self.arrays.update(zip(places, held, strict=True))
         self._copies: dict[str, Any] = {}
         self.unsaved: list[str] = []
 
     def save(self) -> None:
-        for name, array in self._arrays.items():
+        for name, array in self.arrays.items():
             if name in self._copies or name in self.unsaved:
                 continue
             try:
@@ -124,14 +124,14 @@ class Saved:
     def changed(self) -> dict[str, Any]:
         """Those that differ from their copies, by name."""
         return {
-            name: self._arrays[name]
+            name: self.arrays[name]
             for name, copy in self._copies.items()
-            if not _same(self._arrays[name], copy)
+            if not _same(self.arrays[name], copy)
         }
 
     def restore(self) -> None:
         for name in self.changed():
-            _put_back(self._arrays[name], self._copies[name])
+            _put_back(self.arrays[name], self._copies[name])
 
     def let_go(self) -> None:
         self._copies.clear()

@@ -135,7 +135,7 @@ class ChoiceTarget:
     def _expect(self) -> None:
         """Asks the reference, or the first implementation that works, once."""
         state, alternatives = self.state, self.alternatives
-        if state.settled:
+        if state.reference is not None:
             return
         own = [] if alternatives.reference is None else [alternatives.reference]
         problem: Exception | None = None
@@ -147,7 +147,7 @@ class ChoiceTarget:
                 problem = error
                 state.saved.restore()
                 continue
-            state.settled = True
+            state.reference = fn
             return
         what = "the reference" if own else "every implementation"
         text = f"{what} failed: {type(problem).__name__}: {problem}"
