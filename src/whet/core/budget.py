@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from whet.core.decoding import number, whole
@@ -12,6 +13,7 @@ from whet.core.errors import BudgetError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _MOST = 1e12
+_SECONDS_OR_TEXT = "give seconds above 0, or a text such as '30s', '5m' or '200trials'"
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
@@ -23,12 +25,20 @@ class Budget:
     trials: int | None = None
 
     @classmethod
-    def parse(cls, text: str | Budget | None) -> Budget:
-        """Parses `"30s"`, `"5m"`, `"200trials"` or `"1h,500trials"`; `"none"` and None mean no
-        limit.
+    def parse(cls, text: str | float | Budget | None) -> Budget:
+        """Parses `"30s"`, `"5m"`, `"200trials"` or `"1h,500trials"`; a number is seconds, `"none"`
+        and None mean no limit.
         """
         if isinstance(text, Budget):
             return text
+        if isinstance(text, Real) and not isinstance(text, bool):
+            if not 0 < text < _MOST:
+                raise BudgetError(f"budget {text} is not valid; {_SECONDS_OR_TEXT}")
+            return cls(float(text))
+        if not isinstance(text, str | None):
+            raise BudgetError(
+                f"budget {text!r} is of type {type(text).__name__}; {_SECONDS_OR_TEXT}"
+            )
         if text is None or text.strip().lower() in ("", "none"):
             return cls()
         seconds: float | None = None

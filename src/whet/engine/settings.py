@@ -145,12 +145,6 @@ def _whole(least: int, most: float = math.inf) -> Callable[[Any], int]:
     return parse
 
 
-def _budget(value: Any) -> Budget:
-    if not isinstance(value, str | Budget):
-        raise ValueError
-    return Budget.parse(value)
-
-
 def _seconds(value: Any) -> float:
     if isinstance(value, str):
         try:
@@ -230,7 +224,7 @@ _TABLE: dict[str, _Setting] = {
     "signing_key": _Setting("signing_key", _text, "the path of a key from 'whet store keygen'"),
     "bundle": _Setting("bundle", _text, "the path of a file written by 'whet pack'"),
     "lock": _Setting("lock", _text, "the path of a file written by 'whet lock update'"),
-    "budget": _Setting("budget", _budget, "a time or a count, such as 30s, 5m or 200trials"),
+    "budget": _Setting("budget", Budget.parse, "a time or a count, such as 30s, 5m or 200trials"),
     "seed": _Setting("seed", _whole(0), "a whole number, 0 or more"),
     "jobs": _Setting("jobs", _whole(1, 100_000), "a whole number from 1 to 100,000"),
     "search": _Setting("search", _text, "the name of a strategy, such as auto"),

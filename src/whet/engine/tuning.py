@@ -55,7 +55,7 @@ def tune(
     target: Target,
     *,
     search: str | Strategy | None = None,
-    budget: str | Budget | None = None,
+    budget: str | float | Budget | None = None,
     store: Store | str | Path | None = None,
     seed: int | None = None,
     jobs: int | None = None,
@@ -71,8 +71,8 @@ def tune(
 
     `transfer` is prior knowledge about the space, or a function that returns it for a space; by
     default, a search that cannot try everything learns from stored workloads of the same kernel.
-    Everything not given comes from the settings (environment, file, defaults). `store=":memory:"`
-    stores nothing on disk.
+    `budget` is seconds, or a text such as "5m" or "200trials". Everything not given comes from the
+    settings (environment, file, defaults). `store=":memory:"` stores nothing on disk.
 
     Raises `TuningFailedError` if nothing works, and `Interrupted` (a KeyboardInterrupt with the
     best so far) on Ctrl-C. `StoreLostError`, raised if the store can no longer be written, and
@@ -98,9 +98,8 @@ def tune(
     settings = settings or resolve_settings().settings
     executor = executor or current.executor
     own = mode_of(target)
-    allowed = current_mode(own, settings) if mode is None else mode
+    allowed = current_mode(own, settings) if mode is None else checked_mode(mode)
     if allowed != "tune":
-        allowed = checked_mode(allowed)
         where = settings.store if store is None else store
         return _without_tuning(target, where, allowed, settings)
     settings = replace(

@@ -13,6 +13,12 @@ from whet.core.frozen import FrozenMap
 def key_of(given: Mapping[str, Any] | None, *arguments: Mapping[Any, Any]) -> FrozenMap[Any]:
     """What the author gave, else shape and dtype of each array and the value of each scalar."""
     if given is not None:
+        if not isinstance(given, Mapping):
+            name = next(iter(given), "n") if isinstance(given, list | tuple) else "n"
+            raise UsageError(
+                f"key={given!r} is of type {type(given).__name__}; give each name its value, "
+                f"such as key={{{name!r}: 1024}}"
+            )
         return FrozenMap({str(name): _plain(name, value) for name, value in given.items()})
     key: dict[str, Any] = {}
     for group in arguments:

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -179,6 +181,8 @@ class TestBudget:
             ("1h, 500 trials", Budget(3600, 500)),
             ("none", Budget()),
             (None, Budget()),
+            (5, Budget(seconds=5)),
+            (np.float32(0.5), Budget(seconds=0.5)),
         ],
     )
     def test_reads_times_and_counts(self, text, budget):
@@ -190,6 +194,11 @@ class TestBudget:
     def test_what_cannot_be_read_is_quoted_with_what_could(self, text):
         with pytest.raises(BudgetError, match="30s, 5m, 200trials"):
             Budget.parse(text)
+
+    @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, [5], {"seconds": 5}])
+    def test_what_is_neither_seconds_nor_text_is_named_with_what_could_be(self, value):
+        with pytest.raises(BudgetError, match=f"{re.escape(repr(value))} is .*give seconds above"):
+            Budget.parse(value)
 
     @given(st.floats(0.001, 1e6), st.integers(1, 10**6))
     def test_covers_itself_and_less_but_not_more(self, seconds, trials):

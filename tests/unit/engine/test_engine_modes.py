@@ -104,6 +104,8 @@ def test_a_mode_that_is_none_is_refused() -> None:
         mode("cachd")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="mode 'never'"):
         target(mode="never")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="did you mean 'tune'"):
+        whet.tune(target(), mode="Tune", store=MemoryStore())  # type: ignore[arg-type]
 
 
 def test_a_variable_that_is_no_mode_is_a_setting_to_be_corrected(

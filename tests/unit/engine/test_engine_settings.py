@@ -64,6 +64,11 @@ def test_each_source_overrides_the_ones_after_it(home: dict[str, str]) -> None:
     assert resolved.sources["memory"] == SettingSource("default")
 
 
+def test_a_number_in_the_file_is_seconds(home: dict[str, str]) -> None:
+    write_file(home, "budget = 5\n")
+    assert resolve_settings({}, home).settings.budget == Budget(seconds=5.0)
+
+
 def test_a_flag_that_is_none_and_an_empty_variable_were_not_given(home: dict[str, str]) -> None:
     resolved = resolve_settings({"seed": None}, home | {"WHET_SEED": ""})
 

@@ -29,6 +29,11 @@ def test_what_cannot_be_called_is_refused():
         whet.function(3, {"a": [1]})
 
 
+def test_a_key_without_values_is_refused_with_what_to_write():
+    with pytest.raises(UsageError, match=r"key=\['n'\] is of type list; .*key=\{'n': 1024\}"):
+        whet.function(lambda a: a, {"a": [1]}, key=["n"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", [None, 1])
 def test_only_what_compares_results_counts_as_checking(reference):

@@ -126,8 +126,6 @@ def _refuse_wrong(
         from whet.search import check_search
 
         check_search(search)
-    if not isinstance(budget, str | Budget | None):
-        raise UsageError(f"budget is {budget!r}; give a string, such as '30s'")
     Budget.parse(budget)
     if check is not None and check != "agree" and not callable(check):
         from whet.measure.bench.bits import BIT_CHECKS

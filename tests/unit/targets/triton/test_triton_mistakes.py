@@ -39,13 +39,14 @@ def launch(kernel, **more):
     [
         ({"search": "gpx"}, "unknown search 'gpx'; did you mean 'gp'"),
         ({"budget": "30x"}, "budget '30x' is not valid"),
-        ({"budget": 30}, "budget is 30; give a string"),
+        ({"budget": -30}, "budget -30 is not valid; give seconds"),
         (
             {"check": "agre"},
             'check is \'agre\'; give "agree", "bitwise", "deterministic" or a reference function',
         ),
         ({"inputs": 3}, "inputs is 3; give a function"),
         ({"mode": "cach"}, "did you mean 'cached'"),
+        ({"mode": "Tune"}, "mode 'Tune' is not valid; did you mean 'tune'"),
         ({"space": {"BLOCK": [64]}}, "give either configs= or space="),
     ],
 )

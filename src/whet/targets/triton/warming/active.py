@@ -55,7 +55,7 @@ class ActiveWarmup(Protocol):
         """A kernel whose subclass decides by itself when to tune is about to measure a call with
         these arguments."""
 
-    def budget(self, own: Budget | str | None) -> Budget | str | None:
+    def budget(self, own: Budget | str | float | None) -> Budget | str | float | None:
         """What a tuning may take; `own` is the kernel's."""
 
     def tuned(self, target: Any, result: Result) -> None:

@@ -133,7 +133,7 @@ class Program:
         left = self.seconds_left
         return left is not None and left <= 0
 
-    def budget(self, own: Budget | str | None) -> Budget | str | None:
+    def budget(self, own: Budget | str | float | None) -> Budget | str | float | None:
         left = self.seconds_left
         if own is not None or left is None:
             return own

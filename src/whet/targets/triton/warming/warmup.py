@@ -74,7 +74,7 @@ class Warmup:
 def warmup(
     step: Callable[..., Any],
     *args: Any,
-    budget: str | Budget | None = None,
+    budget: str | float | Budget | None = None,
     effort: Effort | None = None,
     restore: bool = True,
     progress: bool | Callable[[str], None] | None = None,
