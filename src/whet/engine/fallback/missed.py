@@ -43,6 +43,13 @@ class Traceable(Protocol):
 
 
 @runtime_checkable
+class TunedByCalling(Protocol):
+    """A target that no command can tune: its arguments are those of a call in a program."""
+
+    def tuned_by(self) -> str: ...
+
+
+@runtime_checkable
 class Relaunchable(Protocol):
     """A target whose call is a launch that may be made again without the program."""
 
@@ -146,11 +153,15 @@ def not_tuned(
     target: Target, workload: Workload, mode: Mode, store: StoreReader | None
 ) -> NotTunedError:
     """Names the kernel, the key, the device and what to type."""
-    needs = target.tune_needs() if isinstance(target, Traceable) else ""
+    if isinstance(target, TunedByCalling):
+        way = f"to tune it, {target.tuned_by()}"
+    else:
+        needs = target.tune_needs() if isinstance(target, Traceable) else ""
+        way = f"tune it with: {tune_command(target, workload, store)}"
+        way += f" ({needs})" if needs else ""
     where = "no store was opened" if store is None else f"not found in {_place(store)}"
     return NotTunedError(
-        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; tune it "
-        f"with: {tune_command(target, workload, store)}" + (f" ({needs})" if needs else "")
+        f"{workload} has no tuned result ({where}) and mode '{mode}' does not tune; {way}"
     )
 
 

@@ -18,6 +18,10 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+# A tuple of more parts is data rather than sizes or strides.
+_MOST_PARTS = 8
+
+
 def described(value: Any) -> tuple[Any, ...] | None:
     """Plain constants that stand for a value; None for what has nothing to compare.
 
@@ -31,9 +35,23 @@ def described(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, int):
         return (operator.index(value),)
     if isinstance(value, tuple | list):
-        parts = tuple([described(one) for one in value])
-        return None if None in parts else ("list", *parts)
+        return _container(value)
     return None
+
+
+def _container(value: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The parts of a short tuple or of some tensors; else what a key has room for."""
+    holds_tensors = any([hasattr(one, "dtype") for one in value])  # noqa: C419, for Dynamo
+    if 0 < len(value) <= _MOST_PARTS and (holds_tensors or isinstance(value, tuple)):
+        parts = tuple([described(one) for one in value])
+        if None not in parts:
+            return ("parts", *parts)
+    kinds: list[str] = []
+    for one in value:
+        kind = str(one.dtype) if hasattr(one, "dtype") else type(one).__name__
+        if kind not in kinds:
+            kinds.append(kind)
+    return ("length", len(value), " ".join(sorted(kinds)))
 
 
 def _strides(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -47,13 +65,15 @@ def key_entries(name: str, description: tuple[Any, ...] | None) -> dict[str, Any
     """Numbers stand alone, so that what is known of other sizes can be inherited."""
     if description is None:
         return {}
-    if description[0] == "list":
-        parts = [key_entries(f"{name}.{i}", one) for i, one in enumerate(description[1:])]
-        return {name: value for part in parts for name, value in part.items()}
     if len(description) == 1:
         with suppress(SpaceError):
             return {name: freeze_value(description[0])}
         return {}
+    if description[0] == "length":
+        return {f"{name}.length": description[1], f"{name}.type": description[2]}
+    if description[0] == "parts":
+        parts = [key_entries(f"{name}.{i}", one) for i, one in enumerate(description[1:])]
+        return {name: value for part in parts for name, value in part.items()}
     dtype, sizes, strides = description
     entries: dict[str, Any] = {f"{name}.dtype": dtype.removeprefix("torch.")}
     entries |= {f"{name}.{place}": size for place, size in enumerate(sizes)}

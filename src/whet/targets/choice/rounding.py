@@ -121,6 +121,6 @@ def _wider(before: Any, one: Any, two: Any) -> Any:
         return None
     if not (one.is_floating_point() or one.is_complex()):
         return None
-    wide = sys.modules["torch"].promote_types(one.dtype, sys.modules["torch"].float32)
+    wide = one.dtype if one.dtype.itemsize >= 4 else sys.modules["torch"].float32
     change = (one.detach().to(wide) - two.detach().to(wide)).abs().nan_to_num(0.0, 0.0)
     return change if before is None else before.maximum(change)

@@ -178,7 +178,14 @@ class ChoiceTarget:
         return None
 
     def tune_needs(self) -> str:
-        return "which needs a target there, from its target(…); or call it once in mode 'tune'"
+        return ""
+
+    def tuned_by(self) -> str:
+        called = self.alternatives.called
+        return (
+            f"call {called}(…) once with such arguments in mode 'tune' (WHET_MODE=tune), or run "
+            f"whet.tune({called}.target(…))"
+        )
 
 
 class _RestoringBench(LocalBench):

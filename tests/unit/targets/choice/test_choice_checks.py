@@ -79,6 +79,26 @@ def test_an_output_without_gradient_is_wrong_and_does_not_spoil_the_others():
     assert right.check().ok
 
 
+def test_under_autocast_float32_results_may_be_as_coarse_as_its_dtype():
+    def by_torch(x, w):
+        return torch.nn.functional.linear(x, w).float().softmax(-1)
+
+    def by_hand(x, w):
+        e = (x.bfloat16() @ w.bfloat16().T).exp()
+        return (e / e.sum(-1, keepdim=True)).float()
+
+    chosen = whet.choice(
+        {"torch": by_torch, "by_hand": by_hand, "off": lambda x, w: by_torch(x, w * 1.2)},
+        name="mixed",
+    )
+    torch.manual_seed(0)
+    x, w = torch.randn(16, 64, requires_grad=True), torch.randn(32, 64).div(8).requires_grad_()
+    assert said_of("by_hand", chosen, x, w)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not said_of("by_hand", chosen, x, w)
+        assert said_of("off", chosen, x, w)
+
+
 def test_integers_must_be_equal():
     chosen = whet.choice({"a": lambda x: x.int(), "b": lambda x: x.int() + (x > 2)}, name="whole")
     assert "1 of 4 elements" in said_of("b", chosen, torch.arange(4.0))
