@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-T = torch.Tensor
+T = Any  # a tensor
 Call = Callable[..., Any]
 ALL = ("float32", "bfloat16", "float16")
 FINER = ("float32", "float16")  # what bfloat16 cannot show
@@ -162,7 +162,7 @@ def blocked(a: T, b: T, *, width: int = 64, narrow: bool = False) -> T:
         part = slice(start, start + width)
         total = total + a[:, part].float() @ b[part].float()
         total = total.bfloat16().float() if narrow else total
-    return total.to(a.dtype)  # type: ignore[no-any-return]
+    return total.to(a.dtype)
 
 
 def unfolded(x: T, w: T, b: T) -> T:
@@ -232,7 +232,7 @@ def linear(x: T, w: T, b: T) -> T:
     return F.linear(x, w, b)
 
 
-class _Own(torch.autograd.Function):
+class _Own(torch.autograd.Function):  # type: ignore[misc]
     """A function with a backward of its own, for what goes wrong there."""
 
     @staticmethod
@@ -404,7 +404,12 @@ WRONG = (
     Case("softmax, the last column is forgotten", sm, zeroed(sm, ..., -1), rows()),
     Case("softmax, the last row is forgotten", sm, zeroed(sm, -1), rows()),
     Case("softmax, its sum has no gradient", sm, softmax_detached, rows()),
-    Case("softmax, backward without the sum", sm, own(sm, partial(softmax_grad, summed=0)), rows()),
+    Case(
+        "softmax, backward without the sum",
+        sm,
+        own(sm, partial(softmax_grad, summed=False)),
+        rows(),
+    ),
     Case("log_softmax, 1 % more", log_softmax, lambda x: log_softmax(x * 1.01), rows(), FINE),
     Case("layer_norm, n - 1", ln, partial(layer_norm, ddof=1), rows(*WEIGHTS), FINE),
     Case("layer_norm, another eps", ln, partial(layer_norm, eps=1e-6), rows(*WEIGHTS, scale=0.005)),
@@ -417,7 +422,9 @@ WRONG = (
     Case("batch_norm, n - 1", bn, lambda x, w, b: bn(x, w * (63 / 64) ** 0.5, b), *WEIGHTED, FINE),
     Case("attention, another scale", sdpa, partial(attention, scale=33**-0.5), heads, FINE),
     Case("attention without the last key", sdpa, attention_of_fewer, heads),
-    Case("attention by blocks, not rescaled", sdpa, partial(online_attention, rescaled=0), heads),
+    Case(
+        "attention by blocks, not rescaled", sdpa, partial(online_attention, rescaled=False), heads
+    ),
     Case("causal attention, one token ahead", causal, partial(attention, diagonal=2), heads),
     Case("cross_entropy, smoothed", F.cross_entropy, smoothed, labelled, FINER),
     Case("cross_entropy, a row less", F.cross_entropy, lambda x, y: ce(x[:63], y[:63]), labelled),
