@@ -15,7 +15,7 @@ from whet.core.space import Space
 from whet.targets.choice.cost import CallCost
 from whet.targets.choice.keys import CallKeys, Described, Key
 from whet.targets.choice.source import source_of_choice
-from whet.targets.fingerprint import Source
+from whet.targets.fingerprint import Source, place_of
 
 # The one parameter of a choice.
 PARAMETER = "implementation"
@@ -58,6 +58,16 @@ class Alternatives:
     @cached_property
     def source(self) -> Source:
         return source_of_choice(self.name, self.implementations)
+
+    @property
+    def called(self) -> str:
+        """Its name in its file, which need not be the one that results are stored under."""
+        return place_of(self.file, self).rpartition(":")[2] or self.name
+
+    @property
+    def title(self) -> str:
+        stored = "" if self.called == self.name else f" (stored as '{self.name}')"
+        return f"the choice '{self.called}'{stored}"
 
     @property
     def first(self) -> str:

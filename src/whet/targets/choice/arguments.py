@@ -18,6 +18,10 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+# A tuple of more parts is data rather than sizes or strides.
+_MOST_PARTS = 8
+
+
 def described(value: Any) -> tuple[Any, ...] | None:
     """Plain constants that stand for a value; None for what has nothing to compare.
 
@@ -31,9 +35,23 @@ def described(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, int):
         return (operator.index(value),)
     if isinstance(value, tuple | list):
-        parts = tuple([described(one) for one in value])
-        return None if None in parts else ("list", *parts)
+        return _container(value)
     return None
+
+
+def _container(value: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The parts of a short tuple or of some tensors; else what a key has room for."""
+    holds_tensors = any([hasattr(one, "dtype") for one in value])  # noqa: C419, for Dynamo
+    if 0 < len(value) <= _MOST_PARTS and (holds_tensors or isinstance(value, tuple)):
+        parts = tuple([described(one) for one in value])
+        if None not in parts:
+            return ("parts", *parts)
+    kinds: list[str] = []
+    for one in value:
+        kind = str(one.dtype) if hasattr(one, "dtype") else type(one).__name__
+        if kind not in kinds:
+            kinds.append(kind)
+    return ("length", len(value), " ".join(sorted(kinds)))
 
 
 def _strides(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -47,13 +65,15 @@ def key_entries(name: str, description: tuple[Any, ...] | None) -> dict[str, Any
     """Numbers stand alone, so that what is known of other sizes can be inherited."""
     if description is None:
         return {}
-    if description[0] == "list":
-        parts = [key_entries(f"{name}.{i}", one) for i, one in enumerate(description[1:])]
-        return {name: value for part in parts for name, value in part.items()}
     if len(description) == 1:
         with suppress(SpaceError):
             return {name: freeze_value(description[0])}
         return {}
+    if description[0] == "length":
+        return {f"{name}.length": description[1], f"{name}.type": description[2]}
+    if description[0] == "parts":
+        parts = [key_entries(f"{name}.{i}", one) for i, one in enumerate(description[1:])]
+        return {name: value for part in parts for name, value in part.items()}
     dtype, sizes, strides = description
     entries: dict[str, Any] = {f"{name}.dtype": dtype.removeprefix("torch.")}
     entries |= {f"{name}.{place}": size for place, size in enumerate(sizes)}
@@ -102,16 +122,16 @@ class Saved:
 
     def __init__(self, named: Mapping[str, Any], room: DeviceRoom) -> None:
         self._room = room
-        self._arrays: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
         for name, value in named.items():
             held = [one for one in flattened(value) if _is_array(one)]
             places = [name] if len(held) == 1 else [f"{name}[{i}]" for i in range(len(held))]
-            self._arrays.update(zip(places, held, strict=True))
+            self.arrays.update(zip(places, held, strict=True))
         self._copies: dict[str, Any] = {}
         self.unsaved: list[str] = []
 
     def save(self) -> None:
-        for name, array in self._arrays.items():
+        for name, array in self.arrays.items():
             if name in self._copies or name in self.unsaved:
                 continue
             try:
@@ -124,14 +144,14 @@ class Saved:
     def changed(self) -> dict[str, Any]:
         """Those that differ from their copies, by name."""
         return {
-            name: self._arrays[name]
+            name: self.arrays[name]
             for name, copy in self._copies.items()
-            if not _same(self._arrays[name], copy)
+            if not _same(self.arrays[name], copy)
         }
 
     def restore(self) -> None:
         for name in self.changed():
-            _put_back(self._arrays[name], self._copies[name])
+            _put_back(self.arrays[name], self._copies[name])
 
     def let_go(self) -> None:
         self._copies.clear()

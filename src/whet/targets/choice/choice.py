@@ -79,10 +79,11 @@ def choice(
     goes on when it is called.
 
     Every implementation must agree with `reference`, or with the first, within `rtol` and `atol`,
-    or else within what the dtype can hold; with `rtol` alone, elements near zero may be off by that
-    much of the mean. `check=False` compares nothing. It must not change an
-    argument that the reference leaves alone. Where an argument requires a gradient, forward and
-    backward are timed and compared together. `mode` and `budget` are as in `whet.autotune`.
+    or else within a few roundings of its dtype and what these change; with `rtol` alone, elements
+    near zero may be off by that much of the mean. `check=False` compares nothing. It must not
+    change an argument that the reference leaves alone. Where an argument requires a gradient,
+    forward and backward are timed and compared together. `mode` and `budget` are as in
+    `whet.autotune`.
     """
     options: dict[str, Any] = {"file": sys._getframe(1).f_code.co_filename, "checks": check}
     options |= {"key": key, "buckets": buckets, "reference": reference, "rtol": rtol, "atol": atol}

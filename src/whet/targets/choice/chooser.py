@@ -220,6 +220,9 @@ class Chooser(Alternatives):
         name, until = self._busy.get(known, ("", 0.0))
         if time.monotonic() < until:
             return name, False
+        changing = self.keys.always_new(description, target.key)
+        if changing:
+            say_once(f"{self.title} is tuned anew for {changing}")
         try:
             with suspended():
                 self.picks[known] = tuned_pick(target)

@@ -21,6 +21,10 @@ Key = Sequence[str] | Callable[..., Any] | None
 Described = tuple[tuple[str, tuple[Any, ...] | None], ...]
 
 
+# So many values of an argument that is no tensor are taken for data.
+MOST_VALUES = 8
+
+
 class CallKeys:
     """`key` is None for all arguments, some names of theirs, or a function of the arguments that
     returns a dictionary and goes by their sizes, dtypes, strides and plain values alone."""
@@ -38,6 +42,7 @@ class CallKeys:
                         f"{did_you_mean(name, self.parameters)}"
                     )
         self._buckets = Buckets.of(buckets, buckets or ())
+        self._values: dict[str, set[Any]] = {}
 
     def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         names = [*self.parameters, *map(str, range(len(self.parameters), len(args)))]
@@ -70,6 +75,25 @@ class CallKeys:
                     f"buckets names '{name}', which is not in the key{did_you_mean(name, key)}"
                 )
         return {name: self._buckets.value(name, value) for name, value in key.items()}
+
+    def always_new(self, description: Described, key: Mapping[str, Any]) -> str:
+        """Asked for each key that is tuned: which argument makes one after another, and what to do
+        about it; said once of an argument, empty where there is none."""
+        for name, one in description:
+            what, place = ("value", name) if name in key else ("length", f"{name}.length")
+            if one is None or place not in key:
+                continue
+            values = self._values.setdefault(name, set())
+            if len(values) < MOST_VALUES:
+                values.add(key[place])
+                if len(values) == MOST_VALUES:
+                    others = [other for other, one in description if other != name and one]
+                    left = "of what key= returns" if self.function else f"with key={others}"
+                    return (
+                        f"every {what} of '{name}', {MOST_VALUES} so far; if it does not matter "
+                        f"for speed, leave it out {left}, or give it buckets="
+                    )
+        return ""
 
 
 def _parameters(first: Any) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from whet.measure import DeviceRoom, Verdict
 from whet.targets.choice.arguments import Saved, differentiated, flattened, is_tensor
 from whet.targets.choice.checking import judged, kept
 from whet.targets.choice.cost import CallCost, _within, capturing
+from whet.targets.choice.rounding import TURNS, Nudge, Rounding, coarsest, seeded, widest
 
 Implementation = Callable[..., Any]
 
@@ -36,36 +37,51 @@ class CallState:
         self.room = DeviceRoom()
         self.saved = Saved(named, self.room)
         self.expected: Any = None
-        self.settled = False
+        self.reference: Implementation | None = None
         self.may_change: set[str] = set()
         self._torch = sys.modules.get("torch")
         self._on_gpu = on_gpu
-        self._upstream: list[Any] = []
+        self._upstream: dict[int, Any] = {}
+        self._changes: list[Any] | None = None
         self._random: tuple[Any, Any] | None = None
 
-    def run(self, fn: Implementation) -> tuple[Any, Any]:
+    def run(self, fn: Implementation, nudge: Nudge | None = None) -> tuple[Any, Any]:
         """What it returned, and the gradients."""
-        returned = fn(*self.args, **self.kwargs)
-        return returned, self._backward(returned) if self.grad else None
+        args, kwargs = self.args, self.kwargs
+        if nudge is not None:
+            args, kwargs = nudge(args), nudge(kwargs)
+        returned = fn(*args, **kwargs)
+        return returned, self._backward(returned, [args, kwargs], nudge) if self.grad else None
 
-    def _backward(self, returned: Any) -> list[Any]:
+    def _backward(self, returned: Any, given: list[Any], nudge: Nudge | None) -> list[Any]:
         assert self._torch is not None
-        outputs = [one for one in flattened(returned) if is_tensor(one) and one.requires_grad]
-        inputs = differentiated([self.args, self.kwargs])
+        values = enumerate(flattened(returned))
+        outputs = {i: one for i, one in values if is_tensor(one) and one.requires_grad}
         if not outputs:
             return []
-        if not self._upstream:
-            # Not ones: a wrong sum over an axis would not show.
-            self._upstream = [
-                self._torch.linspace(0.5, 1.5, max(1, one.numel()), device=one.device)[
-                    : one.numel()
-                ]
-                .to(one.dtype)
-                .view(one.shape)
-                for one in outputs
-            ]
-        found = self._torch.autograd.grad(outputs, inputs, self._upstream, allow_unused=True)
-        return list(found)
+        upstream = [self._gradient_of(i, one) for i, one in outputs.items()]
+        return list(
+            self._torch.autograd.grad(
+                list(outputs.values()),
+                differentiated(given),
+                upstream if nudge is None else nudge(upstream),
+                allow_unused=True,
+            )
+        )
+
+    def _gradient_of(self, place: int, output: Any) -> Any:
+        """Random, the same for all: along a row of equal ones, true gradients of a softmax or a
+        norm cancel, and a wrong sum over an axis does not show."""
+        known = self._upstream.get(place)
+        if known is None or known.shape != output.shape or known.dtype != output.dtype:
+            assert self._torch is not None
+            plain = self._torch.complex64 if output.is_complex() else self._torch.float32
+            chance = seeded(place, output.device)
+            known = self._torch.randn(
+                output.shape, generator=chance, device=output.device, dtype=plain
+            ).to(output.dtype)
+            self._upstream[place] = known
+        return known
 
     def wait(self) -> None:
         if self._on_gpu and self._torch is not None:
@@ -82,6 +98,39 @@ class CallState:
         seen = kept({"output": returned, "gradient": gradients, "argument": changed})
         self.saved.restore()
         return seen, set(changed)
+
+    def rounding(self, fn: Implementation, seen: Any) -> Rounding | None:
+        """What rounding does to the reference and to an implementation that computed `seen`; None
+        where they cannot be called with other numbers."""
+        assert self.reference is not None
+        device = "cuda" if self._on_gpu else "cpu"
+        if self._torch is None:
+            return None
+        found = coarsest([self.args, self.kwargs, self.expected["output"]], device)
+        if found is None:
+            return None
+        try:
+            if self._changes is None:
+                self._changes = self._changed_by(found[0], self.reference, self.expected)
+            own = self._changed_by(found[0], fn, seen)
+            return Rounding(*found, self._changes, own, self._changed_by(0.0, fn, seen, turns=1))
+        except Exception:
+            return None
+
+    def _changed_by(
+        self, step: float, fn: Implementation, seen: Any, turns: int = TURNS
+    ) -> list[Any]:
+        changes: list[Any] | None = None
+        for turn in range(turns):
+            nudge = Nudge(step, turn)
+            self.rewind_random_numbers()
+            with _within(self.cost):
+                returned, gradients = self.run(fn, nudge)
+            written = {name: nudge(self.saved.arrays[name]) for name in seen["argument"]}
+            again = {"output": returned, "gradient": gradients, "argument": written}
+            changes = widest(changes, seen, again)
+        assert changes is not None
+        return changes
 
     def rewind_random_numbers(self) -> None:
         """Every implementation draws what the caller's own call will draw."""
@@ -101,7 +150,8 @@ class CallState:
         if self._random is not None:
             self.rewind_random_numbers()
             self._random = None
-        self.expected, self.settled, self._upstream = None, False, []
+        self.expected = self.reference = self._changes = None
+        self._upstream = {}
 
 
 class LoadedImplementation:
@@ -167,11 +217,12 @@ class LoadedImplementation:
                 f"it changes the argument '{more[0]}', which the reference leaves as it is; have "
                 "it work on a copy",
             )
-        for part in ("output", "gradient", "argument"):
-            verdict = judged(seen[part], state.expected[part], self._rtol, self._atol, part)
-            if not verdict.ok:
-                return verdict
-        return Verdict(True, "")
+        expected = state.expected
+        verdict = judged(seen, expected, self._rtol, self._atol)
+        if verdict.ok or self._rtol is not None or self._atol is not None:
+            return verdict
+        rounding = state.rounding(self._fn, seen)
+        return verdict if rounding is None else judged(seen, expected, None, None, rounding)
 
     def close(self) -> None:
         pass

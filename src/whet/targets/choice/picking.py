@@ -93,7 +93,8 @@ def _tell(target: ChoiceTarget, result: Result) -> None:
         if trial.status.value == "wrong_result":
             name = trial.config[PARAMETER]
             say_once(
-                f"{target.name} does not use '{name}', because its result is wrong: {trial.error}"
+                f"{target.alternatives.title} does not use its implementation '{name}', whose "
+                f"result is wrong: {trial.error}"
             )
 
 

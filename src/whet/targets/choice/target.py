@@ -138,7 +138,7 @@ class ChoiceTarget:
     def _expect(self) -> None:
         """Asks the reference, or the first implementation that works, once."""
         state, alternatives = self.state, self.alternatives
-        if state.settled:
+        if state.reference is not None:
             return
         own = [] if alternatives.reference is None else [alternatives.reference]
         problem: Exception | None = None
@@ -150,7 +150,7 @@ class ChoiceTarget:
                 problem = error
                 state.saved.restore()
                 continue
-            state.settled = True
+            state.reference = fn
             return
         what = "the reference" if own else "every implementation"
         text = f"{what} failed: {type(problem).__name__}: {problem}"
@@ -181,8 +181,11 @@ class ChoiceTarget:
         return None
 
     def tune_remedy(self, command: str) -> str:
-        name = self.defined_at().rpartition(":")[2] or self.name
-        return f"call it once in mode 'tune', or call whet.tune({name}.target(…))"
+        called = self.alternatives.called
+        return (
+            f"call {called}(…) once with such arguments in mode 'tune' (WHET_MODE=tune), or run "
+            f"whet.tune({called}.target(…))"
+        )
 
 
 class _RestoringBench(LocalBench):

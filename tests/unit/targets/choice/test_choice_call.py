@@ -6,9 +6,11 @@ import warnings
 import pytest
 
 import whet
-from whet.core.errors import NotTunedError, UsageError
+from whet.core.errors import BudgetError, NotTunedError, UsageError
 
 torch = pytest.importorskip("torch")
+
+from whet.targets.choice.target import ChoiceTarget  # noqa: E402
 
 # So much slower that no noise turns it round.
 SLOW_S = 0.004
@@ -140,10 +142,22 @@ def test_where_all_fail_the_first_says_why():
 
 def test_a_wrong_result_is_never_used(store):
     double = whet.choice({"slow": slow, "wrong": lambda x: x * 2.5}, name="wrong_double")
-    with pytest.warns(RuntimeWarning, match="does not use 'wrong'"):
+    with pytest.warns(RuntimeWarning, match="its implementation 'wrong'"):
         double(torch.ones(4))
     assert picks(double) == ["slow"]
     assert "got 2.5, expected 2" in trials(store, "wrong_double")["wrong"].error
+
+
+unnamed = whet.choice({"slow": slow, "wrong": lambda x: x * 2.5})
+
+
+def test_a_warning_names_the_choice_as_its_file_does_and_the_implementation():
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"the choice 'unnamed' \(stored as 'slow'\) does not use its implementation 'wrong', "
+        "whose result is wrong: output: 4 of 4",
+    ):
+        unnamed(torch.ones(4))
 
 
 def test_tolerances_decide_what_is_wrong():
@@ -163,7 +177,7 @@ def test_near_zero_a_relative_tolerance_is_of_the_mean():
     near(torch.ones(4))
     assert picks(near) == ["near"]
     exact = whet.choice(off, name="at_zero", rtol=0.1, atol=0.0)
-    with pytest.warns(RuntimeWarning, match="does not use 'near'"):
+    with pytest.warns(RuntimeWarning, match="its implementation 'near'"):
         exact(torch.ones(4))
     assert picks(exact) == ["slow"]
 
@@ -182,7 +196,7 @@ def test_a_reference_may_overrule_the_first():
     double = whet.choice(
         {"wrong": lambda x: x * 3, "right": slow}, reference=lambda x: 2 * x, name="referred"
     )
-    with pytest.warns(RuntimeWarning, match="does not use 'wrong'"):
+    with pytest.warns(RuntimeWarning, match="its implementation 'wrong'"):
         assert torch.equal(double(torch.ones(3)), torch.full((3,), 2.0))
 
 
@@ -283,7 +297,8 @@ def test_require_raises_and_says_how_to_tune():
     with pytest.raises(NotTunedError) as told:
         double(torch.ones(2))
     assert str(told.value).endswith(
-        "; call it once in mode 'tune', or call whet.tune(double.target(…))"
+        "; call double(…) once with such arguments in mode 'tune' (WHET_MODE=tune), or run "
+        "whet.tune(double.target(…))"
     )
 
 
@@ -346,6 +361,73 @@ def test_sizes_dtypes_strides_and_values_tell_calls_apart():
     assert len(both.picks) == 5
 
 
+def listed(x, ids):
+    return slow(x)
+
+
+def quickly(x, ids):
+    return fast(x)
+
+
+def test_a_list_counts_by_its_length_and_the_types_in_it(store):
+    double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
+    x = torch.ones(4)
+    for ids in ([1] * 1000, list(range(1000)), [0.5] * 1000, [1] * 999):
+        double(x, ids)
+    keys = [known.removeprefix("x.dtype=float32, x.0=4, ") for known in double.picks]
+    assert [known.partition(", cost")[0] for known in keys] == [
+        "ids.length=1000, ids.type=int",
+        "ids.length=1000, ids.type=float",
+        "ids.length=999, ids.type=int",
+    ]
+
+
+def test_short_tuples_and_lists_of_tensors_count_by_what_they_hold():
+    double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
+    x = torch.ones(4)
+    for ids in ((1, 2), (2, 2), [torch.ones(3)], [torch.ones(5)], [torch.zeros(3)]):
+        double(x, ids)
+    assert len(double.picks) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([n / 7 for n in range(9)], "every value of 'ids', 8 so far"),
+        ([[0] * n for n in range(9)], "every length of 'ids', 8 so far"),
+    ],
+)
+def test_an_argument_that_keeps_changing_is_named_once(values, said, recwarn):
+    double = whet.choice({"slow": listed, "fast": quickly}, name=f"changing {type(values[0])}")
+    x = torch.ones(4)
+    for one in values:
+        double(x, one)
+    [warned] = [str(one.message) for one in recwarn if "tuned anew" in str(one.message)]
+    assert said in warned
+    assert "key=['x']" in warned
+
+
+def test_sizes_that_change_are_not_warned_of(recwarn):
+    double = whet.choice({"slow": slow, "fast": fast}, name="sizes")
+    for n in range(1, 11):
+        double(torch.ones(n))
+    assert not [one for one in recwarn if "tuned anew" in str(one.message)]
+
+
+def test_keys_that_earlier_versions_stored_for_lists_are_left_alone(store):
+    """They had one part for each number."""
+    double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
+    call = double.target(torch.ones(4), [7] * 12)
+    old = {"x.dtype": "float32", "x.0": 4, **{f"ids.{i}": 7 for i in range(12)}}
+    whet.tune(ChoiceTarget(double, call.args, call.kwargs, old, call.cost, call.grad, call.gpu))
+    with whet.mode("cached"):
+        double(*call.args)
+    double(*call.args)
+    assert picks(double) == ["fast"]
+    with whet.open_store(store, read_only=True) as opened:
+        assert len(opened.workloads("listed")) == 2
+
+
 def test_a_known_call_is_not_looked_up_again(monkeypatch):
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     x = torch.ones(4)
@@ -389,6 +471,12 @@ def test_a_target_of_a_call_is_tuned_like_any_other():
 def test_mistakes_are_named(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_a_budget_may_be_a_number_of_seconds():
+    assert whet.choice({"slow": slow}, budget=2).budget == whet.Budget(seconds=2.0)
+    with pytest.raises(BudgetError, match="give seconds above 0"):
+        whet.choice({"slow": slow}, budget=[2])
 
 
 def test_what_cannot_be_stored_is_chosen_all_the_same(monkeypatch, tmp_path):
