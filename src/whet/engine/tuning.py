@@ -118,6 +118,7 @@ def tune(
         jobs=settings.jobs if jobs is None else jobs,
         budget=settings.budget if budget is None else Budget.parse(budget),
         effort=settings.effort if effort is None else checked_effort(effort),
+        samples=settings.samples or getattr(target, "samples", None),
     )
     ledger = WallLedger()
     if target.space.first is None:

@@ -112,8 +112,8 @@ class CpuTimer:
                 # The first executions are slow, so that their estimate must not set the pace.
                 loops = min(MAX_LOOPS, max(2 * loops, min(10 * loops, self._loops_for(estimate))))
         warm = Warm(self._loops_for(estimate), estimate, spent / 1e9, busy)
-        single = loops == 1 and judged and self._undisturbed(burst, warm)
-        return replace(warm, is_sample=single)
+        slow = loops == 1 and burst.wall_ns >= self._warmup_ns
+        return replace(warm, is_sample=slow and self._undisturbed(burst, warm))
 
     def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
         kept: list[float] = []
@@ -174,6 +174,27 @@ class CpuTimer:
         if self._cpu_resolution_ns is None:
             self._cpu_resolution_ns = _tick_ns(self._cpu_clock)
         return TICKS_TO_JUDGE * self._cpu_resolution_ns
+
+
+class OnceTimer:
+    """For what is slow and hardly varies, such as the training of a model: the first call of a
+    config is its only one, and its wall time the only sample."""
+
+    name = "once"
+    samples = 1
+
+    def warm(self, run: Runnable) -> Warm:
+        took = getattr(run, "first_call_ns", None) or self._timed(run)
+        return Warm(1, took, 0.0, is_sample=True)
+
+    def measure(self, run: Runnable, samples: int, warm: Warm) -> Reading:
+        return Reading(tuple(self._timed(run) for _ in range(samples)), 1, self.name)
+
+    @staticmethod
+    def _timed(run: Runnable) -> float:
+        start = time.perf_counter_ns()
+        run.repeat(1)
+        return float(time.perf_counter_ns() - start)
 
 
 def _tick_ns(cpu_clock: Clock, polls: int = 100_000) -> int:

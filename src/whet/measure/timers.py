@@ -1,4 +1,4 @@
-"""Timers by name: `cpu`, and those of installed packages."""
+"""Timers by name: `cpu`, `once`, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.plugins import find_plugin, plugin_names
-from whet.measure.cpu import CpuTimer
+from whet.measure.cpu import CpuTimer, OnceTimer
 from whet.measure.timer import Timer
 
-TIMERS: dict[str, Callable[[], Timer]] = {CpuTimer.name: CpuTimer}
+TIMERS: dict[str, Callable[[], Timer]] = {CpuTimer.name: CpuTimer, OnceTimer.name: OnceTimer}
 
 # Without arguments: a class, or a function that makes one in the process that measures.
 MakeTimer: TypeAlias = Callable[[], Timer]

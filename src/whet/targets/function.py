@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import platform
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,6 +69,11 @@ class FunctionTarget:
     @property
     def method(self) -> Method | None:
         return Method(self.make_timer().name)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples of each config its timer takes; None to race them."""
+        return getattr(self.make_timer, "samples", None)
 
     def workload(self) -> Workload:
         source = fingerprint.source_of(self.fn, self.claims)
@@ -135,6 +141,7 @@ class LoadedFunction:
         self._config = config
         self._keywords = target.keywords(config)
         self._returned: list[Any] = []
+        self.first_call_ns: float | None = None
         self._ran = False
         self.facts: Mapping[str, Any] = {}
         self.compares = bool(
@@ -147,7 +154,9 @@ class LoadedFunction:
         if target.prepare is not None:
             target.prepare(*target.args, **self._keywords)
         else:
+            start = time.perf_counter_ns()
             self._returned = [self._first()]
+            self.first_call_ns = float(time.perf_counter_ns() - start)
 
     def _first(self) -> Any:
         """What a call returns, if it did its work."""
@@ -238,9 +247,10 @@ def function(
 
     Extra work in the first call of a config (compiling, filling a cache) is not timed; its limit is
     `first_call_limit`. If given, `prepare(*args, **kwargs, **config)` is called instead of that
-    first call. `timer` is the name of a timer of an installed package, or a timer class; results of
-    different timers are never compared. `lock` is a lock file, from which alone the modes `cached`
-    and `require` then choose.
+    first call. `timer` is a timer class or the name of one: `"once"` calls each config a single
+    time, for what is slow and hardly varies; other names are those of installed packages. Results
+    of different timers are never compared. `lock` is a lock file, from which alone the modes
+    `cached` and `require` then choose.
     """
     if not callable(fn):
         raise UsageError(f"whet.function needs a callable, not {type(fn).__name__}")

@@ -78,7 +78,7 @@ def test_a_speed_up_that_was_measured_side_by_side_is_said_to_be() -> None:
 def test_a_first_config_that_wins_is_said_to() -> None:
     result = a_result()
 
-    assert "and no config is faster" in text(replace(result, first=result.best))
+    assert "no config tried is faster" in text(replace(result, first=result.best))
 
 
 def test_equals_are_named_by_what_differs() -> None:

@@ -56,6 +56,26 @@ def test_a_whole_space_needs_no_more_words() -> None:
     assert str(after(Stop.COMPLETE, tried=132)) == "132 of 132 configs tried"
 
 
+def test_a_pick_that_was_not_confirmed_is_said_to_be_provisional() -> None:
+    whole = Coverage(2, 2, Stop.COMPLETE, Budget(), provisional=True)
+    assert whole.lines == [
+        "2 of 2 configs tried",
+        "the pick is provisional: the budget ended before it was confirmed",
+        "tune again to confirm it",
+    ]
+    assert whole.to_json()["provisional"] is True
+    cut = Coverage(1, 2, Stop.TIME, Budget(seconds=2.0), provisional=True)
+    assert cut.lines[-1] == 'continue with budget="4s"'
+
+
+def test_a_run_says_whether_its_pick_is_provisional_and_older_ones_are_not() -> None:
+    run = a_run(a_workload(), provisional=True)
+    assert Run.from_json(run.to_json()).provisional
+    older = run.to_json()
+    del older["provisional"]
+    assert not Run.from_json(older).provisional
+
+
 def test_a_space_that_cannot_be_counted_says_so() -> None:
     found = after(Stop.TRIALS, "50trials", size=None)
     assert str(found).startswith("62 of a very large number of configs tried")

@@ -47,6 +47,20 @@ class FakeLoader:
         return self.kernel
 
 
+@pytest.mark.parametrize(("spare_s", "samples", "runs"), [(None, 2, 2), (0.05, 1, 1), (0.2, 2, 2)])
+def test_a_slow_config_is_run_as_often_as_there_is_time_to_spare_for(
+    spare_s: float | None, samples: int, runs: int
+) -> None:
+    """A run takes a tenth of a second, and that of its warm-up is a sample."""
+    loader = FakeLoader(1e8)
+    clock = loader.device.clock
+    bench = LocalBench(loader, CpuTimer(clock, clock.cpu, cpu_resolution_ns=1), check_each=False)
+    [answer] = bench.measure(Visit(((GOOD, None),), 2, first=True, spare_s=spare_s))
+    assert isinstance(answer, Sampled)
+    assert len(answer.reading.samples) == samples
+    assert loader.kernel.executions == runs
+
+
 GOOD = Config(name="good")
 
 

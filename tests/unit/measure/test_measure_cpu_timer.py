@@ -92,6 +92,59 @@ def test_after_three_retakes_the_least_disturbed_is_kept_and_marked() -> None:
     assert (reading.quality, reading.discarded) == ("contaminated", 3)
 
 
+class OnABusyMachine(Scripted):
+    """It computes in one thread, never waits, and is kept from running half of the time."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.waits = 0
+
+    def repeat(self, n: int) -> None:
+        self.clock.advance(n * 10_000_000)
+        self.clock.advance(n * 10_000_000, busy=0.0)
+
+    def thread(self) -> tuple[int, int]:
+        return self.clock.cpu(), self.waits
+
+
+def test_a_kernel_that_never_waits_takes_the_time_in_which_it_runs() -> None:
+    """Its warm-up was preempted just as much, and so cannot tell."""
+    clock = FakeClock()
+    kernel = OnABusyMachine(clock)
+    timer = CpuTimer(clock, clock.cpu, thread=kernel.thread, cpu_resolution_ns=1)
+    warm = timer.warm(kernel)
+    assert warm.estimate_ns == 1e7
+    reading = timer.measure(kernel, 2, warm)
+    assert reading.samples == (1e7, 1e7)
+    assert (reading.quality, reading.discarded) == ("contaminated", 0)
+
+
+def test_a_kernel_that_may_have_waited_takes_all_the_time() -> None:
+    clock = FakeClock()
+    kernel = OnABusyMachine(clock)
+
+    def slept() -> tuple[int, int]:
+        kernel.waits += 1
+        return clock.cpu(), kernel.waits
+
+    timer = CpuTimer(clock, clock.cpu, thread=slept, cpu_resolution_ns=1)
+    assert timer.measure(kernel, 1, timer.warm(kernel)).samples == (2e7,)
+
+
+def test_a_kernel_with_threads_of_its_own_takes_all_the_time() -> None:
+    clock = FakeClock()
+    kernel = OnABusyMachine(clock)
+    timer = CpuTimer(clock, clock.cpu, thread=lambda: (clock.cpu() // 2, 0), cpu_resolution_ns=1)
+    assert timer.measure(kernel, 1, timer.warm(kernel)).samples == (2e7,)
+
+
+def test_the_only_run_of_a_slow_kernels_warm_up_is_a_sample() -> None:
+    device = FakeDevice()
+    timer = timer_on(device.clock)
+    assert timer.warm(device.kernel(100_000_000)).is_sample
+    assert not timer.warm(device.kernel(1_000_000)).is_sample
+
+
 def test_one_unclean_sample_marks_the_whole_reading() -> None:
     clock = FakeClock()
     timer, kernel = timer_on(clock), Scripted(clock)

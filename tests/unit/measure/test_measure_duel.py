@@ -102,6 +102,25 @@ class TestVerdict:
         assert not duel.outcome.decided
         assert duel.outcome.equals == ("b",)
 
+    @pytest.mark.parametrize("rounds", [6, 7, 8])
+    def test_one_that_is_cut_says_who_won_where_its_rounds_show_it(self, rounds: int) -> None:
+        """The next check would have come after the tenth."""
+        duel = Duel(["first", "best"], DuelPolicy().head_to_head(7))
+        for _ in range(rounds):
+            duel.record_round({"first": 80e6, "best": 4e6})
+        assert not duel.over
+        outcome = duel.outcome_for("first")
+        assert (outcome.winner, outcome.beaten) == ("best", ("first",))
+        assert "takes 1900 % longer" in str(outcome)
+
+    def test_one_that_is_cut_too_early_to_show_anything_says_so(self) -> None:
+        duel = Duel(["first", "best"], DuelPolicy().head_to_head(7))
+        for _ in range(4):
+            duel.record_round({"first": 80e6, "best": 4e6})
+        assert duel.outcome_for("first").winner == "first"
+        assert duel.outcome_for("first").too_short
+        assert duel.pairs("first", "best") == [(80e6, 4e6)] * 4
+
     def test_it_may_be_read_before_it_is_over(self) -> None:
         duel = Duel(["a", "b"])
         assert duel.outcome.winner == "a"

@@ -23,11 +23,11 @@ def race(sampler: Sampler) -> tuple[list[Candidate], bool]:
     and measured again; from then on they are out of play, so that samples of two occasions are
     never mixed.
     """
-    rounds, noise = 0, sampler.race.visit_noise
+    rounds, noise = 0, sampler.race.noise
     if noise > NOISY:
         sampler.recorder.note(
-            f"times of the same config vary by {percent_text(math.expm1(noise))} between visits: "
-            "other work is running; fewer configs are compared, more often"
+            f"times of the same config vary by {percent_text(math.expm1(noise))}, as if other work "
+            "were running; fewer configs are compared, more often"
         )
     end = max(sampler.half_left, sampler.finals_s)  # the rest goes to the duel
     complete = not _cut_to(sampler, sampler.seconds_left - end)

@@ -135,9 +135,9 @@ class Race:
         return estimated(field, default, other, pairs, *looks.noise)
 
     @property
-    def visit_noise(self) -> float:
-        """How much a config's time varies between two visits, as far as that was seen."""
-        return self._looks.visit_noise
+    def noise(self) -> float:
+        """How much the times of a config vary, in a visit or between two, as far as was seen."""
+        return max(self._looks.visit_noise, self._looks.noise[0])
 
     def _ends(self, id: str) -> tuple[float, float]:
         entrant = self._entrants.get(id)

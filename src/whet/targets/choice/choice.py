@@ -9,6 +9,7 @@ from typing import Any, overload
 from whet.core.budget import Budget
 from whet.core.errors import UsageError
 from whet.core.mode import Mode, checked_mode
+from whet.targets.callables import refuse_lazy
 from whet.targets.choice.chooser import Chooser
 from whet.targets.choice.cost import CallCost, checked_cost
 from whet.targets.choice.keys import Key
@@ -106,6 +107,7 @@ def _check_options(options: dict[str, Any]) -> None:
         raise UsageError(
             f"reference= is a {type(reference).__name__}; give a function of the same arguments"
         )
+    refuse_lazy(reference, "reference=")
     for name, checked in (("cost", checked_cost), ("mode", checked_mode), ("budget", Budget.parse)):
         if options[name] is not None:
             options[name] = checked(options[name])
@@ -139,4 +141,5 @@ def _checked(implementations: Any, what: str) -> dict[str, Callable[..., Any]]:
             raise UsageError(
                 f"{what}: implementation '{name}' is a {type(fn).__name__}, which cannot be called"
             )
+        refuse_lazy(fn, f"{what}: implementation '{name}'")
     return dict(implementations)

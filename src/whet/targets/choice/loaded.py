@@ -10,6 +10,7 @@ from typing import Any
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status
 from whet.measure import DeviceRoom, Verdict
+from whet.targets.callables import refuse_unfinished
 from whet.targets.choice.arguments import Saved, differentiated, flattened, is_tensor
 from whet.targets.choice.checking import judged, kept
 from whet.targets.choice.cost import CallCost, _within, capturing
@@ -50,7 +51,7 @@ class CallState:
         args, kwargs = self.args, self.kwargs
         if nudge is not None:
             args, kwargs = nudge(args), nudge(kwargs)
-        returned = fn(*args, **kwargs)
+        returned = refuse_unfinished(fn(*args, **kwargs), "an implementation")
         return returned, self._backward(returned, [args, kwargs], nudge) if self.grad else None
 
     def _backward(self, returned: Any, given: list[Any], nudge: Nudge | None) -> list[Any]:
