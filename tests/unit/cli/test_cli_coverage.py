@@ -57,6 +57,7 @@ def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
         "stopped": "trials",
         "reason": "budget of 5 trials used up",
         "next": "--budget 10trials",
+        "provisional": False,
     }
     results = [json.loads(whet(*arguments, "--json").out)["coverage"]]
     results += [

@@ -166,7 +166,7 @@ def test_of_two_equally_specific_rules_the_later_one_wins(tmp_path: Path) -> Non
         ),
         ('[[kernel]]\nmatch = "a"\nmode = "fast"\n', "FILE:3: mode = 'fast' is not valid; use"),
         ('[[kernel]]\nmatch = "a"\nmode = 1979-05-27\n', "FILE:3: mode = datetime.date"),
-        ('[[kernel]]\nmatch = "a"\nbudget = 3\n', "FILE:3: budget = 3 is not valid; use a time"),
+        ('[[kernel]]\nmatch = "a"\nbudget = -3\n', "FILE:3: budget = -3 is not valid; use a time"),
         ('[[kernel]]\nmatch = "a"\nisolate = 1\n', "FILE:3: isolate = 1 is not valid; use yes"),
         ('[[kernel]]\nmatch = "a"\ncheck = true\n', "FILE:3: check = True is not valid; use"),
         ('[[kernel]]\nmatch = "a"\nbuckets = "pow2"\n', "FILE:3: buckets = 'pow2' is not valid"),

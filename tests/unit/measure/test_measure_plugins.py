@@ -88,5 +88,7 @@ def test_what_is_no_timer_is_refused() -> None:
         "cannot use the timer 'blunt' of package some-parts: "
         "it made 'Blunt', which has no name, warm and measure"
     )
-    with pytest.raises(UsageError, match="give a class of timers or one of cpu, blunt, patient"):
+    with pytest.raises(
+        UsageError, match="give a class of timers or one of cpu, once, blunt, patient"
+    ):
         whet.function(work, {"n": [1]}, timer=dict)

@@ -109,7 +109,7 @@ def test_no_store_is_made_there_and_the_remedy_is_said(
     with pytest.raises(StoreError) as caught:
         open_store(path)
     message = str(caught.value)
-    for part in (str(path), str(path.parent), f"({kind})", "--store", "WHET_STORE", "whet pack"):
+    for part in (str(path), str(path.parent), f"({kind})", "store=", "WHET_STORE", "whet pack"):
         assert part in message
     assert os.listdir(share) == []
 

@@ -157,7 +157,12 @@ class Duels:
         outcome = duel.outcome_for(default.id)
         if outcome.decided or default.id in outcome.beaten or best.id in outcome.beaten:
             return self._decided(outcome, winner, default)
-        return self._likelier(winner, default, duel.over)
+        likelier = self._likelier(winner, default, duel.over)
+        if outcome.rounds:
+            equals = tuple(one.config for one in likelier.equals)
+            ended = DuelEnded(likelier.candidate.config, equals, outcome.rounds)
+            self._sampler.recorder.emit(ended)
+        return likelier
 
     def _decided(self, outcome: DuelOutcome, winner: Winner, default: Candidate) -> Winner:
         decided = self._verdict(outcome, [default, winner.candidate])

@@ -104,7 +104,7 @@ export class WorkloadsView extends View {
 			roofline: el("td.number", best && w.roofline_ns ? meter(w.roofline_ns / best.ns) : "–"),
 			trials: el("td", this.bar(w)),
 			cost: el("td.number", seconds(w.cost_s)),
-			exact: el("td", { title: w.exact !== true ? `from ${w.exact && w.exact.inherited_from}` : w.provisional ? "the budget ended before the pick was confirmed; tune again" : "", text: result(w) })
+			exact: el("td", { title: w.exact === true ? "" : `from ${w.exact?.inherited_from}`, text: result(w) })
 		}
 		return el("tr", { class: this.now.w === w.id ? "chosen" : null, "data-workload-row": w.id, ...opens(() => this.set({ w: w.id, view: "space" })) },
 			this.columns().map(([name]) => cells[name])
@@ -132,9 +132,7 @@ export class WorkloadsView extends View {
 	}
 }
 
-function result(w) {
-	return w.exact !== true ? "inherited" : w.provisional ? "provisional" : "exact"
-}
+const result = w => w.exact !== true ? "inherited" : w.provisional ? "provisional" : "exact"
 
 function meter(share) {
 	const made = el("div.meter", el("i"), el("span", percent(share, 2)))
