@@ -9,9 +9,12 @@ import pytest
 
 import whet
 from whet.core.budget import Budget
+from whet.core.event import DuelStarted, Event
 from whet.core.run import Result
+from whet.core.status import Status
 from whet.engine import tune
 from whet.engine.recall.known import Knowledge
+from whet.engine.steps.duel import NO_TIME, Duels
 from whet.store import MemoryStore, Store
 from whet.targets.function import FunctionTarget
 from whet.testing.fake_target import FakeTarget
@@ -117,3 +120,16 @@ def test_what_is_slow_and_quiet_may_be_called_once(tmp_path: Path) -> None:
     assert sorted(calls.read_text().split()) == ["1", "2", "3"]
     assert result.best.timing is not None
     assert result.best.timing.timer == "once"
+
+
+def test_finalists_that_there_is_no_time_for_take_no_part_in_the_duel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Duels, "_affordable", lambda self, finalists, default: finalists[:3])
+    events: list[Event] = []
+    target = FakeTarget([{"t": t} for t in (50.0, 50.1, 50.2, 50.3)], lambda c: 1000.0 * c["t"])
+    result = tune(target, store=MemoryStore(), on_event=events.append)
+    assert max(len(event.rivals) for event in events if isinstance(event, DuelStarted)) == 3
+    assert result.run.provisional
+    (left_out,) = [trial for trial in result.trials if trial.error == NO_TIME]
+    assert left_out.status is Status.OUTRACED

@@ -24,6 +24,8 @@ LIKELY = 0.75
 # What is asked for where there was time; with so many rounds side by side it needs no more of them.
 SURE, SURE_PAIRS = 0.975, 3
 
+NO_TIME = "the budget ended before it could be compared side by side"
+
 # How long the rounds of a duel may take that go in one round trip: between two of these the budget
 # is looked at.
 TRIP_NS = 20e6
@@ -73,8 +75,10 @@ class Duels:
             winner = self._duel(rivals)
         if winner is None:
             return None
-        cut = len(rivals) < len(finalists)
-        return self._against_default(replace(winner, confirmed=winner.confirmed and not cut))
+        left_out = {one.id for one in finalists} - {one.id for one in rivals}
+        lost = FrozenMap({**winner.lost, **dict.fromkeys(left_out, NO_TIME)})
+        confirmed = winner.confirmed and not left_out
+        return self._against_default(replace(winner, lost=lost, confirmed=confirmed))
 
     def _affordable(self, finalists: list[Candidate], default: Candidate | None) -> list[Candidate]:
         """Those with time for the rounds after which anything can be told, and at least one that is
@@ -82,11 +86,14 @@ class Duels:
         assert self._sampler.plan.duel is not None
         time_s = self._sampler.seconds_left - self._kept_for(default, finalists[0])
         rounds = self._sampler.plan.duel.first_check
-        others = [one for one in finalists if one is not default]
-        both = [one for one in finalists if one is default]
-        while len(others) > 1 and rounds * _round_s([*both, *others]) > time_s:
-            others.pop()
-        return [one for one in finalists if one in both or one in others]
+        rivals = list(finalists)
+        for one in reversed(finalists):
+            others = sum(rival is not default for rival in rivals)
+            if others == 1 or rounds * _round_s(rivals) <= time_s:
+                break
+            if one is not default:
+                rivals.remove(one)
+        return rivals
 
     @property
     def _default(self) -> Candidate | None:
@@ -104,9 +111,7 @@ class Duels:
         for candidate in standing:
             if candidate.timing is None:
                 self._sampler.sample(candidate, self._sampler.first_samples)
-        rivals = [
-            candidate for candidate in self._sampler.standing() if candidate.timing is not None
-        ]
+        rivals = [one for one in standing if one.timing is not None and self._is_in(one)]
         if len(rivals) < 2:
             return Winner((rivals or standing)[0])
         ids = [rival.id for rival in rivals]
@@ -122,6 +127,9 @@ class Duels:
         if default is not None and default.id in outcome.beaten:
             outcome = duel.outcome_for(default.id)
         return self._verdict(outcome, rivals, duel.over)
+
+    def _is_in(self, candidate: Candidate) -> bool:
+        return self._sampler.race.verdict(candidate.id) == "in"
 
     def _kept_for(self, default: Candidate | None, best: Candidate) -> float:
         """Seconds that a duel leaves to the one with the default: that it is faster than what

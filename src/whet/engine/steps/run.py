@@ -323,7 +323,7 @@ class OneRun:
             self.recorder.note(note)
 
     def _first_call_s(self) -> float:
-        least = LEAST_S if self._sampler.looks else max(LEAST_S, self._budget.seconds or 0.0)
+        least = LEAST_S if self.recorder.best else max(LEAST_S, self._budget.seconds or 0.0)
         return min(self.settings.first_call_s, max(least, self.seconds_left))
 
     def _admit_incumbents(self) -> None:
