@@ -103,7 +103,7 @@ UNBUFFERED = SCRIPT.replace(
 def test_a_script_that_only_tiles_is_enough(payload, tiling):
     script = UNBUFFERED.replace("tile_using_for", tiling)
     result = tune(whet.schedule(payload, script))
-    assert {trial.status for trial in result.trials} == {Status.OK}
+    assert {trial.status for trial in result.trials} <= {Status.OK, Status.OUTRACED}
 
 
 def test_a_script_that_does_nothing_is_enough():
