@@ -5,25 +5,26 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+TESTS := $(BIN)/python -m pytest -n auto
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test faults lint format docs bench clean
+.PHONY: help demo quick test test-all faults lint format docs bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the time went
 	@$(BIN)/whet demo
 
 quick: $(VENV)/.development ## run what takes a moment: for the edit loop, within a minute
-	@$(BIN)/python -m pytest -n auto -m "not slow" tests/unit $(ARGS)
+	@$(TESTS) -m "not (medium or slow or timing)" tests/unit $(ARGS)
 
-# Some tests wait for a process or a clock, and fail on a machine that is too busy with the others.
-test: $(VENV)/.development ## run the tests; ARGS="-k cache" picks some
-	@$(BIN)/python -m pytest -n auto $(ARGS) || { test $$? -eq 1 && \
-	  echo "what failed is run again, one test at a time:" && \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
+test: $(VENV)/.development ## run the tests, in some minutes; ARGS="-k cache" picks some
+	@$(TESTS) -m "whole or not slow" $(ARGS)
+
+test-all: $(VENV)/.development ## run those that take long as well
+	@$(TESTS) $(ARGS)
 
 faults: $(VENV)/.development ## try every fault in full, not just a tenth of it: the better part of an hour
 	@FAULTS=full $(BIN)/python -m pytest tests/faults -p no:cacheprovider $(ARGS)

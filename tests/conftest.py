@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -21,6 +22,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
+pytest_plugins = ("costs",)
+
 _XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 
@@ -39,11 +42,15 @@ def _isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+_homes = itertools.count()
+
+
 @pytest.fixture(autouse=True)
 def _isolated_test(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    _isolate(monkeypatch, tmp_path_factory.mktemp("home"))
+    # not mktemp, which lists the folders of all tests before it names one
+    _isolate(monkeypatch, tmp_path_factory.getbasetemp() / f"home-{next(_homes)}")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from whet.engine.executors.protocol import DeviceExecutor
 from whet.engine.executors.this_process import ThisProcess
 from whet.testing.executor_kit import ExecutorContract
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 class TestThisProcess(ExecutorContract):

@@ -9,7 +9,7 @@ from whet.store import Store, open_store
 from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.store_kit import StoreContract
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 class OnServer(StoreContract):

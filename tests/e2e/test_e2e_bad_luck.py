@@ -76,6 +76,7 @@ def trapped(tmp_path: Path, cases: list[int]):
 LIMITS = Settings(build_limit_s=2.0, run_limit_s=2.0, jobs=2)
 
 
+@pytest.mark.slow
 def test_every_trap_gets_its_own_status_and_a_readable_error(tmp_path):
     result = whet.tune(trapped(tmp_path, sorted(EXPECTED)), store=MemoryStore(), settings=LIMITS)
     assert {t.config["CASE"]: t.status for t in result.trials} == EXPECTED
@@ -91,6 +92,7 @@ def test_every_trap_gets_its_own_status_and_a_readable_error(tmp_path):
     assert "SIGABRT" in errors[8]
 
 
+@pytest.mark.slow
 def test_failures_are_remembered_and_those_of_a_limit_tried_again_when_it_rises(tmp_path):
     store = MemoryStore()
     whet.tune(trapped(tmp_path, [0, 2, 4, 5, 6]), store=store, settings=LIMITS)

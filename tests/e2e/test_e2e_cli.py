@@ -190,6 +190,7 @@ def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up() -> None:
     assert widest(done.stdout + done.stderr) <= 80
 
 
+@pytest.mark.slow
 def test_failures_are_listed_with_the_first_line_of_their_error() -> None:
     whet("tune", "scale.py:scale", "--store", "s.db", "-q")
     done = whet("trials", "scale", "--status", "build_error", "--store", "s.db")
@@ -305,6 +306,7 @@ def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_no_color_leaves_the_display_without_colours() -> None:
     _, _, plain = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="1")
     _, _, colourful = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="")
@@ -352,6 +354,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return whet("demo", "--cpu", "--n", "64", "--budget", "4trials", *arguments)
 
 
+@pytest.mark.slow
 def test_the_demo_tells_the_whole_story_on_a_page() -> None:
     done = demo("--store", "s.db")
 
@@ -365,6 +368,7 @@ def test_the_demo_tells_the_whole_story_on_a_page() -> None:
         assert whet("report", "demo.html", "--store", "s.db").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_demo_as_json_adds_its_own_numbers() -> None:
     result: dict[str, Any] = json.loads(demo("--store", ":memory:", "--json", "-q").stdout)
 

@@ -18,7 +18,7 @@ from explorer_server import running
 from whet.store import SqliteStore
 from whet.store.scanning import journey_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(600)]
 
 pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
 pytest.importorskip("uvicorn", reason="needs the extra explorer")

@@ -20,7 +20,7 @@ from whet.core.timeline import Span, Timeline
 from whet.store import SqliteStore
 from whet.store.opening import ir_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 pytest.importorskip("uvicorn", reason="needs the extra explorer")
 

@@ -19,7 +19,7 @@ from whet.store import open_store
 PLUGIN = ROOT / "examples" / "plugin"
 PAGE = "docs/plugins.md"
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.medium]
 
 
 def pip(*words: object) -> None:
@@ -138,6 +138,7 @@ def test_a_broken_installation_costs_one_line(scratch: Scratch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_part_passes_its_kit(scratch: Scratch) -> None:
     tests = scratch.folder / "examples" / "plugin" / "tests"
     one = scratch.run(f"python -m pytest -q -p no:cacheprovider -c /dev/null {tests}")

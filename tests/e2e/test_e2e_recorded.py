@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 
 from whet.store import open_store
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.medium]
 
 # A device that compiles and launches nothing, in every process that imports the library.
 DEVICE = """
@@ -108,6 +108,7 @@ class Machine:
             )
 
 
+@pytest.mark.slow
 def test_recorded_in_one_process_tuned_in_a_second_and_required_in_a_third(tmp_path: Path) -> None:
     here = Machine(tmp_path, model=True)
     recorded = here.run("-m", "whet", "run", "--record", "train.py")
@@ -132,6 +133,7 @@ def test_recorded_in_one_process_tuned_in_a_second_and_required_in_a_third(tmp_p
     assert here.tunings() == before
 
 
+@pytest.mark.slow
 def test_what_a_fleet_met_is_tuned_on_one_machine_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "night").mkdir()

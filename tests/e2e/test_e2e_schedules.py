@@ -15,7 +15,7 @@ from browser import Tab
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
 pytest.importorskip("uvicorn", reason="needs the extra explorer")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 NAMES = ["tiled", "fused", "vectorized"]
 KERNEL = """

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 MISSING = [name for name in ("mkdocs", "mkdocstrings") if importlib.util.find_spec(name) is None]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.medium,
     pytest.mark.skipif(
         bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: pip install '.[docs]'"
     ),

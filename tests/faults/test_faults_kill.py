@@ -84,6 +84,7 @@ def killed_at_random(tuner: subprocess.Popen[str], store: Path, dice: random.Ran
     return tuner.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["native", "function"])
 @pytest.mark.parametrize("block", range(count(2, 20)))
 def test_a_killed_tuner_loses_nothing_and_the_next_goes_on_at_once(
@@ -206,6 +207,7 @@ def _workers() -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(count(5, 25)))
 def test_the_best_is_found_while_workers_are_killed_again_and_again(
     block: int, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def test_the_run_after_a_crash_names_the_culprit_and_finishes(tmp_path: Path, ki
     assert found["marks"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(count(ci=2, full=20)))
 def test_five_culprits_at_random_places_are_found_one_after_another(
     tmp_path: Path, seed: int

@@ -60,6 +60,7 @@ def statuses(result: Result) -> dict[Poison, Status]:
     return {poison: by_number[poison] for poison in Poison if poison and poison in by_number}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scratch: Path) -> None:
     configs = healthy(28) + poisoned(TWELVE)
@@ -73,6 +74,7 @@ def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scra
         assert descriptors() == open_before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", NASTY)
 def test_whatever_a_config_does_to_its_process_the_others_are_measured(
     poison: Poison, scratch: Path
@@ -89,6 +91,7 @@ def test_whatever_a_config_does_to_its_process_the_others_are_measured(
         assert descriptors() == open_before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", LEFT_SPINNING)
 def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
     poison: Poison, scratch: Path

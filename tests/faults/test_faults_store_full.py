@@ -62,6 +62,7 @@ def check_the_next(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert second["result"]["outcome"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_tuning_with_its_best_and_the_next_one_goes_on(
     small_disk: list[str], tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_full_disk_ends_a_tuning_with_its_best_and_the_next_one_goes_on(
     check_the_next(first, second)
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files_ends_it_likewise(tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gpu, pytest.mark.medium, pytest.mark.timeout(600)]
 
 MODELS = """\
 import torch

@@ -54,7 +54,7 @@ def test_every_mode_and_setting_it_names_is_one():
     assert set(re.findall(r'`"(\w+)"`', row)) == set(MODES)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.timeout(120)
 def test_its_example_can_be_precompiled(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")

@@ -134,7 +134,7 @@ def test_failures_are_counted_by_value(store: SqliteStore) -> None:
     assert [one["failed"] for one in found["BM"]["values"]] == [0, 0, 0, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_strategy_walks_over_a_table_by_its_rows(table: Table) -> None:
     library = Library(None, {"gemm": table})
     subject = library.subjects()[3]
@@ -296,7 +296,7 @@ def test_a_key_that_was_missed_says_whose_result_it_inherits(store: SqliteStore)
     assert [line["exact"] for line in lines] == [True, {"inherited_from": run.workload.id}]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_tables_have_a_line_for_every_key(table: Table) -> None:
     library = Library(None, {"gemm": table})
     lines = library.summaries()

@@ -216,7 +216,7 @@ def _for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whet.explorer.stored.FIRST_PATIENCE_S", 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +244,7 @@ def test_a_large_workload_is_read_by_two_processes_with_the_same_result(
         )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_the_other_process_fails_everything_is_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,7 +146,7 @@ def test_of_nothing_nothing_is_drawn() -> None:
     assert grid_of(_columns(({"a": 1}, 5.0))) is None
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_store_and_a_result_show_themselves_in_a_notebook(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         run = fill(store)
@@ -168,7 +168,7 @@ def test_a_store_and_a_result_show_themselves_in_a_notebook(tmp_path: Path) -> N
     assert "script" not in shown.tags | told.tags
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_table_shows_itself() -> None:
     shown = _seen(read_table("h200-gemm-paper")._repr_html_())
     assert "64 workloads in a table of matmul_kernel" in shown.text
@@ -200,7 +200,7 @@ def test_hostile_text_is_text_in_a_notebook(tmp_path: Path) -> None:
             assert "window.hacked" in seen.text
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_drawing_needs_only_the_core() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['starlette', 'uvicorn', 'sklearn']));"
@@ -210,7 +210,7 @@ def test_drawing_needs_only_the_core() -> None:
     assert "0 workloads in :memory:" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_space_show_and_history_draw_within_eighty_columns(whet: Whet) -> None:
     with SqliteStore("s.db") as store:
         run = fill(store)
@@ -233,7 +233,7 @@ def test_space_show_and_history_draw_within_eighty_columns(whet: Whet) -> None:
     assert "3.2 s" in out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_they_speak_json(whet: Whet) -> None:
     import json
 

@@ -21,7 +21,7 @@ from whet.store import SqliteStore
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 def _get(url: str) -> bytes:
@@ -122,6 +122,7 @@ def test_ctrl_c_ends_it_without_a_word_too_many() -> None:
     assert process.returncode in (0, 130)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with running(sample=True) as url:
         port = url.rpartition(":")[2]

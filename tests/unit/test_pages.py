@@ -118,7 +118,7 @@ def test_every_extra_that_somebody_is_told_to_install_exists() -> None:
     assert {"mlir", "ray", "explorer"} <= named <= set(extras)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("words", asked_of_whet(), ids=" ".join)
 def test_every_command_has_that_name_and_those_options(words: list[str]) -> None:
     command = every_command()
@@ -182,7 +182,7 @@ def shown(svg: str) -> str:
     return "\n".join(lines.values())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

@@ -66,7 +66,7 @@ def test_the_class_api_is_at_the_top_too(name: str) -> None:
     assert getattr(whet, name) is getattr(whet.autotuner, name)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_class_api_is_imported_quietly_and_without_heavy_packages() -> None:
     heavy = "print([m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules])"
     assert run(f"import sys\n{CLASS_API}\n{heavy}") == "[]\n"
@@ -98,7 +98,7 @@ def test_names_other_than_autotune_do_not_import_triton_where_it_is() -> None:
     assert run(f"import sys, whet\n{names}\nprint({heavy})") == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_choice_between_plain_functions_needs_neither_torch_nor_triton(tmp_path: Path) -> None:
     file = tmp_path / "plain.py"
     file.write_text(f"""{NO_TRITON}

@@ -48,13 +48,13 @@ def first_call(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return first
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_file_that_the_page_names_is_entered(first_call: Trace) -> None:
     assert named()
     assert named() <= first_call.files.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_page_leaves_no_essential_file_out(first_call: Trace) -> None:
     assert named() >= ESSENTIAL
     assert first_call.files.keys() >= ESSENTIAL

@@ -107,7 +107,7 @@ def _write_from_another_process(folder: str) -> None:
     ConfigCache(folder).set("gemm", (64,), "cpu", {"BLOCK_M": 256})
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_get_sees_what_another_process_has_written_since(tmp_path: Path) -> None:
     cache = ConfigCache(tmp_path)
     cache.set("gemm", (64,), "cpu", CONFIG)
@@ -187,7 +187,7 @@ def test_a_write_that_fails_is_said_and_memory_still_remembers(tmp_path: Path) -
     assert cache.get("gemm", (64,), "cpu") == CONFIG
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_threads_that_share_a_cache_lose_nothing_and_read_no_half_file(tmp_path: Path) -> None:
     cache = ConfigCache(tmp_path)
     wrong: list[object] = []

@@ -40,7 +40,7 @@ def _tuner(kernel: Callable[..., Any], **options: Any) -> TritonAutoTuner:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_config_with_the_lowest_median_wins() -> None:
     result = _tuner(Kernel()).tune()
     assert result.best_config == {"wait_ms": 1}
@@ -61,7 +61,7 @@ def test_each_config_is_called_at_least_as_often_as_asked(
     assert min(calls.values()) >= warmup_runs + benchmark_runs
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_has_clearly_lost_gets_few_calls_unless_their_number_is_given() -> None:
     calls: dict[int | None, int] = {}
     for benchmark_runs in (None, 20):
@@ -75,7 +75,7 @@ def test_a_config_that_has_clearly_lost_gets_few_calls_unless_their_number_is_gi
     assert calls[20] >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_numbers_every_config_is_still_run_and_reported() -> None:
     kernel = Kernel(failing=(10,))
     result = TritonAutoTuner(kernel, {"wait_ms": [20, 1, 10]}).tune()
@@ -131,7 +131,7 @@ def test_the_metrics_summarise_all_timed_calls() -> None:
     assert metrics.std_ms >= 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_raises_is_recorded_and_skipped() -> None:
     result = _tuner(Kernel(failing=(1,))).tune()
     assert result.best_config == {"wait_ms": 10}
@@ -141,7 +141,7 @@ def test_a_config_that_raises_is_recorded_and_skipped() -> None:
     assert isinstance(outcomes[20], KernelMetrics)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_raises_only_while_it_is_timed_is_skipped_too() -> None:
     calls: Counter[int] = Counter()
 
@@ -170,13 +170,13 @@ def test_a_failed_tuning_caches_nothing(tmp_path: Path) -> None:
     assert tuner.cache.get_all_keys() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_problem_size_and_device_come_back_in_the_result() -> None:
     result = _tuner(Kernel()).tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
     assert (result.problem_size, result.device) == ((8, 9), "cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_winner_is_cached_under_kernel_type_problem_size_and_device() -> None:
     tuner = _tuner(Kernel())
     tuner.tune(problem_size=(8, 9), device="cpu", kernel_type="copy")
@@ -192,7 +192,7 @@ def test_without_a_kernel_type_the_name_of_the_kernel_is_the_key() -> None:
         assert tuner.cache.get_all_keys() == [("scale", (8,), "cpu")]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("partial_key", [{}, {"problem_size": (8,)}, {"device": "cpu"}])
 def test_without_a_full_key_nothing_is_cached(partial_key: dict[str, Any]) -> None:
     tuner = _tuner(Kernel())
@@ -200,7 +200,7 @@ def test_without_a_full_key_nothing_is_cached(partial_key: dict[str, Any]) -> No
     assert tuner.cache.get_all_keys() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cached_config_is_measured_again_and_nothing_else_is_run() -> None:
     kernel = Kernel()
     tuner = _tuner(kernel)
@@ -213,7 +213,7 @@ def test_a_cached_config_is_measured_again_and_nothing_else_is_run() -> None:
     assert second.all_results == [(second.best_config, second.metrics)]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_another_problem_size_is_tuned_afresh() -> None:
     kernel = Kernel()
     tuner = _tuner(kernel)
@@ -223,7 +223,7 @@ def test_another_problem_size_is_tuned_afresh() -> None:
     assert set(kernel.calls) == {1, 10, 20}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_new_tuner_on_the_same_folder_uses_what_the_last_one_found(tmp_path: Path) -> None:
     _tuner(Kernel(), cache_dir=str(tmp_path)).tune(
         problem_size=(8,), device="cpu", kernel_type="copy"
@@ -236,7 +236,7 @@ def test_a_new_tuner_on_the_same_folder_uses_what_the_last_one_found(tmp_path: P
     assert set(kernel.calls) == {1}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cached_config_that_the_space_no_longer_offers_is_not_used(tmp_path: Path) -> None:
     ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 3})
     tuner = _tuner(Kernel(), cache_dir=tmp_path)
@@ -245,7 +245,7 @@ def test_a_cached_config_that_the_space_no_longer_offers_is_not_used(tmp_path: P
     assert tuner.cache.get("copy", (8,), "cpu") == {"wait_ms": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cached_config_that_fails_now_is_replaced_by_one_that_works(tmp_path: Path) -> None:
     ConfigCache(tmp_path).set("copy", (8,), "cpu", {"wait_ms": 1})
     tuner = _tuner(Kernel(failing=(1,)), cache_dir=tmp_path)
@@ -269,13 +269,13 @@ def test_a_value_that_json_cannot_hold_reaches_the_kernel_as_it_is(tmp_path: Pat
     assert all(values == (complex, [8, 16]) for values in given)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_environment_does_not_cut_the_search_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_BUDGET", "1trials")
     assert len(_tuner(Kernel()).tune().all_results) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_environment_does_not_change_how_many_samples_were_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -285,7 +285,7 @@ def test_the_environment_does_not_change_how_many_samples_were_asked_for(
     assert min(kernel.calls.values()) >= 7
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_tuning_leaves_nothing_in_the_users_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +348,7 @@ def test_a_bad_argument_is_named_in_an_error_of_both_families(
         build()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_importing_the_room_and_tuning_do_not_import_torch() -> None:
     code = (
         "import sys\n"

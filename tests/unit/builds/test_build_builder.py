@@ -39,7 +39,7 @@ def eventually_holds(path: Path, expected: list[str]) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_real_build_gives_its_artifact_facts_and_stages(shared: Builder) -> None:
     result = build(shared, Job(builds.compile_c, ("int one(void) { return 1; }",)))
     assert (result.status, result.error, result.limit) == (Status.OK, "", None)
@@ -57,7 +57,7 @@ def test_what_the_compiler_printed_is_the_error(shared: Builder) -> None:
     assert "whet" not in result.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_build_past_its_limit_is_a_timeout_with_that_limit(shared: Builder) -> None:
     result = build(shared, Job(builds.hang, ("unrolling…\n",)), limit_s=1.5)
     assert (result.status, result.limit) == (Status.BUILD_TIMEOUT, Limit("build_s", 1.5))
@@ -70,13 +70,13 @@ def test_a_crash_names_the_signal_and_quotes_the_last_words(shared: Builder) -> 
     assert result.error == "the build was killed by SIGSEGV\ninternal compiler error"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_build_that_was_killed_is_tried_once_more(shared: Builder, tmp_path: Path) -> None:
     result = build(shared, Job(builds.kill_itself_once, (tmp_path / "mark",)))
     assert (result.status, result.artifact) == (Status.OK, "at the second try")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_build_that_is_killed_twice_is_to_blame(shared: Builder) -> None:
     result = build(shared, Job(builds.kill_itself))
     assert result.status is Status.BUILD_ERROR
@@ -117,7 +117,7 @@ def test_nothing_submitted_nothing_ready(shared: Builder) -> None:
     assert shared.ready(None) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_starts_are_observable_and_follow_priority(tmp_path: Path) -> None:
     started: list[Config] = []
     gate = tmp_path / "gate"

@@ -77,7 +77,7 @@ def test_a_failure_is_not_built_again_by_another_builder(memory: BuildMemory) ->
     assert started == [ONE]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_refusal_is_tried_again_under_a_limit_that_has_risen(memory: BuildMemory) -> None:
     started: list[Config] = []
     job = Job(builds.refuse, identity="a")  # for want of more than 65536 bytes
@@ -136,7 +136,7 @@ def test_what_died_for_want_of_memory_may_go_well_another_time(memory: BuildMemo
     assert len(memory) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
     memory: BuildMemory, tmp_path: Path
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
     assert again.error == cut.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_waits_can_be_put_in_another_order(tmp_path: Path) -> None:
     started: list[Config] = []
     gate, place = tmp_path / "gate", tmp_path / "0"

@@ -13,7 +13,7 @@ from whet.core.config import Config
 from whet.core.status import Status
 from whet.workers import Kind, Task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture

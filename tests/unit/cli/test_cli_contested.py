@@ -28,7 +28,7 @@ def merged(whet: Whet) -> str:
     return "idle.db"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_merge_names_what_is_contested_and_the_remedy(whet: Whet) -> None:
     ran = whet("store", "merge", "busy.db", "--store", "idle.db")
 
@@ -39,7 +39,7 @@ def test_merge_names_what_is_contested_and_the_remedy(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_merge_names_a_pick_that_changes(whet: Whet) -> None:
     with open_store("idle.db") as idle, open_store("later.db") as later:
         later.merge(idle)
@@ -67,7 +67,7 @@ def test_merge_tells_machines_too(whet: Whet) -> None:
     assert (pick["changed"], pick["contested"]) == (False, [{"BM": "b"}])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_best_shows_the_other_pick(whet: Whet, merged: str) -> None:
     ran = whet("best", "--store", merged)
     assert "BM=a" in ran.out
@@ -90,21 +90,21 @@ def test_best_of_several_marks_the_contested_one(whet: Whet, merged: str) -> Non
     assert any("[BM=a] or [BM=b]" in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_listing_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert "[BM=a] or [BM=b]" in whet("store", "ls", "--store", merged).out
     (one,) = json.loads(whet("store", "ls", "--store", merged, "--json").out)["workloads"]
     assert one["contested"] == [{"BM": "b"}]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_diff_shows_what_is_contested(whet: Whet, merged: str) -> None:
     assert "contested in B" in whet("diff", "busy.db", merged).out
     (one,) = json.loads(whet("diff", "busy.db", merged, "--json").out)["workloads"]
     assert (one["a"]["contested"], one["b"]["contested"]) == ([], [{"BM": "b"}])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_unpack_names_what_is_contested(whet: Whet) -> None:
     whet("pack", "busy.whet", "--store", "busy.db")
     ran = whet("unpack", "busy.whet", "--store", "idle.db")

@@ -40,7 +40,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_summary_best_trials_and_json_say_it(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL)
     arguments = ("tune", "kernel.py:t", "--budget", "5trials", "--store", "s.db", "-q")

@@ -70,7 +70,7 @@ def rack() -> str:
     return "rack.py:fake"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_are_measured_on_all_devices_but_the_slow_one(whet: Whet, rack: str) -> None:
     ran = whet("tune", rack, "--devices", "all", "--store", "s.db", "--json", "--quiet")
     assert ran.code == 0
@@ -80,7 +80,7 @@ def test_configs_are_measured_on_all_devices_but_the_slow_one(whet: Whet, rack: 
     assert "space    8 of 8 configs tried" in again.out or "tuned before" in again.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_device_that_is_left_out_is_named_in_the_summary(whet: Whet, rack: str) -> None:
     ran = whet("tune", rack, "--devices", "0,1,2", "--store", "s.db")
     assert ran.code == 0

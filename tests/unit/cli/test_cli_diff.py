@@ -70,7 +70,7 @@ def test_other_picks_are_shown_beneath_their_workload(whet: Whet) -> None:
     assert [line.strip() for line in lines[at + 1 : at + 3]] == ["A  BM=64 BN=32", "B  BM=16 BN=32"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_only_an_exit_code_that_is_asked_for_tells(whet: Whet) -> None:
     assert whet("diff", "a.db", "b.db", "--exit-code").code == 1
     assert whet("diff", "a.db", "b.db", "softmax", "--exit-code").code == 0

@@ -58,7 +58,7 @@ def test_findings_are_printed_on_a_page_and_progress_beside_them(whet: Whet, mod
     assert "making it" not in done.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_has_the_findings_with_their_remedies(whet: Whet, model: str) -> None:
     done = whet("doctor", model, "--findings", "--json", "-q")
     answer: dict[str, Any] = json.loads(done.out)
@@ -70,7 +70,7 @@ def test_json_has_the_findings_with_their_remedies(whet: Whet, model: str) -> No
     assert "looking for" not in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_refused_call_is_a_finding_though_there_is_no_model(whet: Whet, model: str) -> None:
     done = whet("doctor", "misspelt.py:misspelt", "-q")
     assert done.code == 1
@@ -78,7 +78,7 @@ def test_a_refused_call_is_a_finding_though_there_is_no_model(whet: Whet, model:
     assert "→ mode='max-autotune' (tried: torch.compile takes mode='max-autotune')" in done.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_budget_that_is_exceeded_exits_with_1(whet: Whet, model: str) -> None:
     Path("budget.toml").write_text("graph_breaks = 0\n")
     done = whet("doctor", model, "--check", "budget.toml", "-q")
@@ -89,7 +89,7 @@ def test_a_budget_that_is_exceeded_exits_with_1(whet: Whet, model: str) -> None:
     assert (done.code, "within the budget" in done.out) == (0, True)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -75,7 +75,7 @@ def moe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 MOE = ("moe", "--m-key", "tokens", "--extra", "E=8")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_vllm_files_are_written_where_vllm_looks(
     whet: Whet, moe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +97,7 @@ def test_sglang_files_are_written_where_sglang_looks(
     assert [path.name for path in folder.iterdir()] == [expected]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_file_that_differs_is_kept_until_forced(whet: Whet, moe: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("export", "vllm-fp8", "moe", "--m-key", "tokens", "--extra", "K=64", "--out", "out")
@@ -114,7 +114,7 @@ def test_a_file_that_differs_is_kept_until_forced(whet: Whet, moe: Path, tmp_pat
     assert file.read_text() == written
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -144,7 +144,7 @@ def test_a_mistake_is_one_line_and_the_code_for_it(
     assert ran.out == ""
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_python_goes_to_stdout_or_to_a_file(whet: Whet, moe: Path, tmp_path: Path) -> None:
     shown = whet("export", "python", "moe")
     assert "def pick(tokens, N) -> dict:" in shown.out
@@ -154,7 +154,7 @@ def test_python_goes_to_stdout_or_to_a_file(whet: Whet, moe: Path, tmp_path: Pat
     assert (tmp_path / "picks.py").read_text() == shown.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_imported_is_exported_again(whet: Whet, moe: Path, tmp_path: Path) -> None:
     assert whet("export", "vllm-moe", *MOE, "--out", "one").code == 0
     ran = whet("import", "vllm-moe", f"one/{NAME}", "--store", "other.db")
@@ -164,7 +164,7 @@ def test_what_was_imported_is_exported_again(whet: Whet, moe: Path, tmp_path: Pa
     assert (tmp_path / "two" / NAME).read_bytes() == (tmp_path / "one" / NAME).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_kept_where_one_file_is_bad(whet: Whet, moe: Path, tmp_path: Path) -> None:
     assert whet("export", "vllm-moe", *MOE, "--out", "one").code == 0
     (tmp_path / "bad").mkdir()
@@ -209,7 +209,7 @@ def test_a_t4_file_is_named_by_its_file_or_by_hand(whet: Whet, tmp_path: Path) -
     assert named == {("gemm", "A100"), ("g", "X")}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_format_can_be_read_and_has_its_help(whet: Whet) -> None:
     shown = whet("import", "--help").out
     for name in ("vllm-moe", "vllm-fp8", "sglang-moe", "triton", "python", "kernel-tuner", "t4"):

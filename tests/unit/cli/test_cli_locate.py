@@ -179,7 +179,7 @@ def test_a_failing_file_is_not_left_among_the_modules() -> None:
     assert "kernel" not in sys.modules
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_another_process_can_unpickle_what_the_file_defines() -> None:
     write('blur = whet.function(work, {"block": [1]})')
     target = locate("kernel.py:blur")

@@ -131,7 +131,7 @@ def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_command_has_the_same_help_whether_or_not_the_others_are_known() -> None:
     every = typer.main.get_command(app)
     paths = [(), *((name,) for name in every.commands)]
@@ -255,7 +255,7 @@ def test_an_unknown_variable_is_noted_on_stderr_once(
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     heavy = ["numpy", "rich", "sqlite3", "whet.store", "whet.engine", "whet.targets", "whet.builds"]
     code = f"import sys, whet.cli; print([name for name in {heavy} if name in sys.modules])"
@@ -263,7 +263,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from whet.cli import main; main(['--help']);"
@@ -273,14 +273,14 @@ def test_help_loads_nothing_heavy() -> None:
     assert python("-c", code).stdout.endswith("\n[]\n")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_python_dash_m_is_the_same_command() -> None:
     done = python("-m", "whet", "--version")
 
     assert (done.returncode, done.stdout) == (0, f"whet {__version__}\n")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w);"
     done = python("-c", code + "from whet.cli import main; sys.exit(main(['--help']))")
@@ -289,7 +289,7 @@ def test_a_reader_that_goes_away_is_not_complained_about() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_terminal_without_the_letters_gets_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_terminal_without_the_letters_gets_others(
     assert "whet.function(...)" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_ctrl_c_while_the_commands_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

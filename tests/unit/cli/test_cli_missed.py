@@ -54,7 +54,7 @@ def test_a_missed_function_is_tuned_though_its_own_mode_is_another(whet: Whet) -
     assert package.choose(target).source == "exact"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_nothing_was_missed_it_says_so(whet: Whet) -> None:
     recorded()
     whet("tune", "--missed", "-q")
@@ -77,7 +77,7 @@ def test_a_key_nobody_knows_the_place_of_stays_and_the_remedy_is_told(whet: Whet
     assert len(missed()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_file_that_has_gone_is_told_and_the_others_are_tuned(whet: Whet) -> None:
     recorded()
     with package.open_store() as store:
@@ -99,7 +99,7 @@ def test_another_key_than_the_one_that_was_met_is_not_tuned_in_its_place(whet: W
     assert len(missed()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_whose_source_has_changed_is_tuned_as_it_is_now(whet: Whet) -> None:
     recorded()
     Path("program.py").write_text(FUNCTION.replace("sum(range", "max( range"))
@@ -107,7 +107,7 @@ def test_a_key_whose_source_has_changed_is_tuned_as_it_is_now(whet: Whet) -> Non
     assert missed() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_named_file_outranks_where_it_was_met(whet: Whet) -> None:
     recorded()
     Path("program.py").rename("moved.py")

@@ -67,7 +67,7 @@ def missed() -> list[Any]:
         return store.missed()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_recorded_is_tuned_and_then_required_without_an_error(whet: Whet) -> None:
     with package.mode("record"):
         kernel = program()
@@ -80,7 +80,7 @@ def test_what_was_recorded_is_tuned_and_then_required_without_an_error(whet: Whe
         assert [call(kernel, 64), call(kernel, 8, "float16")] == [32, 32]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_command_that_require_names_fills_the_gap(whet: Whet) -> None:
     with package.mode("require"):
         with pytest.raises(package.NotTunedError) as told:
@@ -90,7 +90,7 @@ def test_the_command_that_require_names_fills_the_gap(whet: Whet) -> None:
         assert call(program(), 8, "float16") == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bucket_is_tuned_with_the_size_that_was_met(whet: Whet) -> None:
     options = 'inputs=inputs, buckets={"n": "pow2"}'
     with package.mode("record"):
@@ -104,7 +104,7 @@ def test_a_bucket_is_tuned_with_the_size_that_was_met(whet: Whet) -> None:
         assert call(program(options), 64) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_without_inputs_stays_and_the_remedy_is_told(whet: Whet) -> None:
     with package.mode("record"):
         call(program(""), 64)
@@ -114,7 +114,7 @@ def test_a_kernel_without_inputs_stays_and_the_remedy_is_told(whet: Whet) -> Non
     assert len(missed()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_met_on_another_device_stays(whet: Whet) -> None:
     with package.mode("record"):
         call(program(), 64)
@@ -125,7 +125,7 @@ def test_a_key_met_on_another_device_stays(whet: Whet) -> None:
     assert len(missed()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_inputs_that_want_more_than_the_call_tells_are_told_by_name(whet: Whet) -> None:
     with package.mode("record"):
         call(program("inputs=lambda n, batch: None"), 64)

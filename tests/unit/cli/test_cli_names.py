@@ -41,7 +41,7 @@ def tuned(whet: Whet, tmp_path: Path) -> str:
     return "s.db"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["norm", "root_sum"])
 @pytest.mark.parametrize("command", ["tune", "verify"])
 def test_what_the_store_knows_is_measured_by_its_name(
@@ -105,7 +105,7 @@ def test_a_name_of_two_files_is_not_guessed(whet: Whet, tmp_path: Path) -> None:
     assert "'norm' is the name of one.py:norm and two.py:norm; choose one of them" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> None:
     for command in (
         ("best", "norm"),
@@ -125,19 +125,19 @@ def test_every_command_takes_the_name_that_was_tuned(whet: Whet, tuned: str) -> 
     assert "1 workload" in whet("store", "gc", "--kernel", "norm", "--store", tuned).out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_diff_takes_it_too(whet: Whet, tuned: str) -> None:
     assert "root_sum()" in whet("diff", tuned, tuned, "norm").out
     assert "did you mean 'norm'" in whet("diff", tuned, tuned, "nrom").err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_function_made_is_found_by_that_functions_name(whet: Whet, tuned: str) -> None:
     whet("tune", "norm.py:factory", "--store", tuned, "-q")
     assert whet("best", "factory", "--store", tuned).out.startswith("inner()")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_name_that_is_not_known_gets_the_known_ones(whet: Whet, tuned: str) -> None:
     ran = whet("best", "nrom", "--store", tuned)
     assert ran.code == 2
@@ -173,7 +173,7 @@ def test_two_of_one_name_are_told_apart_by_their_files(whet: Whet, two: str) -> 
         }
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     for name in ("two/k.py:f", "two/k.py:t", "two/k.py", "/x/two/k.py:f"):
         assert f"id       {TWO.id}" in whet("best", name, "--store", two).out
@@ -183,7 +183,7 @@ def test_one_of_them_is_chosen_by_its_file(whet: Whet, two: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_only_the_file_that_was_named_is_packed_or_removed(whet: Whet, two: str) -> None:
     assert "1 workload" in whet("pack", "p.whet", "--kernel", "one/k.py:f", "--store", two).out
     assert "removed 1 workload" in whet("store", "gc", "--kernel", "one/k.py:f", "--store", two).out
@@ -234,7 +234,7 @@ b = whet.function(g, SIZES, kwargs={"n": 3000}, key={"n": 3000})
 """
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_command_counts_the_same(whet: Whet, tmp_path: Path) -> None:
     """After a run that was cut short, one that went on, and another key; one config fails."""
     (tmp_path / "counted.py").write_text(COUNTED)
@@ -266,7 +266,7 @@ m1, m2 = make(256), make(512)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED)
     assert "captured" not in whet("tune", "factory.py:m1", "--store", "c.db").out
@@ -281,7 +281,7 @@ def test_what_splits_a_kernel_is_named_by_tune_best_and_export(whet: Whet, tmp_p
     ) in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_the_key_claims_is_exported_whole(whet: Whet, tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(CAPTURED.replace('{"N": 8}', '{"M": M}'))
     for name in ("m1", "m2"):

@@ -61,7 +61,7 @@ def test_compiled_kernels_alone_can_be_packed(whet: Whet) -> None:
     assert not Path("nowhere.db").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -106,7 +106,7 @@ def test_the_list_for_programs(whet: Whet, packed: str) -> None:
     assert "store.jsonl" in listed["entries"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_unpacking_merges_into_a_store_once(whet: Whet, packed: str) -> None:
     ran = whet("unpack", packed, "--store", "new.db", "--binaries", "out")
     assert ran.code == 0
@@ -118,7 +118,7 @@ def test_unpacking_merges_into_a_store_once(whet: Whet, packed: str) -> None:
     assert again["binaries_left"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_hostile_bundle_is_one_line_and_code_2_and_makes_no_store(
     whet: Whet, packed: str
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_hostile_bundle_is_one_line_and_code_2_and_makes_no_store(
     assert not Path("out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_best_and_trials_read_the_bundle_in_use(
     whet: Whet, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def test_best_and_trials_read_the_bundle_in_use(
     assert not Path("new.db").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_keeping_house_leaves_the_bundle_in_use_alone(
     whet: Whet, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +160,7 @@ def test_the_setting_is_shown(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> No
     assert shown == {"value": "b.whet", "source": "environment", "where": "WHET_BUNDLE"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bundle_takes_the_cost_model_along(whet: Whet) -> None:
     space = Space({"BM": [16, 32, 64, 128, 256], "stages": [1, 2, 3]})
     sizes = [a_workload(kernel="sized", key={"M": 128 << n}) for n in range(6)]

@@ -44,7 +44,7 @@ def _a_table(tmp_path: Path) -> None:
     write_table(table, tmp_path / FILE)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_prints_a_frontier_and_a_verdict_for_each_change(whet: Whet) -> None:
     ran = whet("pareto", FILE, *QUICK)
     assert ran.code == 0
@@ -58,13 +58,13 @@ def test_it_prints_a_frontier_and_a_verdict_for_each_change(whet: Whet) -> None:
     assert "assuming 0.1 s" in verdicts
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_writes_no_files_unasked(whet: Whet, tmp_path: Path) -> None:
     assert whet("pareto", FILE, *QUICK).code == 0
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_writes_a_figure_and_a_page(whet: Whet, tmp_path: Path) -> None:
     ran = whet("pareto", FILE, *QUICK, "--out", "f")
     assert "wrote f.svg, f.html" in ran.err
@@ -73,7 +73,7 @@ def test_it_writes_a_figure_and_a_page(whet: Whet, tmp_path: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_has_every_frontier(whet: Whet, tmp_path: Path) -> None:
     ran = whet("pareto", FILE, *QUICK, "--json")
     data = json.loads(ran.out)
@@ -89,32 +89,32 @@ def test_json_has_every_frontier(whet: Whet, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_same_seed_gives_the_same_answer(whet: Whet) -> None:
     assert whet("pareto", FILE, *QUICK, "--json").out == whet("pareto", FILE, *QUICK, "--json").out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_workload_is_chosen_by_its_key(whet: Whet) -> None:
     ran = whet("pareto", FILE, *QUICK, "--workload", "M=64", "--json")
     assert "M=64" in json.loads(ran.out)["about"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_all_workloads_are_mixed_and_have_no_tflops(whet: Whet) -> None:
     data = json.loads(whet("pareto", FILE, *QUICK, "--all-workloads", "--json").out)
     assert "2 workloads" in data["about"]
     assert data["optimum_tflops"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_strategies_are_added_to_the_frontiers(whet: Whet) -> None:
     quick = ("--draws", "4", "--runs", "4", "--jobs", "1", "--workload", "M=64")
     data = json.loads(whet("pareto", FILE, *quick, "--search", "grid", "--json").out)
     assert "grid" in [one["name"] for one in data["frontiers"]]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -41,7 +41,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_STORE", "store.db")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_is_tuned_and_found_again_by_what_was_typed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -56,7 +56,7 @@ def test_one_is_tuned_and_found_again_by_what_was_typed(
     assert "n=3000" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_missed_of_one_is_tuned_later() -> None:
     target = locate("sums:4000")
     whet.choose(target, mode="record")  # type: ignore[arg-type]

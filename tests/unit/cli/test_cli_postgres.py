@@ -13,7 +13,7 @@ from whet.store import open_store
 from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 Whet = Callable[..., Any]
 

@@ -149,7 +149,7 @@ def test_every_config_is_shown_with_what_it_uses_of_every_gpu(whet: Whet) -> Non
     assert "making inputs" not in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_is_refused_says_why(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90,gfx942", "--keys", "n=512")
 
@@ -175,7 +175,7 @@ def test_what_fails_alike_is_said_once_with_triton_s_words_and_the_line_of_the_k
     assert text.count("failed") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_has_resources_and_refusals(whet: Whet) -> None:
     first, _, last = builds(whet, "--arch=sm_90", "--keys=n=512")
 
@@ -202,7 +202,7 @@ def test_keys_that_need_the_same_binary_share_a_line(whet: Whet) -> None:
     assert [build["keys"] for build in found[::3]] == [[{"n": 512}, {"n": 1024}], [{"n": 511}]]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
     before = set(Path().iterdir())
 
@@ -212,7 +212,7 @@ def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_second_time_nothing_is_compiled(whet: Whet) -> None:
     builds(whet, "--arch=sm_90", "--keys=n=512", "--out=packed")
     kept = sorted(Path("packed").iterdir())
@@ -224,7 +224,7 @@ def test_a_second_time_nothing_is_compiled(whet: Whet) -> None:
     assert [build["was_there"] for build in again] == [True, True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_setting_names_the_folder_too(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_BINARIES", "packed")
 
@@ -234,7 +234,7 @@ def test_the_setting_names_the_folder_too(whet: Whet, monkeypatch: pytest.Monkey
     assert len(list(Path("packed").iterdir())) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_of_an_untuned_kernel_the_pick_is_the_first_config(whet: Whet) -> None:
     [only] = builds(whet, "--arch=sm_90", "--keys=n=512", "--configs=pick")
 
@@ -242,7 +242,7 @@ def test_of_an_untuned_kernel_the_pick_is_the_first_config(whet: Whet) -> None:
     assert only["why"].startswith("first: ")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_of_a_tuned_kernel_the_pick_and_the_measured_are_those_in_the_store(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL.replace("1000.0 + ", "1000.0 - "))
     with fake_driver():
@@ -271,7 +271,7 @@ square.whet_timer = lambda: Timer(lambda config: 1000.0 - config.num_warps)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pick_is_found_where_there_is_nothing_to_time_with(whet: Whet) -> None:
     """It was tuned with a GPU's timer, and no such timer can be made here."""
     plain = "".join(line for line in KERNEL.splitlines(True) if "whet_timer" not in line)
@@ -292,7 +292,7 @@ def test_stored_configs_of_a_kernel_that_was_never_measured_are_refused(whet: Wh
     assert "no config of 'square' has been measured for n=512 on sm_90" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     Path("kernel.py").write_text(KERNEL.replace("((32, 1), (256, 8), (512, 8))", "((512, 8),)"))
 
@@ -328,7 +328,7 @@ def test_what_cannot_be_done_is_one_line(whet: Whet, arguments: tuple[str, ...],
     assert ran.err.count("whet: ") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_heuristics_around_the_kernel_add_is_compiled_in(whet: Whet) -> None:
     """Whether they stand above the autotuner or below it."""
     Path("kernel.py").write_text(HEURISTICS)
@@ -340,7 +340,7 @@ def test_what_heuristics_around_the_kernel_add_is_compiled_in(whet: Whet) -> Non
         assert only["keys"] == [{"n": 64}]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not here")
 def test_torchs_tensors_on_a_gpu_need_neither_gpu_nor_memory(whet: Whet) -> None:
     Path("kernel.py").write_text(TORCH)

@@ -113,7 +113,7 @@ def test_counts_come_with_every_tenth_of_a_quick_run(clock: Clock) -> None:
     assert len(plain(clock, started(), *steps)) - 2 == 10
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_log_of_a_long_run_stays_short(clock: Clock) -> None:
     steps = [step for bm in range(1, 3601) for step in (1.0, finished(bm))]
 

@@ -132,7 +132,7 @@ def test_best_says_the_speed_up_of_the_duel_where_there_was_one(
     assert told["paired"] is (paired is not None)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_best_of_one_workload_is_told_in_full(whet: Whet, filled: str) -> None:
     ran = whet("best", "softmax", "--store", filled)
 
@@ -210,7 +210,7 @@ def test_an_unknown_status_is_a_mistake_with_a_suggestion(whet: Whet, filled: st
     assert "did you mean 'build_error'" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_superseded_trials_are_shown_when_asked_for(whet: Whet, filled: str) -> None:
     def count(*more: str) -> int:
         ran = whet("trials", MATMUL.id, "--store", filled, "--json", *more)
@@ -228,7 +228,7 @@ def test_the_limit_holds_for_measured_and_failed_alike(whet: Whet, filled: str) 
     assert "and 3 more trials (--limit 0)" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_is_not_limited_unless_asked(whet: Whet) -> None:
     with open_store("many.db") as store:
         store.put_workload(MATMUL)

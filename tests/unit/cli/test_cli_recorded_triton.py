@@ -84,7 +84,7 @@ def missed() -> list[Any]:
         return store.missed()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_recorded_call_is_tuned_without_inputs(whet: Whet, driver: Any) -> None:
     x = torch.zeros(4, 50).t()[1:]
     miss = recorded(x, torch.zeros(196), 2.0, n=196)
@@ -104,7 +104,7 @@ def test_a_recorded_call_is_tuned_without_inputs(whet: Whet, driver: Any) -> Non
         assert kernel.best_config.kwargs["BLOCK"] == 64
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_arguments_are_as_they_were(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = torch.zeros(64, dtype=torch.bfloat16)
     miss = recorded(whole[16:32].view(4, 4).t(), whole, scale=3, n=16, grid=(5,))
@@ -120,7 +120,7 @@ def test_the_arguments_are_as_they_were(whet: Whet, monkeypatch: pytest.MonkeyPa
     assert y.float().std() > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_small_integer_tensors_have_the_contents_that_they_had(whet: Whet) -> None:
     offsets = torch.tensor([[0, 7], [12, 16]], dtype=torch.int32).t()
     miss = recorded(offsets, torch.ones(4, dtype=torch.bool), 2.0, n=16)
@@ -152,7 +152,7 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(
     assert len(missed()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_call_with_an_address_that_was_not_aligned_is_tuned_as_such(whet: Whet) -> None:
     memory = bytearray(4096)
     begin = int(torch.frombuffer(memory, dtype=torch.uint8).data_ptr())
@@ -204,7 +204,7 @@ def shift(x, bias, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_of_a_library_with_heuristics_and_a_subclass_is_tuned_from_its_record(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +231,7 @@ def test_a_kernel_of_a_library_with_heuristics_and_a_subclass_is_tuned_from_its_
     assert missed() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bundle_takes_missed_keys_to_the_machine_that_tunes_them(
     whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ def missed(**asked: Any) -> list[Miss]:
         return store.missed(**asked)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_picks_of_recorded_keys_are_verified_with_the_recorded_calls(whet: Whet) -> None:
     record(10_000, 50_000)
     ran = whet("verify", "--missed", "-q")
@@ -89,7 +89,7 @@ def test_picks_of_recorded_keys_are_verified_with_the_recorded_calls(whet: Whet)
     assert told["not_verified"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_without_inputs_is_verified_by_its_record(whet: Whet) -> None:
     record()
     whet("tune", "--missed", "-q")
@@ -98,7 +98,7 @@ def test_a_kernel_without_inputs_is_verified_by_its_record(whet: Whet) -> None:
     assert "1 pick: 1 ok" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_recorded_on_another_device_is_not_verified_here(whet: Whet) -> None:
     record()
     whet("tune", "--missed", "-q")
@@ -123,7 +123,7 @@ def test_with_nothing_recorded_verify_and_precompile_say_how_to_record(whet: Whe
         assert "record some: whet run --record SCRIPT.py" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_recorded_calls_are_compiled_for_the_gpu_that_met_them(whet: Whet) -> None:
     record(10_000, 20_000)
     ran = whet("precompile", "--missed", "--out", "packed", "-q", "--json")
@@ -138,7 +138,7 @@ def test_recorded_calls_are_compiled_for_the_gpu_that_met_them(whet: Whet) -> No
     assert missed() == missed(tuned=True)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_recorded_calls_are_compiled_for_other_gpus_and_as_they_were_specialized(
     whet: Whet,
 ) -> None:
@@ -168,7 +168,7 @@ def test_keys_that_are_left_for_the_same_reason_are_told_together(
         assert "2 keys of gather: no such file" in out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_recorded_pick_is_compiled_alone(whet: Whet) -> None:
     record()
     whet("tune", "--missed", "-q")
@@ -176,7 +176,7 @@ def test_a_recorded_pick_is_compiled_alone(whet: Whet) -> None:
     assert [one["config"]["BLOCK"] for one in told["builds"]] == [32]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_cannot_be_compiled_from_its_record_is_named_and_the_rest_is_compiled(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +197,7 @@ def test_precompile_without_missed_still_needs_a_kernel_and_an_architecture(whet
     assert "omit --keys" in whet("precompile", "--missed", "--keys", "n=3").err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_record_stays_with_the_kernel_when_its_source_has_changed(whet: Whet) -> None:
     record()
     [before] = missed()
@@ -244,7 +244,7 @@ def fleet(whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_fleets_record_finds_an_installed_kernel_by_its_module(
     whet: Whet, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +262,7 @@ def test_a_fleets_record_finds_an_installed_kernel_by_its_module(
         assert call(met_library.ops.gathers.tuned) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_fleets_record_of_a_package_that_cannot_be_imported_uses_its_file_alone(
     whet: Whet, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +273,7 @@ def test_a_fleets_record_of_a_package_that_cannot_be_imported_uses_its_file_alon
     assert missed() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_fleets_record_of_a_module_that_is_not_here_names_it(whet: Whet, fleet: Path) -> None:
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
@@ -282,7 +282,7 @@ def test_a_fleets_record_of_a_module_that_is_not_here_names_it(whet: Whet, fleet
     assert "whet tune FILE.py:NAME --missed" in said
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_strangers_bundle_does_not_have_any_module_imported(
     whet: Whet, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_strangers_bundle_does_not_have_any_module_imported(
     assert "met_other" not in sys.modules
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
     whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -323,7 +323,7 @@ def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
     assert missed() == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pick_is_verified_under_the_policy_of_its_kernel_unless_an_option_says_otherwise(
     whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ def test_every_help_has_a_purpose_and_examples_and_fits_a_page(whet: Whet, comma
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_has_what_was_found_by_evaluations(whet: Whet, one: str) -> None:
     ran = whet(
         "replay", one, "--search", "grid,random", "--evals", "1,12", "--repeats", "3", "--json"
@@ -88,7 +88,7 @@ def test_json_has_what_was_found_by_evaluations(whet: Whet, one: str) -> None:
     assert grid["search_ms_per_eval"] >= 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_readable_table_fits_a_page_and_ends_with_means(
     whet: Whet, one: str, many: str
 ) -> None:
@@ -112,7 +112,7 @@ def alike(tmp_path: Path) -> str:
     return name
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("columns", [40, 60, 80])
 @pytest.mark.parametrize("search", ["grid", "grid,random"])
 def test_no_width_hides_which_workload_a_row_is_about(
@@ -127,7 +127,7 @@ def test_no_width_hides_which_workload_a_row_is_about(
         assert title in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("columns", [60, 80])
 def test_no_width_cuts_a_comparison(
     whet: Whet, alike: str, monkeypatch: pytest.MonkeyPatch, columns: int
@@ -138,14 +138,14 @@ def test_no_width_cuts_a_comparison(
     assert "…" not in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_is_the_same_in_every_row_is_said_once(whet: Whet, many: str) -> None:
     ran = whet("replay", many, "--search", "grid", "--repeats", "1")
     assert ran.out.count("grid") == 1
     assert ran.out.count("many") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_sample_of_workloads_can_be_asked_for(whet: Whet, many: str) -> None:
     ran = whet("replay", many, "--search", "grid", "--workloads", "2", "--repeats", "1", "--json")
     assert [row["workload"]["M"] for row in json.loads(ran.out)["tables"]] == [1, 5]
@@ -178,7 +178,7 @@ def test_an_unknown_format_is_one_clear_line(whet: Whet, tmp_path: Path) -> None
     assert "is not a table (whet, Kernel Tuner or T4)" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_table_that_is_cut_off_is_replayed_as_far_as_it_goes(whet: Whet, tmp_path: Path) -> None:
     entries = ", ".join(f'"{b}": {{"b": {b}, "time": {b}.5, "times": [{b}.5]}}' for b in (1, 2))
     text = f'{{"kernel_name": "k", "tune_params_keys": ["b"], "cache": {{{entries}, "3": {{"b'
@@ -212,7 +212,7 @@ def test_transfer_from_nothing_that_fits_says_so(whet: Whet, one: str) -> None:
     assert "nothing to learn from" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_strategies_are_compared_by_score_and_drawn(
     whet: Whet, one: str, many: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +237,7 @@ def test_strategies_are_compared_by_score_and_drawn(
     assert (tmp_path / "searches-time.svg").read_text().startswith("<svg")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("json_too", [True, False])
 def test_the_comparison_writes_no_files_unasked(
     whet: Whet, one: str, tmp_path: Path, json_too: bool
@@ -248,7 +248,7 @@ def test_the_comparison_writes_no_files_unasked(
     assert sorted(path.name for path in tmp_path.iterdir()) == [one]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_chance_of_random_search_is_shown_beside_the_formula(whet: Whet, many: str) -> None:
     arguments = ("replay", many, "--search", "random", "--top", "5%", "--repeats", "40")
     ran = whet(*arguments)

@@ -13,7 +13,7 @@ from whet.core.intermediate import FACT, kept_stages
 from whet.store import open_store
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 Whet = Callable[..., Any]
 
@@ -77,6 +77,7 @@ def test_steps_are_listed_with_their_places(whet: Whet) -> None:
     assert "transform.bufferization.one_shot_bufferize  matmul.mlir:" in ran.out
 
 
+@pytest.mark.slow
 def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
     steps = json.loads(show(whet, "--json").out)["steps"]
     at = next(one["number"] for one in steps if "tile_using_for" in one["operation"])
@@ -122,6 +123,7 @@ def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
     assert [one["label"] for one in listed["operations"]] == ["linalg.fill", "linalg.matmul"]
 
 
+@pytest.mark.slow
 def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE)
     ran = whet("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
@@ -141,6 +143,7 @@ def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
     assert "vector." in second["output_ir"]
 
 
+@pytest.mark.slow
 def test_what_is_compared_is_kept_for_the_explorer(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE)
     for name in ("tiled", "vectorized"):
@@ -157,6 +160,7 @@ def test_what_is_compared_is_kept_for_the_explorer(whet: Whet) -> None:
     assert "vector." in kept_stages(Path("s.db.ir"), best.facts[FACT])["scheduled"]
 
 
+@pytest.mark.slow
 def test_a_store_in_memory_keeps_nothing_to_look_at(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE)
     asked = ("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", ":memory:")
@@ -168,6 +172,7 @@ def test_a_store_in_memory_keeps_nothing_to_look_at(whet: Whet) -> None:
     assert "this store cannot keep programs to look at; use one that is a file" in refused.err
 
 
+@pytest.mark.slow
 def test_scripts_alone_are_compared_on_a_payload(whet: Whet) -> None:
     from whet.targets.schedule.payloads import matmul as product
     from whet.targets.schedule.target import schedule

@@ -109,7 +109,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_timed")
 def test_a_stock_kernel_is_tuned_with_inputs_from_another_file(whet: Whet) -> None:
     ran = whet("tune", "lib.py:copy", "--key", "n=64", "--inputs", "mine.py:make", "-q")
@@ -187,7 +187,7 @@ def test_what_is_no_triton_kernel_takes_no_inputs(whet: Whet) -> None:
     assert "'f' takes no --inputs" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_stock_kernel_is_precompiled_for_gpus_by_their_names(whet: Whet) -> None:
     ran = whet("precompile", "lib.py:copy", "--arch=h100", "--key=n=64", "--inputs=mine.py:make")
 
@@ -197,7 +197,7 @@ def test_a_stock_kernel_is_precompiled_for_gpus_by_their_names(whet: Whet) -> No
     assert "2 of 2 compiled" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_units_of_what_is_counted_are_said(whet: Whet) -> None:
     ran = whet("precompile", "lib.py:copy", "--arch=h100", "--key=n=64", "--inputs=mine.py:make")
 
@@ -209,7 +209,7 @@ def test_the_units_of_what_is_counted_are_said(whet: Whet) -> None:
     assert "%" in row
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @needs_torch
 def test_a_file_that_asks_for_a_gpu_is_run_once_for_each_up_to_the_first_launch(whet: Whet) -> None:
     Path("lib.py").write_text(ASKING)
@@ -233,7 +233,7 @@ def test_a_file_that_asks_for_a_gpu_is_run_once_for_each_up_to_the_first_launch(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @needs_torch
 def test_configs_of_gpus_that_have_other_parameters_are_tables_of_their_own(whet: Whet) -> None:
     asking = ASKING.replace('{"BLOCK": size}', '{"BLOCK": size} | more')
@@ -265,7 +265,7 @@ def precompiled_package(whet: Whet) -> Any:
     return whet("precompile", os.path.join("pack", "ops", "copying.py:copy"), *arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_file_that_imports_from_its_package_is_run_as_a_part_of_it(whet: Whet) -> None:
     packaged("")
 
@@ -275,7 +275,7 @@ def test_a_file_that_imports_from_its_package_is_run_as_a_part_of_it(whet: Whet)
     assert "2 of 2 compiled" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_package_that_cannot_be_imported_here_need_not_be(whet: Whet) -> None:
     packaged("import no_such_module_anywhere\n")
 

@@ -52,7 +52,7 @@ def large() -> str:
     return "large.db"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
     before = os.path.getsize(large)
     dry = whet("store", "gc", "--max-size", "1M", "--dry-run", "--store", large)
@@ -89,7 +89,7 @@ def test_gc_removes_what_one_version_built(whet: Whet) -> None:
     assert kernels("s.db") == {"3.50"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_gc_keeps_what_this_machine_has_and_the_newest(whet: Whet) -> None:
     versions = ("2.7.18", HERE, "99.0.1", "99.1.0")
     fill("s.db", *(built_with(python=version) for version in versions), built_with(tool="1.0"))

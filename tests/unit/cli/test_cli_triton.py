@@ -141,7 +141,7 @@ def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None
     assert "decorate it with whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_one_key_ends_in_the_usual_summary(whet: Whet) -> None:
     write()
@@ -158,7 +158,7 @@ def test_one_key_ends_in_the_usual_summary(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
     write()
@@ -176,7 +176,7 @@ def test_several_keys_end_in_a_table_of_them(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_as_json_every_key_has_its_result_and_a_later_call_finds_it(whet: Whet) -> None:
     write()
@@ -192,7 +192,7 @@ def test_as_json_every_key_has_its_result_and_a_later_call_finds_it(whet: Whet) 
     assert [one["source"] for one in json.loads(again.out)["keys"]] == ["stored", "stored"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> None:
     write()
@@ -208,7 +208,7 @@ def test_a_call_of_the_kernel_in_a_program_finds_what_was_tuned(whet: Whet) -> N
     assert kernel.best_config.kwargs == {"BLOCK": 32}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_flags_reach_the_kernel_and_leave_the_environment_alone(whet: Whet) -> None:
     write()
@@ -388,7 +388,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return command("run", *arguments, **environ)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> None:
     Path("folder").mkdir()
     Path("folder/neighbour.py").write_text("here = True\n")
@@ -410,7 +410,7 @@ def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> No
     assert (Path(store), jobs) == (Path("s.db").absolute(), "2")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None:
     Path("package").mkdir()
     Path("package/__init__.py").write_text("import triton\nfound = triton.autotune.__module__\n")
@@ -427,7 +427,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
     assert "Traceback" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
     Path("script.py").write_text("import sys\nsys.exit('no data')\n")
 
@@ -557,7 +557,7 @@ def test_a_choice_measured_under_the_interpreter_says_whose_times_these_are() ->
     assert "Triton's interpreter" in done.stdout, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -566,7 +566,7 @@ def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
     assert "no Triton kernel is tuned: unset it, and use 'whet tune'" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_report_of_a_script_without_kernels_says_so() -> None:
     Path("script.py").write_text("print('done')\n")
 
@@ -594,7 +594,7 @@ def test_a_run_that_cannot_begin_is_one_line(
     assert message in one_line(whet("run", *arguments))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
 
@@ -603,7 +603,7 @@ def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -68,7 +68,7 @@ def verify(whet: Whet, *arguments: str) -> Any:
     return whet("verify", *arguments, "--store", "s.db")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     stored("counting", HOUR)
     ran = verify(whet, "kernels.py:counting")
@@ -82,7 +82,7 @@ def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pick_that_has_become_slower_is_exit_code_1(whet: Whet) -> None:
     stored("counting", NANOSECOND)
     ran = verify(whet, "kernels.py:counting", "-q")
@@ -93,7 +93,7 @@ def test_a_pick_that_has_become_slower_is_exit_code_1(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_how_much_slower_is_a_failure_can_be_said(whet: Whet) -> None:
     stored("counting", NANOSECOND)
 
@@ -101,7 +101,7 @@ def test_how_much_slower_is_a_failure_can_be_said(whet: Whet) -> None:
     assert verify(whet, "kernels.py:counting", "--fail-over", "100000000000%").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_bad_pick_among_several_is_exit_code_1(whet: Whet) -> None:
     stored("counting", HOUR)
     stored("hurting", HOUR)
@@ -112,7 +112,7 @@ def test_one_bad_pick_among_several_is_exit_code_1(whet: Whet) -> None:
     assert "it hurts" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_json_has_the_ratios_and_what_was_not_verified(whet: Whet) -> None:
     stored("counting", NANOSECOND)
     ran = verify(whet, "kernels.py:counting", "kernels.py:unknown", "--json")
@@ -128,7 +128,7 @@ def test_json_has_the_ratios_and_what_was_not_verified(whet: Whet) -> None:
     assert [one["what"] for one in found["not_verified"]] == ["kernels.py:unknown"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_store_is_as_it_was_unless_told_to_record(whet: Whet) -> None:
     stored("counting", HOUR)
 
@@ -158,7 +158,7 @@ def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     assert not Path("s.db").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_other_keys_that_are_stored_are_named(whet: Whet) -> None:
     stored("counting", HOUR)
     here = locate("kernels.py:counting").workload()  # type: ignore[union-attr]
@@ -190,7 +190,7 @@ def test_a_function_takes_no_key(whet: Whet) -> None:
     assert "takes no --key" in ran.err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_c_kernel_is_built_again(whet: Whet) -> None:
     Path("kernels.py").write_text(NATIVE)

@@ -73,7 +73,7 @@ def trials() -> int:
         return sum(one.trials for one in store.workloads())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_is_verified_as_it_was_tuned(whet: Whet) -> None:
     tune(whet, "n=64")
     before = trials()
@@ -89,7 +89,7 @@ def test_a_key_is_verified_as_it_was_tuned(whet: Whet) -> None:
     assert trials() == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
     tune(whet, "n=64")
     slow_down(32, 1100.0)
@@ -100,7 +100,7 @@ def test_a_slower_pick_is_exit_code_1(whet: Whet) -> None:
     assert "1.10×" in ran.out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
     tune(whet, "n=64", "n=65")
     ran = verify(whet)
@@ -110,7 +110,7 @@ def test_without_keys_every_stored_one_is_verified(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_stored_key_that_inputs_calls_otherwise_is_named(whet: Whet) -> None:
     tune(whet, "n=64", "n=64,dtype=float16")
     ran = verify(whet)
@@ -127,7 +127,7 @@ def test_a_kernel_below_heuristics_is_verified(whet: Whet) -> None:
     assert "1 pick: 1 ok" in verify(whet, "--key", "n=64", name="chosen").out
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_is_recorded_is_kept(whet: Whet) -> None:
     tune(whet, "n=64")
     before = trials()

@@ -13,7 +13,7 @@ from whet.testing.fake_triton import fake_driver
 
 pytest.importorskip("triton")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 Whet = Callable[..., Any]
 

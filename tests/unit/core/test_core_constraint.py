@@ -66,7 +66,7 @@ class TestExpressions:
         spec = {"a": [4], "b": [0, 3], "c": [0, 1]}
         assert valid(spec, "a % b == 9 or c >= 0") == ["a=4 b=3 c=0", "a=4 b=3 c=1"]
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_conjunct_is_guarded_by_those_before_it(self) -> None:
         spec = {"tile": [None, 16, 32], "mode": ["plain", "tiled"]}
         assert valid(spec, "(tile, mode) in ((16, 'tiled'), (32, 'tiled')) and tile > 16") == [

@@ -71,7 +71,7 @@ class TestConfig:
         assert config.replace(a=5) == Config(a=5, b=2)
         assert config == Config(a=1, b=2)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @given(st.dictionaries(st.text(max_size=5), values, max_size=4))
     def test_survives_json_and_pickle(self, parameters):
         config = Config(parameters)

@@ -78,7 +78,7 @@ def test_an_ordinary_tuning_reads_no_entry_points(tmp_path: Path) -> None:
     assert whet.choose(target, store=tmp_path / "store.db").config == result.config
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("_unread")
 def test_nor_does_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_a_name_that_is_not_ours_reads_them() -> None:
         find_plugin("strategy", "a name that no other test has asked for")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_importing_whet_imports_nothing_that_reads_them() -> None:
     loaded = "print('importlib.metadata' in sys.modules)"
     said = [

@@ -31,7 +31,7 @@ def assert_uniform(drawn: Iterable[Config], space: Space) -> None:
 
 
 class TestUniformity:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_of_draws_with_replacement(self) -> None:
         space = lopsided()
         assert_uniform(space.sample(generator(), 20_000, replace=True), space)
@@ -46,7 +46,7 @@ class TestUniformity:
         space = Space([{"a": value} for value in range(20)], ["a % 3 != 0"])
         assert_uniform(space.sample(generator(), 10_000, replace=True), space)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_across_independent_components(self) -> None:
         space = Space(
             {
@@ -60,14 +60,14 @@ class TestUniformity:
         )
         assert_uniform(space.sample(generator(1), 40_000, replace=True), space)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_where_the_authors_order_is_not_the_one_to_count_in(self) -> None:
         names = ["p2", "p4", "p0", "p3", "p1"]
         chain = [f"p{at} % p{at + 1} == 0" for at in range(4)]
         space = Space({name: range(1, 33) for name in names}, chain)
         assert_uniform(space.sample(generator(2), 30_000, replace=True), space)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_of_a_parameter_of_a_space_too_large_to_enumerate(self) -> None:
         names = [f"p{at}" for at in range(8)]
         space = Space({name: range(1, 33) for name in names}, [f"{' * '.join(names)} <= 4096"])
@@ -163,7 +163,7 @@ class TestMetropolis:
         monkeypatch.setattr(component, "LISTING_EFFORT", component.Effort(1, 1))
         monkeypatch.setattr(component, "SMALL_COMPONENT", 0)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_is_close_to_uniform(self) -> None:
         space = lopsided()
         assert not space.exact_sampling
@@ -179,7 +179,7 @@ class TestMetropolis:
         assert lopsided().sample(generator(5), 9) == lopsided().sample(generator(5), 9)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_space_that_only_a_predicate_knows_is_sampled_approximately() -> None:
     space = Space({name: range(32) for name in NAMES}, [lambda **all_: sum(all_.values()) % 7 == 0])
     assert not space.exact_sampling
@@ -188,7 +188,7 @@ def test_a_space_that_only_a_predicate_knows_is_sampled_approximately() -> None:
     assert all(math.fsum(config.values()) % 7 == 0 for config in drawn)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_space_where_no_walk_arrives_says_so() -> None:
     space = Space({name: range(32) for name in NAMES}, [lambda **all_: False])
     with pytest.raises(SpaceError, match=r"no valid config found in \d+ random walks over p0, "):

@@ -65,7 +65,7 @@ class TestIterating:
         space = Space({name: range(32) for name in names}, [f"{' + '.join(names)} == 310"])
         assert space.first == Config(dict.fromkeys(names, 31))
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_goes_on_without_a_length_where_the_space_cannot_be_counted(self) -> None:
         space = Space({f"p{at}": range(32) for at in range(8)}, [lambda **all_: True])
         assert space.count is None
@@ -151,7 +151,7 @@ class TestWithoutValidConfigs:
         assert space.count == 0
         assert space.first is None
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_is_known_though_the_rest_cannot_be_counted(self) -> None:
         rest = {f"p{at}": range(32) for at in range(8)}
 
@@ -168,7 +168,7 @@ class TestSize:
         with pytest.raises(SpaceError, match="too many for len"):
             len(space)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_is_unknown_where_only_a_call_can_tell(self) -> None:
         space = Space({f"p{at}": range(32) for at in range(8)}, [lambda **all_: True])
         assert space.count is None
@@ -186,7 +186,7 @@ class TestSize:
         assert Space([{"a": 1}, {"a": 2}]).is_small(2)
         assert not Space([{"a": 1}, {"a": 2}]).is_small(1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_is_small_does_not_claim_what_it_cannot_tell(self) -> None:
         names = {f"p{at}": range(32) for at in range(8)}
         assert not Space(names, [lambda **all_: True]).is_small(1000)
@@ -371,7 +371,7 @@ def holds(expression: str, values: dict[str, Any]) -> bool:
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @settings(max_examples=150)
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, DOMAINS)), st.lists(truths(2), max_size=3))
 def test_listing_counting_and_sampling_agree_with_brute_force(

@@ -45,7 +45,7 @@ def labels(trace: dict[str, Any], kind: str) -> dict[int, Any]:
     return {event["tid"]: event["args"] for event in events}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(st.lists(spans, max_size=20))
 def test_to_the_microsecond_a_packed_timeline_comes_back_as_it_was(many: list[Span]) -> None:
     back = Timeline.from_packed(Timeline(tuple(many)).packed()).spans

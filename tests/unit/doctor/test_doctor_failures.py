@@ -58,6 +58,7 @@ def without(*names: str) -> Callable[[Any], Callable[..., Any]]:
     return lambda model: torch.compile(model, backend=backend)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_the_smallest_layer_that_fails_alone_is_found() -> None:
     subject = subject_of(Stack(), torch.ones(4, 8))
     told = smallest_failure(subject, "default", without("sin"))
@@ -67,6 +68,7 @@ def test_the_smallest_layer_that_fails_alone_is_found() -> None:
     assert "early_end" not in told
 
 
+@pytest.mark.slow
 def test_a_model_is_its_own_smallest_part_where_no_layer_fails_alone() -> None:
     class Own(Stack):
         def forward(self, x: Any) -> Any:

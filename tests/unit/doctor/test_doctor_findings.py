@@ -23,7 +23,7 @@ from whet.doctor.finding import NAMES, Finding  # noqa: E402
 from whet.doctor.subject import subject_of  # noqa: E402
 from whet.doctor.written import environment_findings, written_findings  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 FILE = Path(models.__file__)
 MARK = re.compile(r"# finds: (\S+)")
@@ -100,6 +100,7 @@ class HasANoisyLayer(torch.nn.Module):  # type: ignore[misc]
         return self.linear(self.noisy(self.linear(x)))
 
 
+@pytest.mark.slow
 def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried() -> None:
     findings = found_in(HasANoisyLayer(), torch.ones(2, 4))
     assert len(findings) == 3
@@ -117,6 +118,7 @@ def test_symbolic_sizes_were_tried_against_recompilations() -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_torch_hints_at_was_tried_against_recompilations() -> None:
     [text] = tried(models.Counts)
     assert "allow_unspec_int_on_nn_module" in text

@@ -179,7 +179,7 @@ def test_a_report_has_the_artefacts_of_this_very_model(tmp_path: Path, monkeypat
     assert "<svg" in text
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_ctrl_c_in_the_report_keeps_the_findings(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
     from whet.doctor.checkup import doctor_file

@@ -86,7 +86,7 @@ def test_the_layer_where_a_difference_begins_is_found() -> None:
     assert first_far_layer(lambda model: model, subject) == ""  # type: ignore[no-any-return]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_layers_of_a_compiled_model_can_be_looked_at() -> None:
     subject = subject_of(TwoOutputs(), torch.ones(4, 8))
     compiled = first_far_layer(lambda model: torch.compile(model, backend="aot_eager"), subject)

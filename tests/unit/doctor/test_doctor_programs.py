@@ -97,6 +97,7 @@ class TrainingStep:
         return loss.detach() if self.detached else loss
 
 
+@pytest.mark.slow
 def test_a_step_with_an_optimizer_of_its_own_is_examined() -> None:
     found = found_in(TrainingStep(detached=True), torch.ones(4, 8), training=True)
     [one] = [one for one in found if "backward" in one.evidence]
@@ -156,6 +157,7 @@ class Scaled(torch.nn.Module):  # type: ignore[misc]
         return y.relu() * 2
 
 
+@pytest.mark.slow
 def test_code_that_layers_share_is_compiled_for_each_and_that_is_no_recompilation() -> None:
     model = torch.nn.Sequential(Scaled(8, 4), Scaled(4, 6), Scaled(6, 8))
     assert {one.name for one in found_in(model, torch.ones(4, 8))} == {"graph-break"}

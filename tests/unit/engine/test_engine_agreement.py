@@ -231,7 +231,7 @@ class TestInPeace:
         assert simulation.tuned == [0]
         assert chosen(simulation) == {0: 0, 1: 0}
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_tuning_that_takes_long_is_not_taken_for_a_death(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -254,7 +254,7 @@ class TestInPeace:
 
 
 class TestDeaths:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_the_rank_after_the_dead_one_takes_over(self) -> None:
         simulation = Simulation(8)
         join(simulation, 5, takes=60.0)
@@ -266,7 +266,7 @@ class TestDeaths:
         assert chosen(simulation) == dict.fromkeys((0, 2, 3, 6, 7), 6)
         assert max(simulation.ended.values()) < 20.0 + 2 * SILENCE_S + 5.0
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_where_that_one_is_dead_too_the_next_does(self) -> None:
         simulation = Simulation(4)
         for rank in range(4):
@@ -276,7 +276,7 @@ class TestDeaths:
         assert simulation.tuned == [0, 2]
         assert chosen(simulation) == {2: 2, 3: 2}
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_successor_that_dies_while_it_tunes_has_a_successor(self) -> None:
         simulation = Simulation(4)
         for rank in range(4):
@@ -296,7 +296,7 @@ class TestDeaths:
         assert chosen(simulation) == {1: 1, 2: 1}
         assert max(simulation.ended.values()) < 5.0 + 5.0 + 1.0
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_claimant_that_comes_back_changes_nothing_and_takes_the_new_choice(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -306,7 +306,7 @@ class TestDeaths:
         assert simulation.tuned == [0, 1]
         assert chosen(simulation) == dict.fromkeys(range(3), 1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_claimant_that_comes_back_before_its_successor_is_done_follows_it(self) -> None:
         simulation = Simulation(2)
         join(simulation, 0)
@@ -345,7 +345,7 @@ class TestDeadlines:
         assert isinstance(simulation.answers[1], BoardLostError)
         assert simulation.ended[1] < 11.0
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_board_that_refuses_every_decision_is_a_lost_board(self) -> None:
         simulation = Simulation(2)
         simulation.notes["whet/id"] = '{"rank": 0, "generation": 1, "agreed": null}'  # other order
@@ -361,7 +361,7 @@ class TestDeadlines:
         assert isinstance(simulation.answers[0], BoardLostError)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(60))
 def test_survivors_agree_and_nobody_waits_for_ever(seed: int) -> None:
     rng = random.Random(seed)

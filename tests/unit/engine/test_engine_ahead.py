@@ -13,7 +13,7 @@ from whet.core.config import Config
 from whet.engine.ahead import Ahead, Prospect
 from whet.engine.settings import Settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 # Nobody would wait for it in a test.
 FOR_EVER = 600.0

@@ -69,7 +69,7 @@ def test_the_faster_config_is_found_and_stored_for_the_next_process() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("share", [0.02, 0.005])
 @pytest.mark.parametrize("building", [False, True])
 @pytest.mark.parametrize("kernel_ns", [1e5, 1e7, 1e9])
@@ -186,7 +186,7 @@ def test_its_run_is_finished_and_does_not_answer_a_whole_tuning() -> None:
     assert whet.tune(target, store=store).source == "tuned"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("building", [False, True])
 def test_a_config_that_fails_is_written_down_and_drops_out(building: bool) -> None:
     def times(config: Config) -> float:

@@ -67,6 +67,7 @@ def test_the_authors_first_is_the_reference_though_it_is_built_last() -> None:
     assert statuses(result)[OTHER] is Status.WRONG_RESULT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_where_the_authors_first_does_not_run_the_next_of_the_list_is_the_reference(jobs) -> None:
     class Unbuildable(Checked):

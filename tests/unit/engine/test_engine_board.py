@@ -56,7 +56,7 @@ class TestEveryStore:
         assert board.swap("key", "a", "b")
         assert board.get("key") == "b"
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_of_many_that_swap_at_once_one_wins(self, store: Any) -> None:
         boards = [GroupBoard(store, rank, 8) for rank in range(8)]
         won: list[int] = []
@@ -87,7 +87,7 @@ class Stuck:
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_store_that_does_not_answer_is_lost_and_not_asked_again() -> None:
     store = Stuck()
     board = GroupBoard(store, 0, 2, answer_s=0.05)

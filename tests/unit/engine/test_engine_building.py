@@ -86,7 +86,7 @@ def endless(config: Config) -> float:
     return FOREVER_S if config["t"] == 7 else 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("impatient")
 def test_a_build_that_takes_many_times_longer_than_good_ones_is_cut() -> None:
     target = BuildingTarget([{"t": t} for t in (1, 7, 2, 3, 4)], endless)
@@ -99,7 +99,7 @@ def test_a_build_that_takes_many_times_longer_than_good_ones_is_cut() -> None:
     assert result.config["t"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("impatient")
 def test_a_later_run_with_the_same_limit_does_not_try_it_again() -> None:
     store, settings = MemoryStore(), Settings(build_limit_s=300.0)
@@ -110,7 +110,7 @@ def test_a_later_run_with_the_same_limit_does_not_try_it_again() -> None:
     assert started(events) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("impatient")
 def test_the_authors_first_config_is_not_cut() -> None:
     def slow_first(config: Config) -> float:
@@ -122,7 +122,7 @@ def test_the_authors_first_config_is_not_cut() -> None:
     assert outcome(result, 7).status is Status.OUTRACED
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("impatient")
 def test_nothing_is_cut_where_every_config_gets_the_same_samples() -> None:
     def slow(config: Config) -> float:
@@ -133,7 +133,7 @@ def test_nothing_is_cut_where_every_config_gets_the_same_samples() -> None:
     assert outcome(result, 7).status is Status.OK
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_refused_for_one_key_is_not_built_for_the_next() -> None:
     def target(name: str) -> BuildingTarget:
         return BuildingTarget(
@@ -190,7 +190,7 @@ def test_a_device_that_is_elsewhere_measures_while_the_pool_builds(tmp_path: Pat
     assert outcome(result, 2).status.measured
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_builds_and_runs_share_the_cores_nothing_is_measured_beside_a_build() -> None:
     target = BuildingTarget([{"t": t} for t in (1, 2, 3, 4, 5, 6)], lambda config: 0.02)
     target.shares_host = True

@@ -39,7 +39,7 @@ def test_a_budget_of_trials_ends_it() -> None:
     assert covered(tune(fake(), store=MemoryStore(), budget="5trials")) == (5, 12, Stop.TRIALS)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_budget_of_time_ends_it() -> None:
     space = Space({"t": list(range(1, 300)), "u": list(range(300))})
     target = FakeTarget(space, lambda config: 1000.0 * config["t"])
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_it_and_is_stored_as_the_reason() -> None:
     assert (run.tried, run.stopped) == (tried, stopped)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_space_too_large_to_list_is_not_listed_for_it() -> None:
     space = Space({f"p{n}": list(range(64)) for n in range(12)})
     target = FakeTarget(space, lambda config: 1000.0 + config["p0"])

@@ -18,7 +18,7 @@ from whet.testing.build_nodes import WorkerNode
 from whet.workers import Kind, Task, TaskOutcome
 from whet.workers.task import Rest, Stayed, UnfitMachine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(120)]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ def test_a_quick_run_finds_the_best_without_trying_all(shares_host: bool) -> Non
     assert target.looked[0] == target.space.first
 
 
+@pytest.mark.slow
 def test_it_says_what_was_left_out_and_how_to_go_on() -> None:
     result = tune(fake(), store=MemoryStore(), effort="quick", jobs=4)
     coverage = result.run.coverage
@@ -55,6 +56,7 @@ def test_it_says_what_was_left_out_and_how_to_go_on() -> None:
     assert not result.run.exhaustive
 
 
+@pytest.mark.slow
 def test_a_later_full_run_tries_only_the_rest() -> None:
     store = MemoryStore()
     quick = tune(fake(), store=store, effort="quick", jobs=4)
@@ -69,6 +71,7 @@ def test_a_later_full_run_tries_only_the_rest() -> None:
     assert left_out(full) == []
 
 
+@pytest.mark.slow
 def test_a_quick_run_answers_a_quick_one_and_a_full_run_both() -> None:
     store = MemoryStore()
     tune(fake(), store=store, effort="quick", jobs=4)
@@ -80,11 +83,13 @@ def test_a_quick_run_answers_a_quick_one_and_a_full_run_both() -> None:
         assert tune(fake(), store=store, effort=effort, jobs=4).source == "stored"
 
 
+@pytest.mark.slow
 def test_full_is_the_default() -> None:
     assert Settings().effort == "full"
     assert tune(fake(), store=MemoryStore()).run.coverage.complete
 
 
+@pytest.mark.slow
 def test_the_argument_wins_over_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_EFFORT", "quick")
     assert tune(fake(), store=MemoryStore(), jobs=4).run.stopped is Stop.EFFORT
@@ -96,6 +101,7 @@ def test_an_unknown_effort_is_refused() -> None:
         tune(fake(), store=MemoryStore(), effort="quik")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_search_that_was_asked_for_chooses_the_configs_itself() -> None:
     result = tune(fake(), store=MemoryStore(), effort="quick", search="random")
     assert result.run.coverage.complete

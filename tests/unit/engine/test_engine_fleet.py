@@ -19,7 +19,7 @@ from whet.store.postgres.roles import grant
 from whet.store.upkeep import init_store, promotable
 from whet.testing.postgres_server import USER, PostgresServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 KEYS = (1, 2, 3)
 

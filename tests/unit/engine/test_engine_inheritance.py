@@ -124,7 +124,7 @@ class TestNearest:
 
 
 class TestModel:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_sure_model_is_preferred_to_the_nearest(self) -> None:
         choice = inherited(Sized({"M": 1024}), knowing(*SIZES), fit=True)
         assert choice is not None
@@ -164,7 +164,7 @@ class TestModel:
 
 
 class TestKeeping:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_model_kept_beside_the_store_is_used_without_scikit_learn(
         self, tmp_path: Path
     ) -> None:
@@ -250,7 +250,7 @@ class TestKeeping:
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_of_a_kernel_with_very_many_keys_the_list_is_read_once(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "store.db") as store:
         for m in range(inheritance.MANY_KEYS):

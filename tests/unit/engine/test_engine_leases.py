@@ -22,7 +22,7 @@ from whet.store.postgres import local_first
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.testing.samples import a_run, a_trial, a_workload
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 WORKLOAD = a_workload()
 

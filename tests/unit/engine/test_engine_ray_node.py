@@ -21,7 +21,7 @@ from whet.testing.fake_devices import slow_build
 from whet.workers import WorkerDied
 from whet.workers.task import Kind, Task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture

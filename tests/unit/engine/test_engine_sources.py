@@ -23,7 +23,7 @@ def notes(store: Store, target: Any) -> list[str]:
     return [note for note in result.notes if "captured" in note or "key=" in note]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_was_captured_is_named_where_it_keeps_results_apart() -> None:
     store = MemoryStore()
     assert notes(store, made(256, key={"N": 8})) == []
@@ -33,14 +33,14 @@ def test_what_was_captured_is_named_where_it_keeps_results_apart() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_said_where_the_key_claims_it() -> None:
     store = MemoryStore()
     for size in (256, 512):
         assert notes(store, made(size, key={"M": size})) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_that_says_otherwise_than_the_code_is_named_with_both_values() -> None:
     store = MemoryStore()
     notes(store, made(256, key={"M": 128}))
@@ -48,7 +48,7 @@ def test_a_key_that_says_otherwise_than_the_code_is_named_with_both_values() -> 
     assert note.startswith("key= has M=256, but the code uses M=512; make them match")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     with caplog.at_level(logging.INFO, "whet"):
@@ -68,14 +68,14 @@ def test_a_stored_answer_is_found_under_the_name_of_now_too(tmp_path: Any) -> No
     assert set(known.workload.origin.places) == {"/first/a.py:one", "/second/b.py:two"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_target_made_in_a_function_is_placed_by_its_file() -> None:
     store = MemoryStore()
     whet.tune(made(256), store=store)
     assert store.workloads()[0].workload.origin.places == (f"{__file__}:run",)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_are_tried_again_are_not_known_before() -> None:
     """What was tried and what was known before add up to what the store has tried."""
     store = MemoryStore()

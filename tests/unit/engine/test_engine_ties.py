@@ -32,7 +32,7 @@ def fake(times, noise=None, seed=0):
     return FakeTarget(configs, nanoseconds, noise=noise, seed=seed)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_among_seven_equals_the_first_is_left_no_more_often_than_an_interval_of_95_percent_errs(
     noise: NoiseModel,
@@ -46,7 +46,7 @@ def test_among_seven_equals_the_first_is_left_no_more_often_than_an_interval_of_
     assert left <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_what_is_faster_by_a_twentieth_still_replaces_the_first(noise: NoiseModel) -> None:
     times = [50, 55, 47.5, 50, 60, 52, 70]
@@ -87,7 +87,7 @@ def test_a_speed_up_that_was_shown_is_stored_and_said_again_by_later_runs() -> N
     assert store.runs(result.run.workload.id)[0].paired_speedup == result.speedup
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_stored_choice_is_not_left_for_a_newcomer_that_equals_it() -> None:
     kept = 0
     for seed in range(20):
@@ -109,7 +109,7 @@ def test_without_time_for_a_duel_the_race_may_show_that_the_first_is_slower() ->
     assert tune(fake([50, 30]), store=MemoryStore(), plan=plan).config["t"] == 30
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_time_for_a_duel_an_equal_does_not_replace_the_first() -> None:
     plan = Plan(duel=DuelPolicy(max_rounds=2))
     for seed in range(10):

@@ -47,7 +47,7 @@ def identity(kernel, n, **options):
     return found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_only_the_first_shape_starts_builds():
     kernel = whet.autotune(configs=CONFIGS, key=["n"])(scaled())
     kernel.whet_timer = told(lambda config: 1000.0 + config.kwargs["BLOCK"])
@@ -86,7 +86,7 @@ def test_what_makes_another_binary_makes_another_identity(monkeypatch, tmp_path)
     assert len(found) == 7
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_were_changed_in_between_are_seen():
     configs = [triton.Config({"BLOCK": 64 << i, "BROKEN": False}) for i in range(2)]
     kernel = whet.autotune(configs=configs, key=["n"])(scaled())

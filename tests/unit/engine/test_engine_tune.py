@@ -99,7 +99,7 @@ class _Calculating:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_no_worker_is_forked_while_a_strategy_calculates():
     target = fake([3, 1, 2])
     with open_pool(1, "fork") as pool:
@@ -122,7 +122,7 @@ class TestRemembering:
         assert result.first.config["t"] == 3
         assert result.speedup == pytest.approx(3, rel=0.1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_slow_newcomer_is_built_alone(self):
         store = MemoryStore()
         tune(fake([300, 100, 200], building=True), store=store)
@@ -133,7 +133,7 @@ class TestRemembering:
         assert result.config["t"] == 100
         assert result.statuses == {"outraced": 1}
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_newcomer_within_the_noise_makes_the_incumbent_be_measured_again(self):
         store = MemoryStore()
         noise = NoiseModel(gaussian=0.01)
@@ -144,7 +144,7 @@ class TestRemembering:
         assert result.config["t"] in (99, 100)
         assert {99, 100} == {trial.config["t"] for trial in result.trials}
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_newcomer_that_is_far_ahead_wins_without_measuring_the_incumbent(self):
         store = MemoryStore()
         tune(fake([300, 100, 200], building=True), store=store)
@@ -161,7 +161,7 @@ class TestRemembering:
         assert tune(less, store=store).config["t"] == 100
         assert less.built == []
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_smaller_space_without_the_best_still_gets_its_own_best(self):
         store = MemoryStore()
         tune(fake([300, 100, 200, 400], building=True), store=store)
@@ -190,7 +190,7 @@ class TestBudget:
         tried = {t.config for t in first.trials} & {t.config for t in more.trials}
         assert len(tried) <= 1  # the incumbent, if a newcomer came close to it
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_time_ends_a_run_with_the_best_so_far(self):
         def sleepy(config):
             import time
@@ -204,7 +204,7 @@ class TestBudget:
         assert result.run.outcome is Outcome.FINISHED
         assert not result.run.exhaustive
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_large_space_without_a_budget_gets_one_and_says_so(self):
         space = Space({"t": list(range(1, 200)), "u": list(range(100))})
         result = tune(FakeTarget(space, micros), store=MemoryStore())
@@ -320,7 +320,7 @@ def test_choose_uses_what_is_known_and_says_where_from():
     assert (exact.source, exact.config) == ("exact", Config(t=1))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_short_kernels_are_looked_at_together_and_each_failure_stays_its_own():
     def f(a):
         if a == 7:
@@ -338,7 +338,7 @@ def test_short_kernels_are_looked_at_together_and_each_failure_stays_its_own():
     assert len(result.trials) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_run_the_same_binary_are_measured_once():
     target = FakeTarget(
         [{"t": t, "flag": f} for t in (300, 100) for f in (0, 1, 2)],

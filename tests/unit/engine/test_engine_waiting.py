@@ -172,7 +172,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, Term
 
 
 class TestTwoProcesses:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_the_wait_is_announced_and_booked_and_ends_with_the_others_answer(
         self, desk: Desk
     ) -> None:
@@ -194,7 +194,7 @@ class TestTwoProcesses:
         assert end["queue"] > 0
         assert end["sum"] == pytest.approx(end["all"])
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
     def test_a_run_that_was_cut_short_is_gone_on_with(
         self, desk: Desk, how: signal.Signals
@@ -210,7 +210,7 @@ class TestTwoProcesses:
         assert (4 in end["tried"]) == (how is signal.SIGINT)
         assert end["queue"] > 0
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_killed_process_whose_workers_outlive_it_holds_nobody_up(self, desk: Desk) -> None:
         first = desk.first_held_at(3, isolate=True)
         second = desk.terminal("second", isolate=True)
@@ -219,7 +219,7 @@ class TestTwoProcesses:
         end = second.hear("source")
         assert (end["source"], end["outcome"], end["n"]) == ("tuned", "finished", 1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_run_within_a_smaller_budget_is_gone_on_with(self, desk: Desk) -> None:
         desk.first_held_at(2, budget="2trials")
         second = desk.terminal("second")
@@ -229,7 +229,7 @@ class TestTwoProcesses:
         assert (end["source"], end["n"]) == ("tuned", 1)
         assert end["known"] + len(end["tried"]) == 4
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_finished_run_over_more_configs_is_the_answer(self, desk: Desk) -> None:
         desk.first_held_at(4)
         second = desk.terminal("second", space=[1, 2])
@@ -240,7 +240,7 @@ class TestTwoProcesses:
 
 
 class TestASecondProcessThatDoesNotWaitForTheEnd:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_has_the_best_that_is_stored_when_its_budget_ends(
         self, midway: tuple[Desk, Terminal]
     ) -> None:
@@ -252,7 +252,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
         assert end["queue"] > 0
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_has_the_best_that_is_stored_on_ctrl_c(self, midway: tuple[Desk, Terminal]) -> None:
         desk, first = midway
         second = desk.terminal("second")
@@ -262,7 +262,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert first.process.poll() is None
         assert (end["source"], end["n"]) == ("waited", 1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_has_the_first_config_when_its_budget_ends_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:
@@ -272,7 +272,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
         assert "the author's first config" in end["notes"][-1]
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_has_nothing_on_ctrl_c_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:
@@ -322,7 +322,7 @@ class TestTheWait:
         assert store.runs(mine.workload().id) == []
         assert tune(mine, store=store).config == Config(t=1)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_events_tell_it_before_the_run_starts(self, store: Store) -> None:
         events: list[Event] = []
         mine = target(2, 1)
@@ -335,7 +335,7 @@ class TestTheWait:
         assert kinds[-1] is RunFinished
         assert events[0].holder.own  # type: ignore[union-attr]
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_what_was_done_meanwhile_came_before_the_run(self, store: Store) -> None:
         mine = target(2, 1)
         with somebody_tunes(mine, store):
@@ -417,7 +417,7 @@ class TestTheLockFile:
                 assert waiting.holder.own
             assert waiting.take()
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_that_many_processes_make_and_remove_is_had_by_one_at_a_time(
         self, tmp_path: Path
     ) -> None:

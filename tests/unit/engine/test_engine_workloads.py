@@ -41,7 +41,7 @@ def devices(many: int) -> ProcessPerDevice:
     return ProcessPerDevice([str(n) for n in range(many)], lambda name: {})
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_each_workload_is_tuned_once_on_some_device(tmp_path: Path) -> None:
     items = [(f"w{n}", str(tmp_path)) for n in range(12)]
     with devices(3) as executor:
@@ -51,7 +51,7 @@ def test_each_workload_is_tuned_once_on_some_device(tmp_path: Path) -> None:
     assert {one.seat for one in done} == {one.answer[1] for one in done} <= {"0", "1", "2"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_workload_whose_process_ends_is_begun_anew_and_then_given_up(tmp_path: Path) -> None:
     items = [(name, str(tmp_path)) for name in ("a", "die", "always", "refuse", "b")]
     with devices(2) as executor:
@@ -64,7 +64,7 @@ def test_a_workload_whose_process_ends_is_begun_anew_and_then_given_up(tmp_path:
     assert done["b"].answer
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_a_device_left_nothing_is_pretended() -> None:
     class Lost:
         name, remote = "0", False

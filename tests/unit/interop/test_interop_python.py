@@ -153,7 +153,7 @@ def test_what_a_caller_does_to_the_dict_stays_with_the_caller(tmp_path: Path) ->
     assert run_alone(source, calls, tmp_path) == [None, SMALL]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tree_over_64_sizes_runs_alone_and_reproduces_the_picks(tmp_path: Path) -> None:
     known, store = h200()
     source, decision = python_source(measured(store))
@@ -164,7 +164,7 @@ def test_a_tree_over_64_sizes_runs_alone_and_reproduces_the_picks(tmp_path: Path
     assert len({json.dumps(answer) for answer in answers}) > 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_eight_configs_and_a_tree_lose_little_of_the_best_over_64_sizes() -> None:
     known, _ = h200()
     decision = decide(known, max_configs=8, max_leaves=32)
@@ -192,7 +192,7 @@ def test_a_tree_splits_halfway_in_doublings() -> None:
     assert (rule.tree.feature, rule.tree.at) == (0, 512)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tree_has_no_more_leaves_than_it_may() -> None:
     known, _ = h200()
 

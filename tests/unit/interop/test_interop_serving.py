@@ -295,7 +295,7 @@ BLOCKS = st.none() | st.tuples(st.integers(1, 512), st.integers(1, 512))
 DTYPES = st.sampled_from(["", "fp8_w8a8", "int8_w8a16", "float32"])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(SIZES, SIZES, DEVICES, DTYPES, BLOCKS)
 def test_a_vllm_name_is_one_name_whatever_the_device(
     experts: int, n: int, device: str, dtype: str, block: tuple[int, int] | None
@@ -309,7 +309,7 @@ def test_a_vllm_name_is_one_name_whatever_the_device(
     assert name == vllm.moe_name(experts, n, vllm.device_part(device), dtype, block)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(
     SIZES,
     SIZES,

@@ -83,7 +83,7 @@ def tuned_by_us(folder: Path, *sizes: int, quick: tuple[int, int] = (128, 8)) ->
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_stock_reads_what_whet_found_and_benchmarks_nothing(tmp_path: Path, cache: Path) -> None:
     with fake_driver() as driver:
         ours = tuned_by_us(tmp_path, 256, 512)
@@ -99,7 +99,7 @@ def test_stock_reads_what_whet_found_and_benchmarks_nothing(tmp_path: Path, cach
         assert len(driver.launches) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_size_that_was_not_tuned_is_benchmarked_by_stock(tmp_path: Path) -> None:
     with fake_driver():
         ours = tuned_by_us(tmp_path, 256)
@@ -111,7 +111,7 @@ def test_a_size_that_was_not_tuned_is_benchmarked_by_stock(tmp_path: Path) -> No
             launch(stock, 1024)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_stock_takes_the_pick_where_a_loser_reads_quicker(tmp_path: Path, cache: Path) -> None:
     with fake_driver():
         ours = tuned_by_us(tmp_path, 256)
@@ -157,7 +157,7 @@ def test_what_stock_wrote_is_kept_as_foreign(tmp_path: Path, cache: Path) -> Non
     assert dict(best.config) == {"BLOCK": 64, "num_warps": 8, "num_ctas": 1, "num_stages": 3}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_foreign_results_of_a_kernel_do_not_stop_its_tuning(tmp_path: Path, cache: Path) -> None:
     with fake_driver():
         stock = load(tmp_path / "stock.py", STOCK)
@@ -175,7 +175,7 @@ def test_foreign_results_of_a_kernel_do_not_stop_its_tuning(tmp_path: Path, cach
             assert {t.foreign is not None for t in timings if t} == {one is theirs}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_another_source_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +187,7 @@ def test_another_source_is_refused_in_one_line(
     assert "different source of double" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_pruning_by_arguments_needs_inputs(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

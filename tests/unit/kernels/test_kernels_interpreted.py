@@ -12,9 +12,10 @@ pytest.importorskip("triton")
 
 PROPERTIES = Path(__file__).with_name("kernel_properties.py")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(300)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "transformer_layer.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def model() -> CostModel:
 
 
 class TestKeeping:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_model_read_back_predicts_the_same(self) -> None:
         again = CostModel.from_json(json.loads(json.dumps(model().to_json())))
         for size in (100, 256, 4096):
@@ -86,13 +86,13 @@ class TestKeeping:
 
 
 class TestHostileModels:
-    @pytest.mark.slow
+    @pytest.mark.medium
     @given(JSON)
     def test_anything_else_is_refused(self, data: Any) -> None:
         with pytest.raises(ValueError, match=r"^it "):
             CostModel.from_json(data)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @given(st.data())
     def test_a_part_replaced_is_refused_or_still_predicts(self, data: st.DataObject) -> None:
         body = copy.deepcopy(model().to_json())

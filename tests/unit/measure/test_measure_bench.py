@@ -226,7 +226,7 @@ class TestRemote:
         assert failure.status is Status.RUN_ERROR
         assert failure.message.splitlines()[0] == says
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @pytest.mark.parametrize("does", ["be killed", "bad_alloc"])
     def test_a_death_for_lack_of_memory_is_a_lack_of_resources(
         self, remote: RemoteBench, does: str
@@ -235,7 +235,7 @@ class TestRemote:
         assert failure.status is Status.RESOURCES
         assert "out of memory" in failure.message.splitlines()[0]
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_worker_that_was_killed_is_not_blamed_on_the_config_at_once(
         self, remote: RemoteBench
     ) -> None:
@@ -244,7 +244,7 @@ class TestRemote:
         os.kill(before, signal.SIGKILL)
         assert first(remote, GOOD, 1).facts["pid"] != before
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_death_is_the_configs_own_only_in_a_process_where_nothing_ran_before(
         self, remote: RemoteBench, tmp_path: Path
     ) -> None:
@@ -254,14 +254,14 @@ class TestRemote:
         first(remote, once, 1)
         assert mark.exists()
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
         failure = failure_of(remote, Config(does="hang"), limit_s=0.3)
         assert failure.status is Status.RUN_TIMEOUT
         assert failure.message == "still running after 0.3 s and was killed"
         assert failure.limit == Limit("run_s", 0.3)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_after_a_crash_the_others_are_loaded_again(self, remote: RemoteBench) -> None:
         before = first(remote, GOOD, 1).facts["pid"]
         failure_of(remote, Config(does="leave"))
@@ -270,7 +270,7 @@ class TestRemote:
         assert "load" in again.seconds
         assert first(remote, GOOD, 1).facts["pid"] != before
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_one_who_crashes_in_a_round_is_found_out(self, remote: RemoteBench) -> None:
         bad = Config(name="bad", does="leave")
         other = Config(name="c")
@@ -281,7 +281,7 @@ class TestRemote:
         assert isinstance(failure, ConfigFailure)
         assert failure.status is Status.RUN_ERROR
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @pytest.mark.parametrize("timer", [quick_timer, group_timer])
     @pytest.mark.parametrize("when", ["check", "run"])
     @pytest.mark.parametrize("does", ["spoil", "spoil unheard"])
@@ -299,7 +299,7 @@ class TestRemote:
         assert isinstance(three, Sampled)
         assert one.facts["pid"] != three.facts["pid"]
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @pytest.mark.parametrize("timer", [quick_timer, group_timer])
     def test_and_so_does_one_in_a_round(self, timer: Callable[[], CpuTimer]) -> None:
         bad, good = Config(name="bad", does="spoil"), Config(name="c")
@@ -309,7 +309,7 @@ class TestRemote:
         assert isinstance(taken[good], Sampled)
         assert isinstance(taken[bad], ConfigFailure)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_failure_that_spoils_nothing_leaves_the_process_in_use(self) -> None:
         with RemoteBench(SpoilableLoader, quick_timer) as bench:
             before = first(bench, GOOD, 1).facts["pid"]
@@ -323,7 +323,7 @@ class TestRemote:
             assert failure.limit == Limit("memory_bytes", 200 << 20)
             assert len(first(bench, GOOD, 1).reading.samples) == 1
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_memory_limit_holds_for_shared_memory_too(self) -> None:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
             failure = failure_of(bench, Config(does="share memory"))

@@ -60,7 +60,7 @@ def test_an_error_is_told_in_the_drivers_words(driver):
     assert not failure.spoils
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_illegal_access_is_known_when_it_is_waited_for(log, monkeypatch, tmp_path):
     """In a copy of the library, since what is spoilt stays so."""
     with fake_cuda.in_place(fake_cuda.built(tmp_path)):
@@ -217,7 +217,7 @@ def test_the_timers_kernels_are_valid_for(ptx, architecture, compiled):
     compiled(ptx, architecture)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_code_is_as_long_as_it_is_asked_for(architecture, compiled):
     binary = compiled(code_ptx(CODE_BYTES, CODE_WARPS), architecture, "-O0")

@@ -92,7 +92,7 @@ def look(bench: RemoteBench, leaves: str) -> Sampled:
     return first(bench, Config(leaves=leaves), 1, limit_s=LIMIT_S)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("leaves", "named"),
     [
@@ -111,7 +111,7 @@ def test_what_goes_on_running_is_a_failure_of_the_config_that_began_it(
     assert look(bench, "nothing").facts["pid"] != before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "leaves", ["a sleeping thread", "a thread that comes to rest", "a sleeping process"]
 )
@@ -133,7 +133,7 @@ def test_threads_that_were_told_never_to_rest_are_no_failure(
         assert look(bench, "nothing").facts["pid"] == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_of_several_only_the_one_that_leaves_something_running_fails(bench: RemoteBench) -> None:
     configs = [
         Config(leaves=leaves) for leaves in ("nothing", "three threads", "a sleeping thread")
@@ -144,7 +144,7 @@ def test_of_several_only_the_one_that_leaves_something_running_fails(bench: Remo
     assert failed == [False, True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_fails_otherwise_fails_so_and_its_process_is_replaced_too(
     bench: RemoteBench,
 ) -> None:

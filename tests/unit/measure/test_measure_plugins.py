@@ -48,7 +48,7 @@ def test_a_function_is_timed_by_it(isolate: bool) -> None:
     assert result.best.timing.timer == "patient"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_c_function_is_timed_by_it_in_another_process() -> None:
     x = np.zeros(64, dtype=np.float32)
     target = whet.native(
@@ -63,7 +63,7 @@ def test_a_c_function_is_timed_by_it_in_another_process() -> None:
     assert result.best.timing.timer == "patient"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_another_timer_measured_is_not_known(tmp_path: Path) -> None:
     space, store = {"n": [200, 100]}, tmp_path / "store.db"
     whet.tune(whet.function(work, space), store=store)

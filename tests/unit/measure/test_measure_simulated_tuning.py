@@ -63,14 +63,14 @@ def share(answers: Iterable[bool]) -> float:
     return sum(counted) / len(counted)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_best_by_three_percent_is_found_under_noise_and_outliers() -> None:
     runs = [tune(forty(seed), NOISY, seed) for seed in range(SEEDS)]
     assert share(run.regret <= 0.01 for run in runs) >= 0.95
     assert sum(run.samples_each for run in runs) / SEEDS <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_close_field_takes_more_samples_and_still_gives_the_best() -> None:
     runs = [tune(forty(seed, slowest=1.1), NOISY, seed) for seed in range(60)]
     assert share(run.regret <= 0.01 for run in runs) >= 0.95
@@ -86,7 +86,7 @@ def test_on_a_quiet_device_the_first_looks_nearly_suffice() -> None:
     assert sum(run.samples_each for run in runs) / 60 <= 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "noise",
     [
@@ -103,14 +103,14 @@ def test_a_device_that_changes_pace_during_the_race_does_not_hide_the_best(
     assert share(run.regret <= 0.01 for run in runs) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_heavy_tails_do_not_put_the_best_out() -> None:
     wild = NoiseModel(gaussian=0.01, tail_chance=0.15, tail_factor=10.0)
     runs = [tune(forty(seed), wild, seed) for seed in range(60)]
     assert share(run.regret <= 0.01 for run in runs) >= 0.93
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("noise", [NOISY, NoiseModel(gaussian=0.002)], ids=["noisy", "quiet"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_identical_kernels_are_declared_equal(noise: NoiseModel, count: int) -> None:

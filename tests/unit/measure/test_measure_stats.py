@@ -113,7 +113,7 @@ class TestPairedRatio:
                     p = reference.wilcoxon(rest, method="exact").pvalue
                     assert bool(p < 0.05) is rejected
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @given(
         st.lists(st.floats(0.5, 2), min_size=6, max_size=30),
         st.floats(0.1, 10),
@@ -134,7 +134,7 @@ class TestPairedRatio:
         assert inverse is not None
         assert inverse == pytest.approx((1 / ratio.high, 1 / ratio.mid, 1 / ratio.low))
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     @pytest.mark.parametrize("pairs", [8, 24, 80])
     def test_it_covers_the_truth_as_often_as_it_says(self, pairs: int) -> None:
         covered = 0

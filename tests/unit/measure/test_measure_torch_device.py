@@ -65,7 +65,7 @@ def flushed(monkeypatch, torch, times=2, size=1 << 20):
     return api, name
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_driver_clears_data_and_code_for_torch_as_well(monkeypatch, log):
     torch = Torch()
     api, name = flushed(monkeypatch, torch)

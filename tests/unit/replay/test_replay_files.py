@@ -35,7 +35,7 @@ def reread(packed: bytes, folder: Path) -> Table:
     return read_table(path)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(tables())
 def test_what_is_written_is_read(folder: Path, table: Table) -> None:
     back = reread(table_bytes(table), folder)
@@ -43,7 +43,7 @@ def test_what_is_written_is_read(folder: Path, table: Table) -> None:
     assert [dict(config) for config in back.configs] == [dict(config) for config in table.configs]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(tables())
 def test_the_same_table_gives_the_same_bytes(folder: Path, table: Table) -> None:
     packed = table_bytes(table)
@@ -90,7 +90,7 @@ def test_a_config_that_is_not_of_the_declared_space_is_refused(folder: Path) -> 
         reread(table_bytes(table), folder)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_576_configs_64_sizes_12_samples_fit_in_a_megabyte_and_a_half(folder: Path) -> None:
     table = a_large_table(configs=576, workloads=64, visits=2, samples=6)
     packed = table_bytes(table)
@@ -104,7 +104,7 @@ def test_a_file_that_is_cut_off_is_refused(folder: Path, length: int) -> None:
         reread(PACKED[:length], folder)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @settings(max_examples=300)
 @given(st.integers(0, len(PACKED) * 8 - 1))
 def test_a_flipped_bit_is_refused_or_does_not_matter(folder: Path, bit: int) -> None:
@@ -120,7 +120,7 @@ def test_a_flipped_bit_is_refused_or_does_not_matter(folder: Path, bit: int) -> 
         assert header or padding, "no other bits of a gzip file are without a meaning"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(st.data())
 def test_any_value_replaced_by_another_kind_gives_a_table_or_a_clean_error(
     folder: Path, data: st.DataObject
@@ -149,7 +149,7 @@ def test_any_value_replaced_by_another_kind_gives_a_table_or_a_clean_error(
         assert "one.whet.json.gz" in str(error)  # noqa: PT017
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(st.data())
 def test_any_member_that_is_missing_gives_a_table_or_a_clean_error(
     folder: Path, data: st.DataObject
@@ -246,7 +246,7 @@ def test_a_table_is_found_by_its_path_and_a_shipped_one_by_its_name(
         read_table("h200-gem-576")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_shipped_table_can_be_read() -> None:
     for name in shipped():
         assert read_table(name).workloads

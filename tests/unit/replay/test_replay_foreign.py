@@ -137,7 +137,7 @@ def test_a_cache_without_its_closing_braces_is_read_and_says_so(folder: Path) ->
     assert table.notes == ("the file is truncated or damaged; read its first 4 configs",)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("data", [CACHE, T4])
 @given(share=st.floats(0, 1))
 def test_a_file_cut_off_anywhere_gives_its_first_configs_or_a_clean_error(

@@ -87,7 +87,7 @@ def tunings(factor: float, seed: int) -> Cloud:
     return Cloud("sequential", seconds * factor, fraction, np.arange(200))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("factor", "said"),
     [(0.5, "sooner"), (2.0, "later"), (1.0, "no clear difference")],

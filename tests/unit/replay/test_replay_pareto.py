@@ -134,7 +134,7 @@ def test_a_frontier_has_no_point_that_another_beats() -> None:
     assert frontier.seconds_to(0.95) is None
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_same_tunings_in_half_the_time_move_the_frontier() -> None:
     rng = np.random.default_rng(0)
     seconds = np.sort(rng.uniform(1, 50, 200))[:, None] * rng.uniform(0.9, 1.1, (200, 20))
@@ -173,7 +173,7 @@ def test_racing_is_simulated_on_the_same_runs() -> None:
     assert raced.fraction == pytest.approx(sequential.fraction[:5], abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_study_answers_for_every_variant() -> None:
     table = a_large_table(40, 2, 2, 5)
     found = study(table, table.workloads[:1], Draws(draws=20, runs=4, configs=(1, 20)), ("random",))

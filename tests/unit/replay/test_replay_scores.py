@@ -109,7 +109,7 @@ def test_finding_nothing_counts_as_the_median_config() -> None:
     assert (never == middle).all()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("axis", ["evaluations", "time"])
 @pytest.mark.parametrize("first_s", [1.0, 20.0])
 def test_random_scores_zero_where_half_of_the_configs_fail(axis: Axis, first_s: float) -> None:
@@ -134,7 +134,7 @@ def test_slow_thinking_costs_score_over_time_only() -> None:
     assert score([slow], [random], "evaluations").mean == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_random_search_scores_zero_within_its_interval() -> None:
     """The strategy sees no noise here, so nothing but chance is left."""
     cases = (case(300), case(200))
@@ -163,7 +163,7 @@ def test_one_repeat_has_no_interval() -> None:
     assert np.isfinite(got.curve_low).all()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("search", ["random", "coordinate"])
 def test_what_comes_after_the_horizon_does_not_change_the_score(search: str) -> None:
     cases = tuple(cases_of("t", a_large_table(300, 1, 1, 5)))

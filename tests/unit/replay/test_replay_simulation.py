@@ -180,7 +180,7 @@ def test_the_space_is_a_list_where_the_table_has_only_some_of_it() -> None:
     assert list(replay_space(table, table.workloads[0])) == list(table.configs)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_many_tunings_are_the_same_in_one_process_and_in_two() -> None:
     table = a_large_table(50, 2, 1, 5)
     experiment = Experiment(tuple(cases_of("t", table)), ("random", "grid"), 10, repeats=3)

@@ -60,7 +60,7 @@ def test_the_best_is_measured_against_whom_it_cannot_be_told_from() -> None:
     assert standing.lead_of("a").over == "c"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_among_equals_a_winner_is_hardly_ever_found() -> None:
     """Though the best of eleven is picked before it is compared."""
     rng = np.random.default_rng(3)
@@ -102,7 +102,7 @@ def test_every_stretch_of_an_experiment_has_its_share_of_everything() -> None:
     assert {task[:2] for task in tasks[:4]} == {task[:2] for task in tasks}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_random_is_repeated_more_often_since_it_scatters_more() -> None:
     cases = cases_of("t", a_large_table(40, 2, 1, 5))
     found = contest(cases, ("grid", "random"), 20, 3)

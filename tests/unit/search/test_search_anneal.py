@@ -15,7 +15,7 @@ class TestAnneal(ClassicSearch):
         return Anneal(space, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_flat_landscape_ends_in_restarts_and_not_in_one_place() -> None:
     asked = run(Anneal(bowl_space(), 0), lambda config: 1000.0, 120)
     assert {config["x"] for config in asked} == set(range(16))

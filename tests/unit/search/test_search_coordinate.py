@@ -32,7 +32,7 @@ def test_what_another_workload_found_best_is_tried_next() -> None:
     assert bowl(second) == min(bowl(one) for one in bowl_space() if one["x"] != 11)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_descends_to_the_bottom_of_a_bowl() -> None:
     for seed in range(5):
         assert BEST in run(Coordinate(bowl_space(), seed), bowl, 80)
@@ -65,13 +65,13 @@ def test_it_goes_on_before_it_is_told() -> None:
     assert min(bowl(one) for one in strategy.ask(4)) < 1500
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_needs_far_fewer_evaluations_than_chance() -> None:
     assert mean_best(Coordinate, bowl_space(), bowl, 40) < 1.1
     assert mean_best(Random, bowl_space(), bowl, 40) > 1.2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_descends_where_the_space_cannot_be_listed() -> None:
     space = wide_space()
     assert mean_best(Coordinate, space, wide, 120) < mean_best(Random, space, wide, 120) - 0.5

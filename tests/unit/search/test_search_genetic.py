@@ -23,7 +23,7 @@ def test_children_that_break_a_constraint_are_brought_to_the_nearest_that_does_n
     assert 0 in [config["a"] for config in asked]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_keeps_away_from_where_configs_fail() -> None:
     def fails(config: Config) -> bool:
         return bool(config["flag"])

@@ -65,7 +65,7 @@ def tuned(
 
 @pytest.mark.parametrize("name", MODELS)
 class TestEveryModel:
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_it_finds_more_than_a_random_search(self, name: str) -> None:
         def reached(search: str) -> float:
             runs = [tuned(search, bowl, 50, seed=seed) for seed in range(3)]
@@ -73,7 +73,7 @@ class TestEveryModel:
 
         assert reached(name) < reached("random")
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_it_learns_where_configs_fail(self, name: str) -> None:
         def half(config: Config) -> float | None:
             return None if config["shared"] == 0 else bowl(config)
@@ -81,26 +81,26 @@ class TestEveryModel:
         failed = [config["shared"] == 0 for config in tuned(name, half, 45)]
         assert sum(failed[15:]) < 11
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_it_goes_on_where_nearly_everything_fails(self, name: str) -> None:
         def rarely(config: Config) -> float | None:
             return bowl(config) if int(config.id, 16) % 20 == 0 else None
 
         assert len(set(tuned(name, rarely, 80))) == 80
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_constant_time_is_no_trouble(self, name: str) -> None:
         assert len(set(tuned(name, lambda _: 100.0, 40))) == 40
 
     def test_a_space_of_two_is_used_up(self, name: str) -> None:
         assert len(tuned(name, lambda _: 1.0, 5, space=Space({"a": [1, 2]}))) == 2
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_batches_do_not_cost_what_was_gained(self, name: str) -> None:
         best = min(map(bowl, tuned(name, bowl, 64, batch=8)))
         assert best < 160
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_it_takes_what_is_known_from_elsewhere(self, name: str) -> None:
         prior = prior_from([[outcome(config, bowl) for config in SPACE]], SPACE)
         first = make_strategy(name, SPACE, 0, transfer=prior).ask(3)
@@ -112,19 +112,19 @@ class TestAuto:
         space = Space({"a": list(range(30)), "b": list(range(30))})
         assert make_strategy("auto", space, 3).ask(50) == make_strategy("random", space, 3).ask(50)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_it_comes_close_to_the_best_of_a_larger_one_in_few_evaluations(self) -> None:
         found = [min(map(bowl, tuned("auto", bowl, 30, seed=seed))) for seed in range(4)]
         assert float(np.mean([100 / ns for ns in found])) > 0.9
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_the_neighbours_of_the_best_are_looked_at_before_long(self) -> None:
         asked = tuned("auto", bowl, 150)
         best = min(asked, key=bowl)
         around = set(SPACE.neighbours(best))
         assert len(around & set(asked)) > len(around) / 2
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_prior_that_is_wrong_does_not_keep_it_from_the_best(self) -> None:
         def opposite(config: Config) -> float:
             return 1e6 / bowl(config)
@@ -155,7 +155,7 @@ class TestCandidates:
         assert candidates.whole
         assert set(candidates.configs()) == set(SPACE)
 
-    @pytest.mark.slow
+    @pytest.mark.medium
     def test_a_large_space_admits_valid_configs_it_did_not_draw(self) -> None:
         space = Space({f"p{k}": list(range(16)) for k in range(12)}, ["p0 != p1"])
         candidates = Candidates(space, np.random.default_rng(0))

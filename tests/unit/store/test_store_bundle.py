@@ -250,7 +250,7 @@ def test_opening_reads_only_the_manifest(packed: Path, counted: Counter[str]) ->
     assert not counted
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_look_up_reads_a_small_part_of_a_large_bundle(
     tmp_path: Path, counted: Counter[str]
 ) -> None:
@@ -263,7 +263,7 @@ def test_one_look_up_reads_a_small_part_of_a_large_bundle(
         assert sum(counted.values()) < bundle.manifest.bytes / 10
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_loose_match_reads_no_trials_but_those_of_its_answer(
     tmp_path: Path, counted: Counter[str]
 ) -> None:

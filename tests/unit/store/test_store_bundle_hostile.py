@@ -145,7 +145,7 @@ def test_entries_that_are_too_large_together_are_refused(good: Path) -> None:
     assert "declare" in refusal(forged(good, manifest=lie))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("stated", [1, 256, 150_000, 200_000])
 def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None:
     """A hundred MiB of zeros, with another size written in every place that states one."""
@@ -169,7 +169,7 @@ def test_a_bomb_is_stopped_at_its_declared_size(good: Path, stated: int) -> None
     refusal(path)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bomb_in_the_manifests_place_is_refused(good: Path) -> None:
     bomb = b" " * (MAX_MANIFEST_BYTES + 1)
     assert "manifest declares" in refusal(zipped(good, {"manifest.json": bomb}))
@@ -379,7 +379,7 @@ def test_a_file_changed_in_place_after_opening_is_refused_when_read(good: Path) 
 FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @FUZZ
 @given(
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1)
@@ -411,7 +411,7 @@ def test_flipped_bytes_are_refused_or_change_nothing(
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @FUZZ
 @given(content=st.binary(max_size=400), head=st.booleans())
 def test_arbitrary_bytes_are_refused(tmp_path: Path, content: bytes, head: bool) -> None:

@@ -28,7 +28,7 @@ from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, in_child, refusal
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 WORKLOAD = a_workload()
 

@@ -21,13 +21,13 @@ keys = st.dictionaries(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(keys, keys)
 def test_it_is_the_same_from_both_sides(one: dict[str, Any], two: dict[str, Any]) -> None:
     assert key_distance(one, two) == pytest.approx(key_distance(two, one))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(keys)
 def test_a_key_is_no_distance_from_itself(key: dict[str, Any]) -> None:
     assert key_distance(key, key) == 0

@@ -50,7 +50,7 @@ def history(steps: list[Step]) -> list[Store]:
     return stores
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(STEPS)
 def test_no_order_of_merging_gives_another_pick(steps: list[Step]) -> None:
     stores = history(steps)
@@ -64,7 +64,7 @@ def test_no_order_of_merging_gives_another_pick(steps: list[Step]) -> None:
     assert len(found) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(STEPS)
 def test_what_is_contested_does_not_depend_on_who_receives(steps: list[Step]) -> None:
     one, two, _ = history(steps)
@@ -76,7 +76,7 @@ def test_what_is_contested_does_not_depend_on_who_receives(steps: list[Step]) ->
         assert contested(one) == contested(two)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @given(STEPS)
 def test_merging_again_changes_nothing(steps: list[Step]) -> None:
     one, two, _ = history(steps)

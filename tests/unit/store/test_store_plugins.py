@@ -107,7 +107,7 @@ sums = whet.function(work, {"n": [4000, 100]}, name="sums")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_command_works_on_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL)
     place = ["--store", "room://shared"]

@@ -21,7 +21,7 @@ from whet.testing.cut_proxy import CutProxy
 from whet.testing.postgres_server import PostgresServer
 from whet.testing.samples import a_run, a_trial, a_workload
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 WORKLOAD = a_workload()
 WAIT_S = 0.5

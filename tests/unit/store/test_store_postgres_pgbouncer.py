@@ -19,7 +19,7 @@ from whet.testing.pgbouncer import PgBouncer
 from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 WORKLOAD = a_workload()
 

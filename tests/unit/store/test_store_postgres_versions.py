@@ -21,7 +21,7 @@ from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 WORKLOAD = a_workload()
 

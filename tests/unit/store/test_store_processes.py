@@ -55,7 +55,7 @@ def check_file(path: Path) -> str:
         return str(db.execute("PRAGMA quick_check").fetchone()[0])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_processes_that_append_at_once_lose_and_double_nothing(
     path: Path, workload: Workload
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_child_that_exits_does_not_disturb_its_parent(path: Path, workload: Wo
         assert len(again.trials(workload.id)) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_forks_in_the_midst_of_other_threads_writes_are_safe(
     path: Path, workload: Workload
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_store_whose_checkpoint_was_cut_short_opens(path: Path, workload: Work
     assert check_file(path) == "ok"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_writer_killed_while_another_process_has_the_store_open(
     path: Path, workload: Workload
 ) -> None:

@@ -91,7 +91,7 @@ def test_best_and_latest_are_found_by_index_alone(path: Path) -> None:
     assert not [step for step in plans if "TEMP B-TREE" in step]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
     workload = a_workload()
     with SqliteStore(path) as store:
@@ -147,7 +147,7 @@ def test_gc_of_superseded_trials_removes_columns_that_hold_them(path: Path) -> N
     assert (Path(f"{path}.ir") / "kept.json.gz").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_gc_while_another_process_reads_removes_and_harms_nothing_else(path: Path) -> None:
     old, kept = a_workload(kernel="old"), a_workload()
     with SqliteStore(path) as store:

@@ -48,7 +48,7 @@ def of(result, mode):
     return next(trial for trial in result.trials if trial.config == Config(mode=mode))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_slow_first_call_does_not_cost_the_fastest_config_its_place():
     target = lazy({"plain": 0.0, "jit": 1.2}, {"plain": 0.004})
     result = tuned(target)
@@ -56,7 +56,7 @@ def test_a_slow_first_call_does_not_cost_the_fastest_config_its_place():
     assert result.config == Config(mode="jit")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_first_calls_have_a_place_in_the_ledger_and_in_the_cost_of_their_config():
     result = tuned(lazy({"plain": 0.0, "jit": 0.5}))
     assert result.run.cost.wall["first_call"] >= 0.5
@@ -64,7 +64,7 @@ def test_first_calls_have_a_place_in_the_ledger_and_in_the_cost_of_their_config(
     assert result.run.cost.wall["check"] == pytest.approx(0.0, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_later_calls_keep_the_limit_that_the_quickest_config_sets():
     result = tuned(lazy({"plain": 0.0, "stuck": 0.0}, {"stuck": FOREVER}), run_limit_s=500.0)
     trial = of(result, "stuck")
@@ -74,7 +74,7 @@ def test_later_calls_keep_the_limit_that_the_quickest_config_sets():
     assert trial.limit.value < trial.limit.configured == 500.0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_first_call_that_never_ends_is_cut_at_its_own_limit_which_is_said():
     result = tuned(lazy({"plain": 0.0, "stuck": FOREVER}), first_call_limit_s=0.7)
     trial = of(result, "stuck")
@@ -84,7 +84,7 @@ def test_a_first_call_that_never_ends_is_cut_at_its_own_limit_which_is_said():
     assert trial.cost.work["first_call"] >= 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_first_call_that_the_budget_cuts_is_not_held_against_its_config():
     result = tuned(
         lazy({"plain": 0.0, "stuck": FOREVER}), budget=whet.Budget(seconds=1.5), search="grid"
@@ -92,7 +92,7 @@ def test_a_first_call_that_the_budget_cuts_is_not_held_against_its_config():
     assert [trial.config for trial in result.trials] == [Config(mode="plain")]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_higher_limit_for_first_calls_gives_another_try_and_the_same_one_does_not():
     store, target = MemoryStore(), lazy({"plain": 0.0, "jit": 0.9}, {"plain": 0.003})
     assert tuned(target, store, first_call_limit_s=0.3).config == Config(mode="plain")
@@ -100,7 +100,7 @@ def test_a_higher_limit_for_first_calls_gives_another_try_and_the_same_one_does_
     assert tuned(target, store, first_call_limit_s=30.0).config == Config(mode="jit")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cut_by_a_derived_limit_holds_until_the_limit_that_was_set_is_raised():
     store = MemoryStore()
     target = lazy({"plain": 0.0, "stuck": 0.0}, {"stuck": FOREVER})
@@ -110,7 +110,7 @@ def test_a_cut_by_a_derived_limit_holds_until_the_limit_that_was_set_is_raised()
     assert [trial.config for trial in again.trials] == [Config(mode="stuck")]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_0_1_cut_is_tried_again():
     store, target = MemoryStore(), lazy({"plain": 0.0, "jit": 0.9}, {"plain": 0.003})
     result = tuned(target, store)
@@ -187,7 +187,7 @@ def test_the_first_call_gives_the_result_that_is_checked(tmp_path):
     assert tuned(target).best.status is Status.OK
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_worker_that_is_killed_costs_others_their_first_call_again_and_that_is_booked_there():
     """`stuck` ends the process in which `jit` was ready, which then compiles once more."""
     target = lazy({"jit": 0.3, "stuck": 0.0}, {"stuck": FOREVER})
@@ -203,7 +203,7 @@ def test_a_worker_that_is_killed_costs_others_their_first_call_again_and_that_is
         assert "first_call" not in again.seconds
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_second_call_that_compiles_as_well_is_not_taken_for_the_speed_of_the_config():
     calls = []
 

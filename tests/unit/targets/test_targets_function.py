@@ -94,7 +94,7 @@ def test_a_key_without_values_is_refused_with_what_to_write():
         whet.function(lambda a: a, {"a": [1]}, key=["n"])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("reference", [None, 1])
 def test_only_what_compares_results_counts_as_checking(reference):
     target = whet.function(lambda a: 1, {"a": [1, 2]}, reference=reference)
@@ -147,7 +147,7 @@ def test_a_check_may_assert():
     assert "1 is odd" in wrong.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_it_runs_in_a_child_unless_told_otherwise():
     seen = []
 

@@ -69,7 +69,7 @@ def test_a_missing_compiler_is_named():
         whet.tune(scale(compiler="ccc"), store=MemoryStore())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_scalars_of_every_kind_arrive_as_they_are():
     source = """
     #include <stdint.h>
@@ -96,20 +96,20 @@ def test_scalars_of_every_kind_arrive_as_they_are():
     assert whet.tune(target, store=MemoryStore()).best.status is Status.OK
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_that_updates_in_place_is_checked_on_fresh_arguments():
     result = whet.tune(scale(), store=MemoryStore())
     assert result.best.status is Status.OK
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_authors_arrays_are_left_alone():
     x = np.ones(8, np.float32)
     whet.tune(scale(args={"x": x, "n": 8}), store=MemoryStore())
     assert (x == 1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_local_headers_are_found_beside_the_source(tmp_path):
     (tmp_path / "factor.h").write_text("#define FACTOR_OF(x) (2 * (x))\n")
     (tmp_path / "k.c").write_text(
@@ -127,14 +127,14 @@ def test_local_headers_are_found_beside_the_source(tmp_path):
     assert whet.tune(target, store=MemoryStore()).best.status is Status.OK
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_facts_of_the_binary_are_kept():
     result = whet.tune(scale(), store=MemoryStore())
     assert result.best.facts["bytes"] > 1000
     assert len(result.best.facts["sha256"]) == 16
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_build_stages_are_accounted_for():
     work = whet.tune(scale(), store=MemoryStore()).run.cost.work
     assert work["build"] >= work["build.compile"] + work["build.link"] > 0

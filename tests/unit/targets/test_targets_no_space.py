@@ -63,7 +63,7 @@ def target(tmp_path: Path, full: Path) -> NativeTarget:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tuning_ends_and_the_next_one_finds_the_best(target: NativeTarget, full: Path) -> None:
     store = MemoryStore()
     with pytest.raises(HostFailure, match=r"could not be built: no space left.*TMPDIR"):
@@ -97,7 +97,7 @@ class HalfBuilt(FakeTarget):
         return Job(no_space) if config["n"] == 4 else super().job(config)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("shares_host", [True, False])
 def test_what_was_built_when_space_ran_out_is_measured(shares_host: bool) -> None:
     """Also where measuring waits until nothing is being built."""
@@ -117,7 +117,7 @@ def test_what_was_built_when_space_ran_out_is_measured(shares_host: bool) -> Non
     assert known == {1, 2, 3}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_builds_that_had_found_space_are_still_handed_out() -> None:
     with Builder(jobs=1, mode="fork", limit_s=10.0) as builder:
         builder.submit(Config(n=1), Job(Built, (b"",)))

@@ -52,7 +52,7 @@ def test_linear_algebra_without_forks_and_a_pool_that_forks_both_come_to_an_end(
     assert ended.stdout == "both ended\n", ended.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_worker_asked_for_meanwhile_starts_afterwards() -> None:
     with open_pool(1, "fork") as pool:
         with no_forks():

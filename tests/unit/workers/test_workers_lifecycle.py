@@ -42,14 +42,14 @@ def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pre_started_worker_is_used_again() -> None:
     with open_pool(1, "spawn") as pool:
         first, second = tasks.run(pool, Task(tasks.own_pid), Task(tasks.own_pid))
     assert first.value == second.value != os.getpid()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_killed_worker_is_replaced() -> None:
     with open_pool(1, "spawn") as pool:
         before, late, after = tasks.run(
@@ -63,7 +63,7 @@ def test_a_killed_worker_is_replaced() -> None:
     assert after.value != before.value
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_memory_limit_counts_from_what_the_process_already_holds() -> None:
     held = bytearray(200 << 20)
     with open_pool(1, "fork") as pool:
@@ -105,14 +105,14 @@ def test_a_task_of_the_callers_script_is_refused_with_the_remedy() -> None:
     assert "use mode 'fork'" in outcome.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_output_of_one_task_is_not_quoted_for_the_next() -> None:
     with open_pool(1, "spawn") as pool:
         _, outcome = tasks.run(pool, Task(print, ("noise",)), Task(tasks.fail, ("quiet",)))
     assert outcome.error == "ValueError: quiet"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_endless_output_is_bounded(folders: Path) -> None:
     sizes: list[int] = []
     with open_pool(1, "spawn") as pool:
@@ -125,7 +125,7 @@ def test_endless_output_is_bounded(folders: Path) -> None:
     assert len(outcome.error) < 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_folder_is_empty_for_every_task() -> None:
     with open_pool(1, "spawn") as pool:
         _, outcome = tasks.run(pool, Task(tasks.litter), Task(tasks.surroundings))
@@ -133,7 +133,7 @@ def test_the_folder_is_empty_for_every_task() -> None:
     assert outcome.value["cwd"] == outcome.value["TMPDIR"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_closing_leaves_no_folder_no_process_and_no_descriptor(mode: str, folders: Path) -> None:
     children_before = tasks.children()
@@ -167,7 +167,7 @@ def test_unreadable_folders_are_removed_and_linked_files_left_alone(
     assert outside.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_lower_priorities_start_first_and_equals_in_order(tmp_path: Path) -> None:
     started: list[int] = []
     gate = tmp_path / "gate"
@@ -182,7 +182,7 @@ def test_lower_priorities_start_first_and_equals_in_order(tmp_path: Path) -> Non
     assert started == [first, a, b, c, late]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_work_goes_on_while_the_caller_is_busy_elsewhere(mode: str, tmp_path: Path) -> None:
     with open_pool(1, mode) as pool:
@@ -192,7 +192,7 @@ def test_work_goes_on_while_the_caller_is_busy_elsewhere(mode: str, tmp_path: Pa
         assert pool.pending == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_cancelling_kills_what_runs_and_drops_what_waits(mode: str, tmp_path: Path) -> None:
     with open_pool(1, mode) as pool:
@@ -211,7 +211,7 @@ def test_cancelling_kills_what_runs_and_drops_what_waits(mode: str, tmp_path: Pa
     assert [pid for pid in tasks.pids_in(tmp_path) if tasks.alive(pid)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_waiting_ends_when_nothing_is_pending_or_time_is_up(tmp_path: Path) -> None:
     with open_pool(1, "fork") as pool:
         assert pool.wait(None) == []
@@ -220,7 +220,7 @@ def test_waiting_ends_when_nothing_is_pending_or_time_is_up(tmp_path: Path) -> N
         assert pool.pending == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_stages_of_one_task_are_not_added_to_the_next() -> None:
     with open_pool(1, "spawn") as pool:
         _, outcome = tasks.run(pool, Task(tasks.work_in_stages), Task(tasks.work_in_threads))
@@ -228,7 +228,7 @@ def test_stages_of_one_task_are_not_added_to_the_next() -> None:
     assert outcome.stages["thread"] >= 3 * 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pre_started_worker_loads_nothing_before_its_task_does() -> None:
     with open_pool(1, "spawn") as pool:
         (outcome,) = tasks.run(pool, Task(eval, ("{*__import__('sys').modules}",)))
@@ -268,7 +268,7 @@ def test_a_failing_start_callback_is_reported_to_the_caller() -> None:
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_pool_dropped_without_closing_cleans_up(folders: Path) -> None:
     pool = open_pool(1, "spawn")
     (outcome,) = tasks.run(pool, Task(tasks.own_pid))

@@ -29,7 +29,7 @@ def until_running(pool: Pool, *tickets: int) -> None:
         pool.wait(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> None:
     never = tmp_path / "never"
     hurried = pool.submit(Task(tasks.wait_for, (never,), limit_s=60.0))
@@ -45,7 +45,7 @@ def test_a_running_task_can_be_given_less_time(pool: Pool, tmp_path: Path) -> No
     assert (outcomes[spared].kind, outcomes[spared].limit_s) == (Kind.DONE, None)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     blocking = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]
@@ -60,7 +60,7 @@ def test_a_waiting_task_can_be_given_less_time_or_more(pool: Pool, tmp_path: Pat
     assert outcomes[more].value == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     tickets = [pool.submit(Task(tasks.wait_for, (gate,))) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_tasks_that_run_at_once_have_different_places(pool: Pool, tmp_path: Path
     assert {outcome.worker for outcome in all_of(pool).values()} == {0, 1}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with open_pool(2, "fork") as pool:
@@ -83,7 +83,7 @@ def test_a_place_is_taken_again_by_who_comes_next(tmp_path: Path) -> None:
         assert all_of(pool)[staying].worker == 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_waiting_tasks_start_by_their_latest_priority(tmp_path: Path) -> None:
     started: list[int] = []
     gate = tmp_path / "gate"

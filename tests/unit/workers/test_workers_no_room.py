@@ -60,7 +60,7 @@ def test_a_task_that_no_process_can_be_forked_for_was_not_started(forks: Forks) 
     assert "ulimit -u" in outcome.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_others_run_it_waits_for_one_of_them_to_end(forks: Forks, tmp_path: Path) -> None:
     forks.room = 1
     with open_pool(2, "fork") as pool:
@@ -116,7 +116,7 @@ def test_what_was_built_by_then_is_handed_out_first(forks: Forks) -> None:
         assert builder.pending == 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
     forks: Forks,
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_tuning_ends_without_blaming_a_config_and_the_next_one_finds_the_best(
     assert tune(target, store=store).config == Config(n=1)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_no_more_workers_wait_than_there_are_cores_or_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

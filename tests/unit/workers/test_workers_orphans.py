@@ -58,7 +58,7 @@ def nothing_is_left(pids: list[int], temporary: Path) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_nothing_is_left_after_kill_minus_nine(mode: str, tmp_path: Path) -> None:
     process, pids = hanging(mode, tmp_path)
@@ -67,7 +67,7 @@ def test_nothing_is_left_after_kill_minus_nine(mode: str, tmp_path: Path) -> Non
     assert nothing_is_left(pids, tmp_path / "temporary")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_nothing_is_left_after_an_interrupt(mode: str, tmp_path: Path) -> None:
     process, pids = hanging(mode, tmp_path)
@@ -78,7 +78,7 @@ def test_nothing_is_left_after_an_interrupt(mode: str, tmp_path: Path) -> None:
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_left_when_the_reaper_was_killed_before(tmp_path: Path) -> None:
     script = f"""
         import os, signal
@@ -105,7 +105,7 @@ def test_nothing_is_left_when_the_reaper_was_killed_before(tmp_path: Path) -> No
     assert nothing_is_left(pids, tmp_path / "temporary")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_left_by_a_script_that_closes_nothing(tmp_path: Path) -> None:
     done = run_script(
         """
@@ -124,7 +124,7 @@ def test_nothing_is_left_by_a_script_that_closes_nothing(tmp_path: Path) -> None
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_forked_task_shares_no_buffers_handlers_or_exits_with_its_parent(tmp_path: Path) -> None:
     done = run_script(
         """
@@ -154,7 +154,7 @@ def test_a_forked_task_shares_no_buffers_handlers_or_exits_with_its_parent(tmp_p
     assert done.stdout.endswith("('died', None)], exit")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_process_forked_by_the_caller_leaves_the_workers_alone(tmp_path: Path) -> None:
     done = run_script(
         """

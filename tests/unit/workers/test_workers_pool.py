@@ -102,7 +102,7 @@ def test_a_garbled_answer_ends_the_worker_and_not_the_pool(pool: Pool) -> None:
     assert after.value == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_passing_the_time_limit_kills_the_whole_tree(pool: Pool, tmp_path: Path) -> None:
     for limit_s in tasks.long_enough(tmp_path):
         ticket = pool.submit(Task(tasks.hang_with_children, (tmp_path,), limit_s))
@@ -120,7 +120,7 @@ def test_what_a_crashed_task_started_is_killed(pool: Pool, tmp_path: Path) -> No
     assert not tasks.alive(child)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_finished_task_left_running_is_killed(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(tasks.leave_a_child_running), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DONE
@@ -128,7 +128,7 @@ def test_what_a_finished_task_left_running_is_killed(pool: Pool) -> None:
     assert after.value == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_memory_limit_raises_memory_error_and_ends_with_the_task(pool: Pool) -> None:
     greedy = tasks.run(pool, *[Task(tasks.allocate, (300 << 20,), memory_bytes=100 << 20)] * 2)
     assert [type(outcome.exception) for outcome in greedy] == [MemoryError, MemoryError]
@@ -171,7 +171,7 @@ def test_cancelling_everything_leaves_a_pool_that_works(pool: Pool, tmp_path: Pa
     assert after.value == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_stage_times_come_back_and_nested_ones_count_once(pool: Pool) -> None:
     (outcome,) = tasks.run(pool, Task(tasks.work_in_stages))
     assert set(outcome.stages) == {"parse", "compile", "link"}

@@ -24,14 +24,14 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield opened
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_object_keeps_its_state_between_calls(session: Session) -> None:
     assert [session.call("add", n).value for n in (1, 10, 100)] == [1, 11, 111]
     assert session.generation == 1
     assert session.call("pid").value != os.getpid()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_reply_carries_time_and_stages(session: Session) -> None:
     reply = session.call("run", tasks.work_in_stages)
     assert set(reply.stages) == {"parse", "compile", "link"}
@@ -39,13 +39,13 @@ def test_a_reply_carries_time_and_stages(session: Session) -> None:
     assert session.call("add").stages == {}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_values_of_many_megabytes_go_both_ways(session: Session) -> None:
     big = os.urandom(5_000_000)
     assert session.call("echo", big).value == big
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> None:
     session.call("add", 5)
     with pytest.raises(WorkerDied) as caught:
@@ -56,21 +56,21 @@ def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> N
     assert str(caught.value) == "the worker was killed by SIGSEGV\nfree(): invalid pointer"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_exit_is_an_error_with_its_code(session: Session) -> None:
     with pytest.raises(WorkerDied) as caught:
         session.call("run", os._exit, 4)
     assert (caught.value.signal, caught.value.exitcode) == (None, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_garbled_answer_is_a_death(session: Session) -> None:
     with pytest.raises(WorkerDied):
         session.call("run", tasks.babble)
     assert session.call("add").value == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> None:
     session.call("add", 5)
     folder = session.tempdir
@@ -81,7 +81,7 @@ def test_after_a_death_the_next_call_has_a_fresh_object(session: Session) -> Non
     assert session.generation == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_death_between_calls_is_reported_by_the_next(session: Session) -> None:
     pid = session.call("pid").value
     os.kill(pid, signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_a_death_between_calls_is_reported_by_the_next(session: Session) -> None
     assert session.call("add").value == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_time_limit_kills_the_child_with_its_tree(session: Session, tmp_path: Path) -> None:
     for limit_s in tasks.long_enough(tmp_path):
         with pytest.raises(WorkerTimeout) as caught:
@@ -100,7 +100,7 @@ def test_the_time_limit_kills_the_child_with_its_tree(session: Session, tmp_path
     assert session.call("add", limit_s=60).value == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Session) -> None:
     with pytest.raises(MemoryError):
         session.call("run", tasks.allocate, 300 << 20, memory_bytes=100 << 20)
@@ -108,7 +108,7 @@ def test_the_memory_limit_raises_memory_error_and_spares_the_child(session: Sess
     assert session.generation == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_shared_memory_beyond_the_limit_is_a_memory_error_and_ends_the_child(
     session: Session,
 ) -> None:
@@ -122,14 +122,14 @@ def test_shared_memory_beyond_the_limit_is_a_memory_error_and_ends_the_child(
     assert session.generation == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_shared_memory_that_was_there_before_a_call_does_not_count(session: Session) -> None:
     session.call("run", tasks.keep_shared_memory, 200 << 20)
     more = session.call("run", tasks.share_memory, 50 << 20, 0.6, memory_bytes=100 << 20)
     assert more.value == 50 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     with pytest.raises(ConfigFailure) as failure:
         session.call("run", tasks.refuse_config)
@@ -140,7 +140,7 @@ def test_known_exceptions_are_raised_as_themselves(session: Session) -> None:
     assert "in fail" in error.value.__cause__.traceback
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("call", "argument", "text"),
     [
@@ -159,13 +159,13 @@ def test_other_exceptions_are_remote_errors(
     assert session.generation == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_missing_method_is_an_attribute_error(session: Session) -> None:
     with pytest.raises(AttributeError, match="subtract"):
         session.call("subtract")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Session) -> None:
     with pytest.raises(TypeError, match="an argument of 'echo' cannot be sent"):
         session.call("echo", threading.Lock())
@@ -173,7 +173,7 @@ def test_an_argument_that_cannot_be_sent_leaves_the_session_usable(session: Sess
     assert session.generation == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
     session: Session, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_an_interrupt_in_the_middle_of_a_call_never_leaves_an_old_answer(
     assert session.generation == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     session: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,7 +201,7 @@ def test_the_child_works_in_its_own_folder_and_prints_nowhere(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_files_and_helpers_last_from_call_to_call(session: Session) -> None:
     session.call("run", tasks.litter)
     _, helper = session.call("run", tasks.leave_a_child_running).value
@@ -211,7 +211,7 @@ def test_files_and_helpers_last_from_call_to_call(session: Session) -> None:
     assert not tasks.alive(helper)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_closing_leaves_no_folder_no_process_and_no_descriptor() -> None:
     children_before = tasks.children()
     open_before = len(os.listdir("/proc/self/fd"))
@@ -228,7 +228,7 @@ def test_closing_leaves_no_folder_no_process_and_no_descriptor() -> None:
         session.call("add")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_sessions_side_by_side_do_not_hear_each_other_die() -> None:
     with Session(tasks.Counter, "fork") as first, Session(tasks.Counter, "fork") as second:
         second.call("add", 7)
@@ -237,7 +237,7 @@ def test_sessions_side_by_side_do_not_hear_each_other_die() -> None:
         assert second.call("add").value == 8
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_fork_inherits_a_factory_that_cannot_be_sent() -> None:
     secret = threading.Lock()
 
@@ -252,7 +252,7 @@ def test_fork_inherits_a_factory_that_cannot_be_sent() -> None:
         Session(factory)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_factory_that_fails_fails_every_call_with_its_own_error() -> None:
     with Session(tasks.broken_factory) as session:
         for _ in range(2):
@@ -260,7 +260,7 @@ def test_a_factory_that_fails_fails_every_call_with_its_own_error() -> None:
                 session.call("add")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_factory_that_hangs_meets_the_start_limit() -> None:
     with (
         Session(lambda: time.sleep(tasks.FOREVER), "fork", start_limit_s=0.2) as session,
@@ -270,7 +270,7 @@ def test_a_factory_that_hangs_meets_the_start_limit() -> None:
     assert caught.value.limit_s == 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_object_can_be_made_before_it_is_needed(tmp_path: Path) -> None:
     with Session(tasks.Announced(tmp_path / "made")) as announced:
         assert announced.made == 0
@@ -281,7 +281,7 @@ def test_an_object_can_be_made_before_it_is_needed(tmp_path: Path) -> None:
         assert (announced.made, announced.generation) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_went_wrong_in_preparing_is_for_the_next_call() -> None:
     with Session(tasks.broken_factory) as session:
         session.prepare()
@@ -290,7 +290,7 @@ def test_what_went_wrong_in_preparing_is_for_the_next_call() -> None:
         assert session.made < session.generation
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_child_of_no_more_use_is_replaced(session: Session) -> None:
     session.call("add", 5)
     pid = session.call("pid").value
@@ -305,7 +305,7 @@ def _workers() -> set[str]:
     return tasks.children() & set(map(str, tasks.mentioning("_WHET_WORKER")))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_healthy_session_has_no_spares() -> None:
     before = tasks.children()
     with Session(tasks.Counter, preload=["json"]) as session:
@@ -314,7 +314,7 @@ def test_a_healthy_session_has_no_spares() -> None:
         assert len(tasks.children() - before) <= 2, "the child and the reaper"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> None:
     before = tasks.children()
     with Session(tasks.Counter, preload=["wave", "no.such.module"]) as session:
@@ -333,7 +333,7 @@ def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> N
     assert tasks.children() == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_spare_that_was_killed_is_passed_over() -> None:
     before = tasks.children()
     with Session(tasks.Counter, preload=["wave"]) as session:
@@ -349,7 +349,7 @@ def test_a_spare_that_was_killed_is_passed_over() -> None:
     assert tasks.children() == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_closing_need_not_wait_for_the_end_of_the_child() -> None:
     before = tasks.children()
     session = Session(tasks.Counter)
@@ -373,7 +373,7 @@ class _InParts:
         return "done"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["spawn", "fork"])
 def test_the_parts_of_a_call_have_limits_of_their_own(mode: str) -> None:
     with Session(_InParts, mode) as session:
@@ -387,7 +387,7 @@ def test_the_parts_of_a_call_have_limits_of_their_own(mode: str) -> None:
         assert (early.value.milestone, early.value.limit_s) == ("first", 0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_milestones_that_nobody_limits_leave_the_limit_of_the_call() -> None:
     with Session(_InParts, "fork") as session:
         assert session.call("go", 0.0, 0.0, limit_s=60.0).value == "done"

@@ -9,7 +9,7 @@ import whet
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture(autouse=True)

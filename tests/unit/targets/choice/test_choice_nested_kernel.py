@@ -13,7 +13,7 @@ import triton.language as tl
 import whet
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @triton.jit

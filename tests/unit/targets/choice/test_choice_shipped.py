@@ -29,7 +29,7 @@ def double():
     return whet.choice({"slow": slow, "fast": fast}, name="double")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.usefixtures("shipped")
 def test_a_shipped_bundle_answers_where_nothing_was_tuned(monkeypatch, tmp_path):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "there.db"))

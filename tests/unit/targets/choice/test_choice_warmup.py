@@ -16,7 +16,7 @@ from whet.builds import MEMORY  # noqa: E402
 from whet.targets.triton.warming.active import active  # noqa: E402
 from whet.testing.fake_triton import fake_driver, told  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 N = 64
 

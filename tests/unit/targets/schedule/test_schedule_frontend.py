@@ -15,7 +15,7 @@ from whet.targets.schedule.frontend import ScheduleBuilder
 from whet.targets.schedule.payloads import elementwise_chain, matmul, matmul_bias_relu, softmax
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 def fused() -> ScheduleBuilder:
@@ -64,6 +64,7 @@ def interchanged() -> ScheduleBuilder:
     return s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("payload", "builder", "names"),
     [

@@ -9,7 +9,7 @@ from whet.targets.schedule.payloads import layernorm, matmul, matmul_bias_relu, 
 from whet.testing.script_mutants import fate, mutate_script
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(600)]
 
 HANDFUL = 8
 

@@ -11,7 +11,7 @@ from whet.store.memory import MemoryStore
 from whet.targets.schedule.payload_file import payload_file
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 TENSORS = """\
 func.func @product(%a: tensor<8x16xf64>, %b: tensor<16x4xf64>) -> tensor<8x4xf64> {

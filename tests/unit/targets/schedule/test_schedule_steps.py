@@ -12,7 +12,7 @@ from whet.targets.schedule.payloads import matmul, matmul_bias_relu
 from whet.targets.schedule.steps import diff_of, step_at
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 

@@ -23,7 +23,7 @@ from whet.targets.schedule.payloads import (
 )
 
 pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 SCRIPT = """\
 module attributes {transform.with_named_sequence} {
@@ -61,6 +61,7 @@ STARTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("payload", "few", "structures"), STARTS, ids=lambda p: "")
 def test_every_structure_of_a_starting_script_computes_the_right_thing(
@@ -209,6 +210,7 @@ func.func @powers(%x: memref<512xf32>, %y: memref<512xf32>) {
     assert best.status is Status.OK
 
 
+@pytest.mark.slow
 def test_what_is_left_scalar_is_measured_once():
     """A tile that does not divide is not vectorized, so asking for it changes nothing."""
     target = whet.schedule(

@@ -90,7 +90,7 @@ def increments(name, arguments):
 # Correctness
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_differs_from_the_reference_cannot_win(driver, cold):
     driver.on_launch = doubles_but_not_in(128)
 
@@ -108,7 +108,7 @@ def test_a_config_that_differs_from_the_reference_cannot_win(driver, cold):
     assert "output 'out': 1 of 4 elements differ, the first at 2: got 7, expected 6" in wrong.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_disagree_with_the_first_that_ran_cannot_win(driver, cold):
     driver.on_launch = doubles_but_not_in(128)
     kernel = tuned_double(128, 256, check="agree")
@@ -117,14 +117,14 @@ def test_configs_that_disagree_with_the_first_that_ran_cannot_win(driver, cold):
     assert cold.statuses()[kernel.best_config.kwargs["BLOCK"]] == "ok"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_agree_are_all_right(driver, cold):
     driver.on_launch = doubles
     tuned_double(check="agree")[(1,)](*pair(), N)
     assert cold.measured() == {128, 256}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_undeclared_update_in_place_happens_once(driver, cold):
     driver.on_launch = increments
     x, y = FakeTensor([1.0] * N), FakeTensor([5.0] * N)
@@ -134,7 +134,7 @@ def test_an_undeclared_update_in_place_happens_once(driver, cold):
     assert y.values == [5.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("benchmark", [None, lambda call, quantiles: [call() or 1.0]])
 def test_a_value_declared_to_be_restored_is_updated_once(driver, benchmark):
     driver.on_launch = increments
@@ -143,7 +143,7 @@ def test_a_value_declared_to_be_restored_is_updated_once(driver, benchmark):
     assert x.values == [2.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_copy_of_a_declared_value_is_allocated_once_for_all_launches(driver):
     clones = []
 
@@ -160,7 +160,7 @@ def test_the_copy_of_a_declared_value_is_allocated_once_for_all_launches(driver)
     assert x.values == [2.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("benchmark", [None, lambda call, quantiles: [call() or 1.0]])
 def test_a_value_declared_to_be_reset_starts_from_zero(driver, benchmark):
     driver.on_launch = increments
@@ -169,7 +169,7 @@ def test_a_value_declared_to_be_reset_starts_from_zero(driver, benchmark):
     assert x.values == [1.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_update_in_place_is_restored_though_a_config_fails_half_way(driver, cold):
     def launch(name, arguments):
         increments(name, arguments)
@@ -185,7 +185,7 @@ def test_an_update_in_place_is_restored_though_a_config_fails_half_way(driver, c
     assert x.values == [2.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_every_config_fails_the_launch_says_why(driver):
     def launch(name, arguments):
         raise RuntimeError("device lost")
@@ -195,7 +195,7 @@ def test_where_every_config_fails_the_launch_says_why(driver):
         tuned_double()[(1,)](*pair(), N)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tensor_there_is_no_memory_to_save_is_said(driver):
     class Huge(FakeTensor):
         def clone(self):
@@ -210,7 +210,7 @@ def test_a_tensor_there_is_no_memory_to_save_is_said(driver):
 # Spaces
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_space_with_constraints_stands_for_a_list_of_configs(driver, cold):
     space = whet.Space(
         {"BLOCK": [128, 256, 512], "num_warps": [4, 8]}, constraints=["BLOCK >= 64 * num_warps"]
@@ -233,7 +233,7 @@ def test_a_space_with_constraints_stands_for_a_list_of_configs(driver, cold):
 # The store
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_second_autotuner_with_the_same_store_tunes_nothing(driver, cold, compiled):
     first = tuned_double()
     first[(1,)](*pair(), N)
@@ -250,7 +250,7 @@ def test_a_second_autotuner_with_the_same_store_tunes_nothing(driver, cold, comp
     assert list(second.configs_timings.values()) == list(first.configs_timings.values())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_adding_one_config_builds_one(driver, cold, monkeypatch, tmp_path):
     tuned_double(128, 256, 512)[(1,)](*pair(), N)
     before = cold.trials(superseded=True)
@@ -264,7 +264,7 @@ def test_adding_one_config_builds_one(driver, cold, monkeypatch, tmp_path):
     assert len(list((tmp_path / "empty").rglob("*.cubin"))) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_another_key_and_another_dtype_are_other_workloads(driver, cold):
     kernel = tuned_double()
     kernel[(1,)](*pair(), N)
@@ -296,14 +296,14 @@ def call_of_cell(text):
     kernel[(1,)](*pair(), N)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_edited_kernel_is_another_workload(driver, cold):
     call_of_cell(CELL)
     call_of_cell(CELL.replace("* 2", "* 3"))
     assert cold.measuring_runs() == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_that_was_moved_or_commented_is_the_same_workload(driver, cold):
     call_of_cell(CELL)
     call_of_cell(
@@ -312,7 +312,7 @@ def test_a_kernel_that_was_moved_or_commented_is_the_same_workload(driver, cold)
     assert cold.measuring_runs() == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_refused_config_is_remembered_as_such(driver, cold):
     listed = [*configs(128, 256), *configs(512, num_warps=64)]
     for _ in range(2):
@@ -322,7 +322,7 @@ def test_a_refused_config_is_remembered_as_such(driver, cold):
     assert cold.measuring_runs() == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_store_that_cannot_be_used_does_not_stop_a_kernel(driver, monkeypatch, tmp_path):
     broken = tmp_path / "broken.db"
     broken.write_text("this is no store, but some text that is long enough to be looked at")
@@ -336,7 +336,7 @@ def test_a_store_that_cannot_be_used_does_not_stop_a_kernel(driver, monkeypatch,
 # Threads
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_eight_threads_on_two_keys_tune_each_key_once(driver, cold):
     kernel = tuned_double()
     barrier = threading.Barrier(8)

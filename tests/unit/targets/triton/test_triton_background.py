@@ -99,13 +99,13 @@ def call_until_decided(made, seconds, **arguments):
     return used
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_first_call_tunes_nothing(driver, seconds, compiled):
     assert call(kernel(), seconds) == 128
     assert len(driver.launches) == len(compiled) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_after_enough_calls_the_faster_config_is_used_and_stored(driver, seconds, cold):
     made = kernel()
     used = call_until_decided(made, seconds)
@@ -117,7 +117,7 @@ def test_after_enough_calls_the_faster_config_is_used_and_stored(driver, seconds
         assert call(kernel(), seconds) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_stored_result_is_used_at_once_and_not_refined(driver, seconds):
     call(kernel(idle=False), seconds)
     made = kernel()
@@ -126,7 +126,7 @@ def test_a_stored_result_is_used_at_once_and_not_refined(driver, seconds):
     assert len(driver.launches) == 500
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_inherited_config_is_the_one_to_begin_with(driver, seconds):
     call(kernel(idle=False), seconds)
     made = kernel(times=lambda block: 1000.0 + block)
@@ -135,7 +135,7 @@ def test_an_inherited_config_is_the_one_to_begin_with(driver, seconds):
     assert call(made, seconds, n=8) == 128
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["cached", "record", "off"])
 def test_a_mode_that_does_not_tune_launches_nothing_of_its_own(driver, seconds, mode):
     made = kernel()
@@ -145,7 +145,7 @@ def test_a_mode_that_does_not_tune_launches_nothing_of_its_own(driver, seconds, 
     assert len(driver.launches) == 1000
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_refinement_rests_while_the_mode_does_not_tune(driver, seconds):
     made = kernel()
     call(made, seconds)
@@ -158,7 +158,7 @@ def test_a_refinement_rests_while_the_mode_does_not_tune(driver, seconds):
     assert call(made, seconds) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_kernel_updates_in_place_is_what_its_calls_made_of_it(driver, seconds):
     made, out = kernel(in_place=True), FakeTensor([0.0])
 
@@ -171,7 +171,7 @@ def test_what_a_kernel_updates_in_place_is_what_its_calls_made_of_it(driver, sec
     assert out.values == [calls]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("declared", ["reset_to_zero", "restore_value"])
 def test_a_declared_tensor_keeps_what_it_has_gathered(driver, seconds, declared):
     made, out = kernel(**{declared: ["out"]}), FakeTensor([0.0])
@@ -185,7 +185,7 @@ def test_a_declared_tensor_keeps_what_it_has_gathered(driver, seconds, declared)
     assert out.values == [calls]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_hook_changes_is_put_back(driver, seconds):
     def spoil(named, reset_only=False):
         named["x"].values = [99.0]
@@ -201,7 +201,7 @@ def test_what_a_hook_changes_is_put_back(driver, seconds):
     assert all(values == [1.0] for values in seen)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nobodys_tensors_are_kept_between_steps(driver, seconds):
     made = kernel()
     for _ in range(300):
@@ -212,7 +212,7 @@ def test_nobodys_tensors_are_kept_between_steps(driver, seconds):
     assert target.call.named == {}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_call_for_which_triton_would_have_to_compile_is_left_alone(driver, seconds, compiled):
     """A number that is divisible by 16 is compiled in, here without being part of the key."""
     made = kernel(key=[])
@@ -227,7 +227,7 @@ def test_a_call_for_which_triton_would_have_to_compile_is_left_alone(driver, sec
     assert made.best_config.kwargs["BLOCK"] == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_measured_while_a_graph_is_captured(driver, seconds, monkeypatch):
     made = kernel()
     call(made, seconds)
@@ -237,7 +237,7 @@ def test_nothing_is_measured_while_a_graph_is_captured(driver, seconds, monkeypa
     assert len(driver.launches) == 1001
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_fails_never_reaches_the_caller(driver, seconds, cold):
     def times(block):
         if block == 512:
@@ -250,7 +250,7 @@ def test_a_config_that_fails_never_reaches_the_caller(driver, seconds, cold):
     assert cold.statuses() == {128: "outraced", 256: "ok", 512: "run_error"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_cannot_be_saved_ends_it_before_a_launch(driver, seconds, monkeypatch, caplog):
     def no_memory(self):
         raise RuntimeError("out of memory")
@@ -264,13 +264,13 @@ def test_what_cannot_be_saved_ends_it_before_a_launch(driver, seconds, monkeypat
     assert "out of memory" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_with_a_check_the_first_call_tunes_as_ever(driver, seconds):
     made = kernel(check=lambda named: {})
     assert call(made, seconds) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_keys_that_take_turns_are_all_refined(driver, seconds):
     made = kernel()
     deadline = time.monotonic() + PATIENCE_S
@@ -283,7 +283,7 @@ def test_keys_that_take_turns_are_all_refined(driver, seconds):
     assert [config.kwargs["BLOCK"] for config in made.cache.values()] == [512, 512]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_that_is_no_longer_called_makes_room(driver, seconds, monkeypatch):
     monkeypatch.setattr(background, "MOST_AT_ONCE", 1)
     made = kernel()
@@ -294,7 +294,7 @@ def test_a_key_that_is_no_longer_called_makes_room(driver, seconds, monkeypatch)
     assert [config.kwargs["BLOCK"] for config in made.cache.values()] == [512, 512]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_offline_tuning_tunes_as_ever(driver, seconds, cold):
     made = kernel()
     with _afresh(made, lambda event: None):
@@ -302,7 +302,7 @@ def test_an_offline_tuning_tunes_as_ever(driver, seconds, cold):
     assert cold.measured() == set(BLOCKS)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_calls_by_way_of_heuristics_are_refined_too(driver, seconds):
     made = kernel()
     outer = triton.heuristics({"n": lambda named: named["n"]})(made)
@@ -314,7 +314,7 @@ def test_calls_by_way_of_heuristics_are_refined_too(driver, seconds):
     assert made.best_config.kwargs["BLOCK"] == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_with_hooks_are_refined_too(driver, seconds):
     seen = []
     configs = [

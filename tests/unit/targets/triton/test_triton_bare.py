@@ -132,7 +132,7 @@ def declared_bytes(launch):
     return [int(bits) // 8 for bits in re.findall(r"\.param \.[a-z](\d+)", head)]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_parameters_are_those_the_binary_declares(driver):
     launch, _ = launched(*arguments(), LABEL="text")
     bare = plain.bare_launch(launch)
@@ -299,7 +299,7 @@ def elsewhere(log):
     return [line for line in log() if int(line[0]) != os.getpid()]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_plain_call_is_tuned_without_torch(driver, cold, all_plain, opened, log):
     kernel = copying(512, 1024, 2048)
     with warnings.catch_warnings():
@@ -313,13 +313,13 @@ def test_a_plain_call_is_tuned_without_torch(driver, cold, all_plain, opened, lo
     assert {trial.facts["registers"] for trial in cold.trials()} == {40}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_process_says_where_its_start_went(driver, all_plain, opened):
     called(copying(512, 1024))
     assert set(opened[0][1]) == {"start", "cuInit", "context", "copy", "kernels", "nvml"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_illegal_access_ends_its_process_and_fails_alone(
     driver, cold, all_plain, opened, log, monkeypatch
 ):
@@ -331,7 +331,7 @@ def test_an_illegal_access_ends_its_process_and_fails_alone(
     assert len({line[0] for line in elsewhere(log)}) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_is_not_plain_changes_the_process_quietly(
     driver, cold, all_plain, opened, monkeypatch
 ):
@@ -369,7 +369,7 @@ def test_memory_that_the_driver_does_not_share_goes_through_the_host(
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
     driver, cold, all_plain, opened, monkeypatch
 ):
@@ -381,7 +381,7 @@ def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_heavy_is_imported(driver):
     packer = Packer()
     packer.add(torch.zeros(N))

@@ -99,7 +99,7 @@ def test_nothing_but_whole_kernels_is_left_in_the_folder(cache: FolderCache) -> 
     assert os.listdir(cache.path) == [KEY]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_many_may_put_the_same_at_once(cache: FolderCache) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: cache.put(packed()), range(200)))

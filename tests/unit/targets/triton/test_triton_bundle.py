@@ -45,7 +45,7 @@ def bundle(driver, cold, tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_bundle_knows_is_not_tuned(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "new.db"))
     kernel = called()
@@ -53,7 +53,7 @@ def test_what_a_bundle_knows_is_not_tuned(bundle, tmp_path, monkeypatch):
     assert kernel.whet_result.source == "stored"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_no_store_can_be_a_bundle_still_answers(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path))  # a folder
     with pytest.warns(RuntimeWarning, match="results will not be saved"):
@@ -61,7 +61,7 @@ def test_where_no_store_can_be_a_bundle_still_answers(bundle, tmp_path, monkeypa
     assert kernel.whet_result.source == "stored"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bundle_that_is_none_does_not_stop_a_kernel(bundle, tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "new.db"))
     bundle.write_bytes(b"not a bundle")

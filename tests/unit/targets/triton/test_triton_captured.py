@@ -79,7 +79,7 @@ def store(cold: Any) -> Any:
         yield cold.store
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_claimed_values_are_in_the_key_of_what_was_tuned(store: Any) -> None:
     with whet.open_store(store) as opened:
         known = [one.workload for one in opened.workloads("times")]
@@ -88,7 +88,7 @@ def test_claimed_values_are_in_the_key_of_what_was_tuned(store: Any) -> None:
     assert {one.origin.places[0].rpartition(":")[2] for one in known} == {"times"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_triton_s_own_key_is_without_claimed_values(store: Any) -> None:
     with whet.open_store(store) as opened:
         workload = opened.workloads("times")[0].workload
@@ -96,7 +96,7 @@ def test_triton_s_own_key_is_without_claimed_values(store: Any) -> None:
     assert len(tuning_key(made(3, ["n", "SCALE"]), workload)) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_compiler_is_offered_only_what_was_tuned_for_the_captured_value(store: Any) -> None:
     pytest.importorskip("torch", reason="torch.compile compares torch's own dtypes")
 

@@ -96,7 +96,7 @@ def cell(source, name, **names):
     return space[name]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arch", "stages", "binary"),
     [
@@ -118,7 +118,7 @@ def test_a_kernel_is_compiled_without_a_device_and_lands_in_tritons_cache(
     assert result.facts["num_warps"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_an_oversized_config_is_refused_before_the_code_generator_runs(arch, cold):
     with fake_driver(arch, shared_bytes=65_536 if arch == "gfx942" else 232_448):
@@ -131,7 +131,7 @@ def test_an_oversized_config_is_refused_before_the_code_generator_runs(arch, col
     assert cold.files("llir") == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_memory_an_early_look_finds_is_what_triton_allocates(monkeypatch, tmp_path):
     with fake_driver():
         needed = build(matmul_request((64, 64, 32), num_stages=3)).facts["shared_bytes"]
@@ -164,7 +164,7 @@ def test_a_kernel_that_does_not_compile_says_what_triton_says():
     assert "too small a block" in result.error
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_worker_compiled_is_loaded_and_not_compiled_again(compiled, cold):
     kernel = double_kernel()
     with fake_driver() as driver:
@@ -202,7 +202,7 @@ def test_options_of_a_call_are_passed_on():
     assert request.constexprs == {(3,): 128}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_users_stage_hook_is_called_in_the_worker_and_the_parents_stays(monkeypatch, tmp_path):
     seen = tmp_path / "seen"
 
@@ -220,7 +220,7 @@ def test_a_users_stage_hook_is_called_in_the_worker_and_the_parents_stays(monkey
     assert knobs.runtime.add_stages_inspection_hook is hook
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_users_stage_hook_keeps_its_part_of_the_cache_key(monkeypatch, compiled):
     def hook(*args):
         return None if args else ("mine", "mine")
@@ -236,7 +236,7 @@ def test_a_users_stage_hook_keeps_its_part_of_the_cache_key(monkeypatch, compile
     assert compiled == [("double", True), ("double", not keyed)]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, cold):
     kernel = cell(
         """
@@ -262,7 +262,7 @@ def test_a_kernel_of_a_notebook_cell_is_tuned_from_the_workers_builds(compiled, 
     assert set(compiled) == {("scale", True)}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
     factor = tl.constexpr(3)
 
@@ -281,7 +281,7 @@ def test_a_kernel_of_a_closure_is_tuned_from_the_workers_builds(compiled, cold):
     assert set(compiled) == {("scale", True)}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_of_a_module_is_tuned_from_the_workers_builds(compiled, cold):
     from triton_kernels import copy
 
@@ -334,7 +334,7 @@ def test_a_kernel_of_a_script_is_tuned_from_the_workers_builds(tmp_path, cold):
     assert cold.measured() == {128, 256}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("above", [True, False], ids=["above", "below"])
 def test_heuristics_work_on_either_side(above, compiled, cold):
     @triton.jit

@@ -94,7 +94,7 @@ def test_what_it_makes_is_an_autotuner_of_tritons():
     assert isinstance(tuned(), stock.Autotuner)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_attribute_people_touch_is_there(driver):
     kernel = tuned()
     theirs = stock.autotune(configs(128, 256), ["n"])(double_kernel())
@@ -109,7 +109,7 @@ def test_no_configs_mean_one_default():
     assert only.all_kwargs() == {"num_warps": 4, "num_ctas": 1, "num_stages": 3}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_config_is_launched_and_not_measured(driver, cold):
     kernel = tuned(configs(256))
     kernel[(1,)](*pair(), 4)
@@ -118,7 +118,7 @@ def test_one_config_is_launched_and_not_measured(driver, cold):
     assert not cold.trials()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_fastest_is_chosen_and_every_config_has_its_timings(driver):
     kernel = tuned(configs(512, 128, 256))
     kernel[(1,)](*pair(), 4)
@@ -128,7 +128,7 @@ def test_the_fastest_is_chosen_and_every_config_has_its_timings(driver):
     assert kernel.nargs is None
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_key_has_the_named_values_and_the_dtypes(driver):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -137,7 +137,7 @@ def test_the_key_has_the_named_values_and_the_dtypes(driver):
     assert list(kernel.cache) == [(4, *single), (4, *half)]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_positional_and_keyword_calls_share_a_key(driver, cold):
     kernel = tuned()
     out, x = pair()
@@ -148,7 +148,7 @@ def test_positional_and_keyword_calls_share_a_key(driver, cold):
     assert cold.measuring_runs() == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_early_pruning_gets_positional_arguments_and_keywords_apart(driver, cold):
     seen = []
 
@@ -176,7 +176,7 @@ def test_nothing_left_after_pruning_is_tritons_error(driver):
         kernel[(1,)](*pair(), 4)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(("top_k", "left"), [(2, {64, 128}), (0.5, {64, 128}), (1.0, None)])
 def test_a_model_keeps_the_best_it_predicts(driver, cold, top_k, left):
     def model(out, x, n, BLOCK, num_warps, **_):
@@ -221,7 +221,7 @@ class Hooks:
             self.exceptions.append(exception)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_hooks_surround_every_launch_of_the_tuning_in_tritons_order(driver):
     hooks = Hooks(driver)
     listed = configs(128, 256, pre_hook=hooks.config)
@@ -229,7 +229,7 @@ def test_hooks_surround_every_launch_of_the_tuning_in_tritons_order(driver):
     assert re.fullmatch("(cbla){2,}rcl", hooks.text)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_hooks_of_a_tuned_key_are_the_chosen_configs_only(driver):
     hooks = Hooks(driver)
     listed = configs(128, 256, pre_hook=hooks.config)
@@ -246,7 +246,7 @@ def own_benchmark(call, quantiles):
     return [1.0, 1.0, 1.0]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("benchmark", [None, own_benchmark], ids=["ours", "the user's"])
 def test_a_refused_config_is_told_to_the_hooks_once_and_never_launched(driver, benchmark):
     hooks = Hooks(driver)
@@ -260,7 +260,7 @@ def test_a_refused_config_is_told_to_the_hooks_once_and_never_launched(driver, b
     assert kernel.configs_timings[listed[2]] == [math.inf] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_hooks_are_told_of_refused_configs_though_none_is_left(driver):
     hooks = Hooks(driver)
     listed = configs(128, 256, num_warps=64)
@@ -269,7 +269,7 @@ def test_hooks_are_told_of_refused_configs_though_none_is_left(driver):
     assert hooks.text == "bxbxr"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_that_differ_in_their_hooks_only_are_all_tried(driver):
     called = set()
 
@@ -281,7 +281,7 @@ def test_configs_that_differ_in_their_hooks_only_are_all_tried(driver):
     assert called == {"one", "two"}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_launch_that_fails_is_told_to_the_hooks(driver):
     hooks = Hooks(driver)
 
@@ -298,7 +298,7 @@ def test_a_launch_that_fails_is_told_to_the_hooks(driver):
     assert kernel.best_config.kwargs == {"BLOCK": 128}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_users_benchmark_is_called_once_for_each_usable_config(driver):
     seen = []
 
@@ -318,7 +318,7 @@ def test_a_users_benchmark_is_called_once_for_each_usable_config(driver):
     assert len(driver.launches) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_results_of_a_users_benchmark_compare_as_lists(driver):
     answers = iter([[1.0, 3.0], [1.0, 2.0]])
     kernel = tuned(do_bench=lambda call, quantiles: next(answers))
@@ -326,7 +326,7 @@ def test_results_of_a_users_benchmark_compare_as_lists(driver):
     assert kernel.best_config.kwargs == {"BLOCK": 256}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_user_benchmarks_was_compiled_beforehand(driver, compiled):
     tuned(do_bench=own_benchmark)[(1,)](*pair(), 4)
     assert compiled == [("double", True)] * 2
@@ -340,7 +340,7 @@ def test_the_old_ways_of_timing_are_still_taken(options):
     assert kernel.use_cuda_graph is options.get("use_cuda_graph", False)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tuning_is_printed_in_tritons_words_and_a_stored_one_is_not(driver, monkeypatch, capsys):
     monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
     tuned()[(1,)](*pair(), 4)
@@ -351,7 +351,7 @@ def test_a_tuning_is_printed_in_tritons_words_and_a_stored_one_is_not(driver, mo
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_each_config_is_printed_as_triton_prints_it(driver, monkeypatch, capsys):
     monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
     theirs = stock.autotune(configs(128, 256), ["n"], do_bench=lambda call, quantiles: [1.0] * 3)
@@ -363,7 +363,7 @@ def test_each_config_is_printed_as_triton_prints_it(driver, monkeypatch, capsys)
     assert sorted(printed) == sorted(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_cannot_be_built_is_printed_with_the_reason(driver, monkeypatch, capsys):
     monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
     tuned(configs(100, 128))[(1,)](*pair(), 4)
@@ -372,7 +372,7 @@ def test_a_config_that_cannot_be_built_is_printed_with_the_reason(driver, monkey
     assert "Autotuning failed with CompilationError: arange's range must be a power of 2" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.skipif(
     not hasattr(type(knobs.autotuning), "listener"), reason="this Triton has no such listener"
 )
@@ -392,7 +392,7 @@ def test_the_listener_hears_of_each_tuning_once_and_whether_it_was_stored(driver
     assert set(heard[1]["configs_timings"]) == set(kernel.configs)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cleared_cache_asks_the_store_again_and_builds_nothing(driver, cold, compiled):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -404,7 +404,7 @@ def test_a_cleared_cache_asks_the_store_again_and_builds_nothing(driver, cold, c
     assert (compiled, len(driver.launches) - 1, cold.trials(superseded=True)) == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_cache_replaced_by_a_plain_dictionary_is_used(driver):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -414,7 +414,7 @@ def test_a_cache_replaced_by_a_plain_dictionary_is_used(driver):
     assert kernel.best_config is slow
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_put_into_the_cache_by_hand_is_used(driver):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -424,7 +424,7 @@ def test_a_config_put_into_the_cache_by_hand_is_used(driver):
     assert kernel.best_config is kernel.configs[1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_assigned_configs_are_those_that_are_tuned(driver, cold):
     kernel = tuned()
     kernel.configs = configs(512, 1024)
@@ -432,7 +432,7 @@ def test_assigned_configs_are_those_that_are_tuned(driver, cold):
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_one_config_assigned_after_a_tuning_is_the_one_launched(driver):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -441,7 +441,7 @@ def test_one_config_assigned_after_a_tuning_is_the_one_launched(driver):
     assert kernel.best_config.kwargs == {"BLOCK": 1024}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_argument_of_the_key_that_is_none_has_a_key_of_its_own(driver):
     @triton.jit
     def optional(out, x, n, BLOCK: tl.constexpr):
@@ -457,7 +457,7 @@ def test_an_argument_of_the_key_that_is_none_has_a_key_of_its_own(driver):
     assert list(kernel.cache) == [(4, "torch.float32", "torch.float32"), (4, "torch.float32")]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_warming_up_compiles_every_pruned_config_and_launches_none(driver, cold):
     pruning = {"early_config_prune": lambda listed, nargs, **_: listed[:2]}
     kernel = tuned(configs(128, 256, 512), prune_configs_by=pruning)
@@ -467,14 +467,14 @@ def test_warming_up_compiles_every_pruned_config_and_launches_none(driver, cold)
     assert driver.launches == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_call_returns_what_a_launch_returns(driver):
     kernel = tuned()
     for _ in range(2):
         assert kernel[(1,)](*pair(), 4).metadata.name == "double"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_short_way_finds_in_memory_what_the_tuning_has_compiled(driver, compiled):
     kernel = tuned()
     kernel[(1,)](*pair(), 4)
@@ -483,7 +483,7 @@ def test_the_short_way_finds_in_memory_what_the_tuning_has_compiled(driver, comp
     assert compiled == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_grid_may_be_a_function_of_the_chosen_config(driver):
     kernel = tuned()
     for _ in range(2):
@@ -514,7 +514,7 @@ def test_installing_replaces_tritons_decorator_until_it_is_taken_out():
     assert triton.autotune is triton.runtime.autotune is theirs
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_users_own_benchmark_said_is_kept_as_that(driver):
     answers = iter([[3.0, 2.9, 3.1], [1.0, 0.9, 1.1]])
     kernel = tuned(do_bench=lambda call, quantiles: next(answers))
@@ -527,7 +527,7 @@ def test_what_a_users_own_benchmark_said_is_kept_as_that(driver):
     assert all(t.samples == () for t in timings.values())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_store_that_cannot_be_used_does_not_stop_a_kernel(driver, monkeypatch, tmp_path):
     (tmp_path / "not-a-store").write_text("something else")
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "not-a-store"))

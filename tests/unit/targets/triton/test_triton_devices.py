@@ -24,7 +24,7 @@ from whet.testing.fake_triton import fake_driver
 N = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,7 @@ def launched():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [ProcessPerDevice, FarDevices])
 def test_a_kernel_is_measured_on_both_devices_and_the_best_is_run_here(driver, cold, executor):
     made = executor(["0", "1"]) if executor is FarDevices else executor(["0", "1"], lambda n: {})
@@ -96,6 +97,7 @@ def test_a_kernel_is_measured_on_both_devices_and_the_best_is_run_here(driver, c
     assert cold.measured() == set(BLOCKS)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_ends_the_tuning_with_the_reason(driver, cold):
     kernel = tuned_copy()
     kernel.fn.add_pre_run_hook(lambda *args, **keywords: None)
@@ -111,6 +113,7 @@ def test_a_device_is_seen_by_its_number_in_this_process(monkeypatch):
     assert devices.device_environment("1") == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
+@pytest.mark.slow
 def test_a_warm_up_measures_on_all_devices(driver, cold, monkeypatch):
     monkeypatch.setattr(warmup_module, "device_names", lambda: ("0", "1"))
     monkeypatch.setattr(warmup_module, "device_environment", lambda name: {})

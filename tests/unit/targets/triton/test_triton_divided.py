@@ -28,7 +28,7 @@ from whet.testing.build_nodes import WorkerNode
 from whet.testing.fake_triton import FakeTensor, fake_driver
 from whet.workers import Task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture(autouse=True)

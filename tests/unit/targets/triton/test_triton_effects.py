@@ -30,7 +30,7 @@ def test_a_copy_reads_one_pointer_writes_the_other_and_updates_none():
     assert found.updated == NONE
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_positions_count_every_parameter_that_is_compiled():
     found = effects_of(kernels.matmul, a_ptr="*fp16", b_ptr="*fp16", c_ptr=F32, K="i32")
     assert found == known(reads={0, 1}, writes={2})
@@ -40,7 +40,7 @@ def test_an_in_place_addition_updates_its_target_only():
     assert effects_of(kernels.add_in_place, x_ptr=F32, y_ptr=F32).updated == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_sum_kept_in_memory_through_a_loop_is_updated():
     found = effects_of(kernels.accumulate_in_loop, x_ptr=F32, total_ptr=F32, n="i32")
     assert found.updated == {1}
@@ -77,21 +77,21 @@ def test_a_pointer_is_followed_into_and_out_of_helpers():
     assert found == known(reads={0}, writes={1})
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_descriptors_made_in_the_kernel_are_followed():
     shape = {"M": "i32", "N": "i32"}
     found = effects_of(kernels.copy_by_descriptor, a_ptr=F32, b_ptr=F32, **shape)
     assert found == known(reads={0}, writes={1})
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_descriptor_reduction_is_atomic():
     shape = {"M": "i32", "N": "i32"}
     found = effects_of(kernels.reduce_by_descriptor, a_ptr=F32, b_ptr=F32, **shape)
     assert found == known(reads={0}, atomics={1})
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_descriptor_given_as_argument_takes_its_shape_and_strides_along():
     found = effects_of(kernels.increment_descriptor, tile="tensordesc<fp32[16,16]>", out_ptr=F32)
     assert found == known(reads={0}, writes={0, 5})

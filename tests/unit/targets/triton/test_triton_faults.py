@@ -81,7 +81,7 @@ class OnDevice(FakeTensor):
         super().copy_(other)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_lost_device_is_said_and_the_next_process_goes_round_it(driver, cold, monkeypatch):
     device = Device(poison=256)
     driver.on_launch = device.launch
@@ -116,7 +116,7 @@ class Watched(FakeTensor):
         return copy
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("check", [None, "agree"])
 def test_nothing_that_was_copied_for_a_tuning_outlives_it(driver, check):
     driver.on_launch = increments
@@ -129,7 +129,7 @@ def test_nothing_that_was_copied_for_a_tuning_outlives_it(driver, check):
     assert x.values == [2.0] * N
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_copy_that_did_not_fit_is_made_once_caches_are_emptied(driver, recwarn):
     class Tight(FakeTensor):
         refusals = 1
@@ -147,7 +147,7 @@ def test_a_copy_that_did_not_fit_is_made_once_caches_are_emptied(driver, recwarn
     assert [w for w in recwarn if "no memory" in str(w.message)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_copies_keep_to_what_a_tuning_may_take_of_the_device(driver, monkeypatch):
     monkeypatch.setenv("WHET_DEVICE_MEMORY", "8")
     x = Watched([1.0] * N, nbytes=16)
@@ -156,7 +156,7 @@ def test_copies_keep_to_what_a_tuning_may_take_of_the_device(driver, monkeypatch
     assert x.copies == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_memory_to_compare_with_nothing_is_compared_and_that_is_said(driver, cold):
     class Full(Watched):
         def clone(self):

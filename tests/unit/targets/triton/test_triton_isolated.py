@@ -72,7 +72,7 @@ def here():
     return [entry for entry in parts.entries() if entry["pid"] == os.getpid() and "grid" in entry]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_run_in_another_process_and_only_the_best_in_this_one(driver, cold):
     kernel = tuned_copy()
     x, y = called(kernel)
@@ -103,7 +103,7 @@ def test_aliases_stay_aliases(driver):
     assert {entry["aliased"] for entry in others()} == {True}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_arguments_here_are_not_touched_by_a_config(driver):
     x, y = called(tuned_copy(parts.WRONG, *GOOD, check=parts.copied))
     assert torch.equal(x, torch.arange(float(N)))
@@ -138,7 +138,7 @@ def test_an_endless_config_is_killed_at_its_limit(driver, cold, monkeypatch):
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_is_out_of_memory_leaves_the_process_in_use(driver):
     called(tuned_copy(GOOD[0], parts.MEMORY, GOOD[1]))
     assert len({entry["pid"] for entry in others()}) == 1
@@ -190,7 +190,7 @@ def test_a_hook_that_cannot_be_sent_is_named_and_nothing_is_isolated(driver, col
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_argument_that_cannot_be_copied_is_named(driver):
     class Addressed:
         dtype = torch.float32
@@ -204,7 +204,7 @@ def test_an_argument_that_cannot_be_copied_is_named(driver):
         kernel[(1,)](Addressed(), torch.zeros(N), N)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_that_follows_addresses_is_measured_here(driver):
     @triton.jit
     def follow(table_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -245,7 +245,7 @@ def test_a_grid_that_fails_for_one_config_fails_that_one(driver, cold):
     assert cold.statuses()[512] == Status.RUN_ERROR.value
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_heuristics_add_is_in_the_launch_and_in_the_grid(driver, cold):
     @triton.heuristics({"HALF": lambda arguments: arguments["BLOCK"] // 2})
     @triton.jit
@@ -261,7 +261,7 @@ def test_what_heuristics_add_is_in_the_launch_and_in_the_grid(driver, cold):
     assert seen == {((256, 3, 1), 256, 512, 3), ((512, 3, 1), 512, 1024, 3)}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_setting_asks_for_it_and_the_decorator_outranks_it(driver, monkeypatch):
     monkeypatch.setenv("WHET_ISOLATE", "yes")
     called(tuned_copy(isolate=False))
@@ -278,7 +278,7 @@ def test_declared_tensors_are_reset_and_restored_in_the_other_process(driver):
     assert {entry["block"] for entry in others()} == set(GOOD)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_said_where_all_is_well(driver):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

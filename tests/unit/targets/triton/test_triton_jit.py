@@ -406,6 +406,7 @@ def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
     assert again["compiled"] == []
 
 
+@pytest.mark.slow
 def test_one_kernel_is_packed_by_name(place: Place) -> None:
     said = place.whet("pack", "one.whet", "--jit", "--kernel", "scale")
     assert said.startswith("one.whet: 1 compiled kernel, 1 specialization (")
@@ -447,6 +448,7 @@ needs_gcc = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_a_launcher_is_used_where_it_was_packed_and_never_built_while_preloading(
     tmp_path: Path,

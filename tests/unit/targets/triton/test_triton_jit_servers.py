@@ -134,6 +134,7 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
+@pytest.mark.slow
 def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server: Server) -> None:
     [one] = server.record(["attend", 7])
     rows, stride = one.arguments[1:3]
@@ -147,6 +148,7 @@ def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server:
     assert called["compiled"] == []
 
 
+@pytest.mark.slow
 def test_a_declared_integer_that_is_one_is_reachable(server: Server) -> None:
     server.record(["attend", 7])
     server.pack("--reachable")
@@ -158,6 +160,7 @@ def test_a_declared_integer_that_is_one_is_reachable(server: Server) -> None:
     assert [one["compiled"] for one in called] == [[]] * 3
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_added_by_the_line_in_the_message(server: Server) -> None:
     server.record(["attend", 7], ["attend", 7, 32])
     server.pack()
@@ -177,6 +180,7 @@ def test_what_is_missing_is_added_by_the_line_in_the_message(server: Server) -> 
     assert (called["error"], called["compiled"]) == (None, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["by_place", "by_name"])
 def test_an_argument_that_is_named_like_an_option_is_passed_as_it_was(
     server: Server, call: str
@@ -189,6 +193,7 @@ def test_an_argument_that_is_named_like_an_option_is_passed_as_it_was(
     assert (one["error"], one["compiled"]) == (None, [])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "VAR_POSITIONAL" not in inspect.getsource(triton.runtime.jit),
     reason="kernels of this Triton take no *arguments",

@@ -30,7 +30,7 @@ def _tune():
         kernel[(1,)](FakeTensor([0.0] * 4), FakeTensor([1.0] * 4, address=8192), 4)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_stage_of_every_config_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "s.db"))
     monkeypatch.setenv("WHET_KEEP_IR", "yes")
@@ -48,7 +48,7 @@ def test_every_stage_of_every_config_is_kept_where_it_is_asked_for(tmp_path, mon
             stage_text(subject, rows[128], "sass")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_kept_unless_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "s.db"))
     _tune()

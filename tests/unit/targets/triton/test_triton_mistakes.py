@@ -91,7 +91,7 @@ def test_a_parameter_that_a_config_does_not_set_is_named_with_kernel_and_config(
         launch(kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_parameter_may_come_from_a_heuristic():
     def block(arguments):
         return 64
@@ -104,7 +104,7 @@ def test_a_parameter_may_come_from_a_heuristic():
     assert tuner.best_config.num_warps == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_where_every_config_is_wrong_that_is_said_though_the_launch_works():
     kernel = tuned(
         triton.Config({"BLOCK": 64}),

@@ -66,7 +66,7 @@ def opened(monkeypatch):
     return seen
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_stored_result_is_used_with_one_launch_and_one_compilation(driver, compiled):
     with whet.mode("tune"):
         assert call(kernel()) == 512
@@ -81,7 +81,7 @@ def test_a_stored_result_is_used_with_one_launch_and_one_compilation(driver, com
     assert list(again.cache.values()) == [again.best_config]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_that_is_not_known_takes_the_nearest_known_one(driver):
     call(kernel())
     driver.launches.clear()
@@ -90,7 +90,7 @@ def test_a_key_that_is_not_known_takes_the_nearest_known_one(driver):
     assert len(driver.launches) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["cached", "record", "off"])
 def test_a_kernel_that_is_not_known_takes_the_first_config(driver, compiled, mode):
     with whet.mode(mode):
@@ -104,7 +104,7 @@ def test_cached_makes_no_store(driver, cold):
     assert not cold.store.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_off_opens_no_store_though_there_is_one(driver, cold, opened):
     call(kernel())
     opened.clear()
@@ -114,7 +114,7 @@ def test_off_opens_no_store_though_there_is_one(driver, cold, opened):
     assert opened == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_off_leaves_what_was_tuned_for_the_other_modes(driver):
     made = kernel()
     assert call(made) == 512
@@ -123,7 +123,7 @@ def test_off_leaves_what_was_tuned_for_the_other_modes(driver):
     assert call(made) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_cached_opens_the_store_once_for_many_keys(driver, opened):
     call(kernel())
     stores._last.store.close()
@@ -136,14 +136,14 @@ def test_cached_opens_the_store_once_for_many_keys(driver, opened):
     assert len(opened) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_require_takes_an_exact_result(driver):
     call(kernel())
     with whet.mode("require"):
         assert call(kernel()) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_require_names_kernel_key_device_and_the_command(driver, cold):
     def inputs(n, dtype="float32"):
         return (1,), (FakeTensor([0.0], dtype), FakeTensor([0.0], dtype), n)
@@ -195,7 +195,7 @@ def test_a_kernel_of_a_module_is_named_by_file_and_object(driver, tmp_path, monk
         call(module_of_scale.scale)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_record_writes_each_key_down_once(driver, cold):
     with whet.mode("record"):
         made = kernel()
@@ -211,7 +211,7 @@ def test_record_writes_each_key_down_once(driver, cold):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_record_writes_nothing_down_for_a_stored_key(driver, cold):
     call(kernel())
     with whet.mode("record"):
@@ -219,7 +219,7 @@ def test_record_writes_nothing_down_for_a_stored_key(driver, cold):
     assert missed(cold) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_key_is_off_the_list_once_it_is_tuned(driver, cold):
     with whet.mode("record"):
         call(kernel())
@@ -228,7 +228,7 @@ def test_a_key_is_off_the_list_once_it_is_tuned(driver, cold):
     assert missed(cold) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_choice_made_without_tuning_is_replaced_when_tuning_is_allowed(driver):
     made = kernel()
     with whet.mode("cached"):
@@ -248,7 +248,7 @@ def test_a_choice_made_without_tuning_does_not_satisfy_require(driver):
         call(made)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_kernels_own_mode_outranks_the_context_and_the_context_the_environment(
     driver, monkeypatch
 ):
@@ -260,7 +260,7 @@ def test_the_kernels_own_mode_outranks_the_context_and_the_context_the_environme
     assert call(kernel(mode="cached")) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_another_variable_is_noticed_at_the_next_new_key(driver, monkeypatch):
     made = kernel()
     monkeypatch.setenv("WHET_MODE", "cached")
@@ -270,7 +270,7 @@ def test_another_variable_is_noticed_at_the_next_new_key(driver, monkeypatch):
     assert call(made, n=4) == 512
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernels_mode_can_be_changed(driver):
     made = kernel(mode="off")
     assert call(made) == 128
@@ -283,7 +283,7 @@ def test_a_mode_that_is_none_is_refused_when_the_kernel_is_decorated():
         kernel(mode="chached")
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_threads_may_be_in_different_modes_at_once(driver):
     made = kernel()
     call(made)
@@ -318,7 +318,7 @@ def test_a_hook_of_the_chosen_config_is_run(driver):
     assert ran == [4, 4]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_warm_up_compiles_the_config_in_use_alone(driver, compiled):
     call(kernel())
     compiled.clear()
@@ -327,7 +327,7 @@ def test_a_warm_up_compiles_the_config_in_use_alone(driver, compiled):
     assert compiled == [("double", True)]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_nothing_is_compiled_or_benchmarked_during_graph_capture(driver, compiled, monkeypatch):
     from whet.targets.triton import device
 
@@ -350,7 +350,7 @@ def counted():
     return do_bench, calls
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_users_own_benchmark_is_not_run_and_what_it_said_is_known(driver):
     do_bench, calls = counted()
     assert call(kernel(do_bench=do_bench)) == 512
@@ -360,7 +360,7 @@ def test_a_users_own_benchmark_is_not_run_and_what_it_said_is_known(driver):
     assert calls == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_users_own_benchmark_said_is_no_result_of_ours(driver):
     do_bench, _ = counted()
     call(kernel(do_bench=do_bench))
@@ -368,7 +368,7 @@ def test_what_a_users_own_benchmark_said_is_no_result_of_ours(driver):
         call(kernel())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_missed_key_of_a_users_own_benchmark_goes_when_it_is_tuned(driver, cold):
     do_bench, calls = counted()
     with whet.mode("record"):
@@ -379,7 +379,7 @@ def test_a_missed_key_of_a_users_own_benchmark_goes_when_it_is_tuned(driver, col
     assert missed(cold) == []
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_tritons_own_file_is_read_and_no_stopgap_is_written_to_it(driver, cold):
     with whet.mode("cached"):
         assert call(kernel(cache_results=True)) == 128
@@ -409,7 +409,7 @@ def test_unknown_keys_leave_the_compiler_one_config_where_nothing_may_be_tuned(d
             assert pruned(made) == [128]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_known_keys_leave_the_compiler_the_stored_config(driver):
     call(kernel())
     made = kernel()
@@ -422,7 +422,7 @@ def test_known_keys_leave_the_compiler_the_stored_config(driver):
         assert pruned(made) == [128]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_compiler_finds_stored_keys_that_were_never_called_in_this_process(driver):
     pytest.importorskip("torch")
     for n in (4, 33):
@@ -435,7 +435,7 @@ def test_the_compiler_finds_stored_keys_that_were_never_called_in_this_process(d
                 pruned(made, **unknown)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_compiler_gets_nothing_that_was_tuned_from_another_source(driver, monkeypatch):
     call(kernel())
     from whet.targets.triton.dynamo import stored_rows
@@ -448,7 +448,7 @@ def test_the_compiler_gets_nothing_that_was_tuned_from_another_source(driver, mo
         assert pruned(kernel()) == [128]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_inherited_config_is_left_to_the_compiler_only_where_nothing_may_be_tuned(driver):
     call(kernel(), n=8)
     made = kernel()
@@ -468,7 +468,7 @@ def test_the_authors_own_pruning_counts_for_unknown_keys(driver):
 # Buckets
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_sizes_of_one_bucket_are_one_workload_tuned_with_the_first_size_met(driver, cold):
     made = kernel(buckets={"n": "pow2"})
     for n in (33, 64, 50, 65):
@@ -477,7 +477,7 @@ def test_sizes_of_one_bucket_are_one_workload_tuned_with_the_first_size_met(driv
     assert [key[0] for key in made.cache] == [64, 128]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_new_process_finds_the_bucket(driver):
     call(kernel(buckets={"n": [16, 100]}), n=20)
     with whet.mode("require"):
@@ -487,7 +487,7 @@ def test_a_new_process_finds_the_bucket(driver):
             call(made, n=16)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_compiler_finds_every_size_of_a_known_bucket(driver):
     made = kernel(buckets={"n": "pow2"})
     call(made, n=33)
@@ -511,7 +511,7 @@ def test_bad_buckets_are_refused_when_the_kernel_is_decorated(buckets, text):
         kernel(buckets=buckets)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_choice_is_one_line_of_the_log(driver, caplog):
     call(kernel())
     caplog.set_level(logging.INFO, logger="whet")

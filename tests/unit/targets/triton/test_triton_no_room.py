@@ -69,20 +69,20 @@ def launch(kernel):
     return kernel.best_config.kwargs["BLOCK"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_room_for_any_build_the_authors_first_config_is_used(forks, kernel):
     with pytest.warns(RuntimeWarning, match=r"ulimit -u.*BLOCK=64.* the author's first config"):
         assert launch(kernel) == 64
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_with_room_for_some_the_best_of_them_is_used(forks, kernel):
     forks.room = 2
     with pytest.warns(RuntimeWarning, match=r"ulimit -u.*BLOCK=32.* the best so far"):
         assert launch(kernel) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
     with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)
@@ -93,7 +93,7 @@ def test_later_calls_do_not_ask_the_machine_again(forks, kernel):
     assert forks.asked == asked
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_next_process_tunes(forks, kernel):
     with pytest.warns(RuntimeWarning, match="was not tuned"):
         launch(kernel)

@@ -128,7 +128,7 @@ def test_mode_record(kernel: Taken, policy: Policy, cold: Any) -> None:
         assert [miss.workload.kernel for miss in store.missed()] == ["double"]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_mode_cached_then_tune(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy('mode = "cached"')
     assert call(kernel()) == 16
@@ -138,14 +138,14 @@ def test_mode_cached_then_tune(kernel: Taken, policy: Policy, cold: Any) -> None
     assert call(kernel()) == 64
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_effort(kernel: Taken, policy: Policy, asked: list[dict[str, Any]]) -> None:
     policy('effort = "quick"')
     call(kernel())
     assert asked[0]["effort"] == "quick"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_budget(kernel: Taken, policy: Policy, asked: list[dict[str, Any]], cold: Any) -> None:
     policy('budget = "1trials"')
     call(kernel())
@@ -153,7 +153,7 @@ def test_budget(kernel: Taken, policy: Policy, asked: list[dict[str, Any]], cold
     assert len(cold.trials()) < len(BLOCKS)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_buckets(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy("buckets = { n = [8, 100] }")
     tuner = kernel()
@@ -161,7 +161,7 @@ def test_buckets(kernel: Taken, policy: Policy, cold: Any) -> None:
     assert sorted(one.key["n"] for one in cold.workloads()) == [8, 100, 200]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("said", [True, False])
 def test_isolation(
     kernel: Taken, policy: Policy, monkeypatch: pytest.MonkeyPatch, said: bool
@@ -179,7 +179,7 @@ def test_isolation(
     assert bool(asked) is said
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(("said", "statuses"), [("agree", ["ok", "wrong_result"]), ("none", None)])
 def test_check(
     kernel: Taken, policy: Policy, cold: Any, driver: Any, said: str, statuses: Any
@@ -200,7 +200,7 @@ def test_check(
     assert launches
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("line", ['l2 = "warm"', 'l2 = "cold"\nl2_bytes = "64M"'])
 def test_the_l2_and_its_bytes(
     kernel: Taken, policy: Policy, monkeypatch: pytest.MonkeyPatch, line: str
@@ -219,7 +219,7 @@ def test_the_l2_and_its_bytes(
     assert seen == {("warm", None) if "warm" in line else ("cold", 64 * 2**20)}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_limits(kernel: Taken, policy: Policy, asked: list[dict[str, Any]]) -> None:
     policy('build_limit = "7s"\nrun_limit = 3\nmemory = "2G"\ndevice_memory = "1G"')
     call(kernel())
@@ -228,7 +228,7 @@ def test_limits(kernel: Taken, policy: Policy, asked: list[dict[str, Any]]) -> N
     assert (settings.memory_bytes, settings.device_memory_bytes) == (2 * 2**30, 2**30)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_configs_to_add_and_to_leave_out(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy("add = [{ BLOCK = 128, num_warps = 8 }]\nleave_out = [{ BLOCK = 64 }]")
     tuner = kernel()

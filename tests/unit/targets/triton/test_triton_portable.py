@@ -341,7 +341,7 @@ def portable_keys(folder: Path, text: str, kernel: str, **more: str) -> list[str
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
     one = portable_keys(tmp_path / "one", KERNELS, "scale", PYTHONHASHSEED="1")
     moved = "# moved down by a comment\n\n" + KERNELS
@@ -351,7 +351,7 @@ def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert len(set(one)) == len(one) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_keys_depend_on_what_triton_takes_from_the_environment(tmp_path: Path) -> None:
     one = portable_keys(tmp_path / "one", KERNELS, "scale")
     two = portable_keys(tmp_path / "two", KERNELS, "scale", DISABLE_PTXAS_OPT="1")
@@ -359,7 +359,7 @@ def test_keys_depend_on_what_triton_takes_from_the_environment(tmp_path: Path) -
     assert not set(one) & set(two)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kernel", "old", "new"),
     [
@@ -375,7 +375,7 @@ def test_another_kernel_has_other_keys(tmp_path: Path, kernel: str, old: str, ne
     assert not set(one) & set(two)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_that_uses_an_object_known_by_name_only_is_not_packed(tmp_path: Path) -> None:
     text = KERNELS.replace(
         "SCALE = tl.constexpr(3)", "class Box: pass\nSCALE = tl.constexpr(Box())"

@@ -28,7 +28,7 @@ from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
 from whet.testing.ray_nodes import LocalCluster, RayMissingError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(300)]
 
 N = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
@@ -127,6 +127,7 @@ def test_machines_without_a_gpu_build_for_the_one_that_has_one(cluster, cold):
     assert not (cluster.far / "triton").exists()  # nothing is left on the machines that built
 
 
+@pytest.mark.slow
 def test_a_machine_that_dies_while_it_builds_costs_no_config(cluster, cold):
     configs = [triton.Config({"BLOCK": b}, num_warps=w) for b in BLOCKS for w in (1, 2, 4, 8)]
     victim = cluster.join(gpus=0)
@@ -164,6 +165,7 @@ tuned.whet_timer = parts.by_block
 """
 
 
+@pytest.mark.slow
 def test_a_file_is_tuned_over_the_cluster(cluster, tmp_path):
     """A machine that only builds needs no file of the user's: theirs are elsewhere."""
     (tmp_path / "kernels.py").write_text(FILE)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import gc
 import importlib.util
 import threading
@@ -21,13 +22,14 @@ from triton.runtime import autotuner as stock
 import whet
 from whet.builds import BuildResult
 from whet.core.status import Status
-from whet.targets.triton import adoption, device, warn
+from whet.targets.triton import adoption, device, live, warn
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.jit.kernels import LiveKernels
 from whet.targets.triton.measuring import foreign
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 BLOCKS = (16, 32, 64)
+THAWED = live._thawed
 
 
 class Super(stock.Autotuner):
@@ -168,23 +170,32 @@ def place(tuner: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: Any) -> None:
-    """Kernels of one function share a place: those of earlier tests must be gone. What is said
-    once is said in each test."""
+@pytest.fixture(autouse=True, scope="module")
+def aside() -> Iterator[None]:
+    """What other tests have loaded, some million objects, is left out of the searches here."""
     gc.collect()
-    monkeypatch.setattr(warn, "_said", set())
-
-
-@pytest.fixture
-def frozen() -> Iterator[None]:
-    """As servers do when they have loaded everything."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
-@pytest.mark.slow
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: Any, aside: None) -> None:
+    """Kernels of one function share a place: those of earlier tests must be gone. What is said
+    once is said in each test."""
+    gc.collect()
+    monkeypatch.setattr(warn, "_said", set())
+    monkeypatch.setattr(live, "_thawed", contextlib.nullcontext)
+
+
+@pytest.fixture
+def frozen(monkeypatch: Any) -> None:
+    """As servers do when they have loaded everything."""
+    monkeypatch.setattr(live, "_thawed", THAWED)
+    gc.freeze()
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("collecting", [True, False])
 def test_what_was_put_aside_by_the_collector_is_found(
     installing: Any, request: Any, collecting: bool
@@ -208,7 +219,7 @@ def test_what_was_put_aside_by_the_collector_is_found(
     assert gc.get_freeze_count() >= before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super, ByName, Plain])
 def test_whet_tunes_it(kind: Any, made: Any, driver: Any, cold: Any) -> None:
     tuner = made(kind)
@@ -218,7 +229,7 @@ def test_whet_tunes_it(kind: Any, made: Any, driver: Any, cold: Any) -> None:
     assert tuner.whet_result.source == "tuned"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_people_read_afterwards_is_there(kind: Any, made: Any, driver: Any) -> None:
     tuner = made(kind)
@@ -233,7 +244,7 @@ def test_what_people_read_afterwards_is_there(kind: Any, made: Any, driver: Any)
     assert "early_config_prune" not in vars(tuner)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_is_behind_heuristics_is_reached(made: Any, driver: Any, cold: Any) -> None:
     tuner = made(Super)
     outer = triton.heuristics({})(tuner)
@@ -244,7 +255,7 @@ def test_what_is_behind_heuristics_is_reached(made: Any, driver: Any, cold: Any)
     assert cold.measured() == set(BLOCKS)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_every_call_reaches_a_run_of_the_subclass(made: Any, driver: Any) -> None:
     tuner = made(Super)
     for _ in range(3):
@@ -253,7 +264,7 @@ def test_every_call_reaches_a_run_of_the_subclass(made: Any, driver: Any) -> Non
     assert tuner.runs == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_subclass_without_a_run_is_dispatched_as_quickly_as_any(made: Any, driver: Any) -> None:
     tuner = made(Plain)
     call(tuner)
@@ -262,7 +273,7 @@ def test_a_subclass_without_a_run_is_dispatched_as_quickly_as_any(made: Any, dri
     assert call(tuner) == 64
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_the_subclass_puts_into_the_cache_wins(made: Any, driver: Any) -> None:
     tuner = made(Super)
     key = (4, "torch.float32", "torch.float32")
@@ -274,7 +285,7 @@ def test_a_config_that_the_subclass_puts_into_the_cache_wins(made: Any, driver: 
         assert call(tuner) == 128
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_off_ignores_what_whet_has_put_there(made: Any, driver: Any) -> None:
     tuner = made(Super)
     call(tuner)
@@ -300,7 +311,7 @@ class Saving(stock.Autotuner):
         return result
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_subclass_finds_what_was_tuned_by_tritons_key_on_any_device(
     made: Any, driver: Any, monkeypatch: Any, tmp_path: Any
 ) -> None:
@@ -319,7 +330,7 @@ def test_a_subclass_finds_what_was_tuned_by_tritons_key_on_any_device(
     assert on(1) == 64
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_time_of_a_bench_of_its_own_counts_once(made: Any, driver: Any) -> None:
     tuner = made(OwnBench)
     call(tuner)
@@ -327,7 +338,7 @@ def test_the_time_of_a_bench_of_its_own_counts_once(made: Any, driver: Any) -> N
     assert tuner.whet_spent_s == tuner.bench_time
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])
 def test_what_whets_own_decorator_tuned_is_found(kind: Any, made: Any, driver: Any) -> None:
     tuner = made(kind)
@@ -338,7 +349,7 @@ def test_what_whets_own_decorator_tuned_is_found(kind: Any, made: Any, driver: A
     assert tuner.whet_result.source == "stored"
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_loop_of_its_own_gets_whets_timer_and_builds(
     made: Any, driver: Any, compiled: list[tuple[str, bool]]
 ) -> None:
@@ -351,7 +362,7 @@ def test_a_loop_of_its_own_gets_whets_timer_and_builds(
     assert tuner.whet_spent_s > 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_what_a_loop_cannot_build_is_never_chosen(installing: Any, cold: Any, driver: Any) -> None:
     tuner = kernel(Loop)
     tuner.configs.append(triton.Config({"BLOCK": 64}, num_warps=64))
@@ -362,7 +373,7 @@ def test_what_a_loop_cannot_build_is_never_chosen(installing: Any, cold: Any, dr
     assert [one[0] == float("inf") for one in tuner.timings.values()] == [False] * 3 + [True]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_config_that_fails_does_not_end_a_loop(made: Any, driver: Any) -> None:
     tuner = made(Loop)
 
@@ -376,7 +387,7 @@ def test_a_config_that_fails_does_not_end_a_loop(made: Any, driver: Any) -> None
         assert call(tuner) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:warmup, rep:DeprecationWarning")
 @pytest.mark.parametrize(
     ("options", "ours"),
@@ -395,7 +406,7 @@ def test_a_loop_keeps_a_benchmark_that_somebody_asked_for(
     assert {one[0] == 1.0 for one in tuner.timings.values()} == {not ours}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_bench_of_its_own_is_used(made: Any, driver: Any) -> None:
     tuner = made(OwnBench)
 
@@ -414,7 +425,7 @@ def test_a_prune_of_its_own_is_used_with_the_authors(made: Any, driver: Any) -> 
     assert tuner.own is prune
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_hooks_that_a_subclass_puts_there_are_used(made: Any, driver: Any) -> None:
     class Safe(Super):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -456,7 +467,7 @@ RESTORED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("restored", RESTORED)
 def test_a_hook_that_is_put_there_is_called_as_triton_would(
     restored: Any, made: Any, driver: Any
@@ -478,7 +489,7 @@ def test_the_authors_pruning_holds(made: Any, driver: Any) -> None:
     assert call(tuner) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_compiler_finds_what_was_tuned(made: Any, driver: Any) -> None:
     tuner = made(Super)
     named = {"out": FakeTensor([0.0]), "x": FakeTensor([0.0]), "n": 4}
@@ -530,7 +541,7 @@ def test_nothing_is_tuned_while_a_graph_is_captured(
     assert len(driver.launches) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super, ByName])
 def test_threads_tune_a_key_once(kind: Any, installing: Any, driver: Any, cold: Any) -> None:
     installing()
@@ -546,7 +557,7 @@ def test_threads_tune_a_key_once(kind: Any, installing: Any, driver: Any, cold: 
     assert cold.measuring_runs() == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 def test_uninstalling_restores_class_attributes_and_cache(
     kind: Any, installing: Any, driver: Any
@@ -568,7 +579,7 @@ def test_uninstalling_restores_class_attributes_and_cache(
     assert [one.kwargs["BLOCK"] for one in cache.values() if one is not None] == [64]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_uninstalled_kernel_uses_what_was_tuned(installing: Any, driver: Any) -> None:
     tuner = kernel(Super)
     installing()
@@ -587,7 +598,7 @@ def test_uninstalling_leaves_nothing_in_tritons_class() -> None:
     assert dict(vars(stock.Autotuner)) == before
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any) -> None:
     tuner = kernel(Clashing)
     before = dict(vars(tuner))
@@ -627,7 +638,7 @@ def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
     assert compiled.count(("double", False)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_with_a_run_put_into_it_keeps_that(installing: Any, driver: Any) -> None:
     tuner = kernel()
     seen: list[Any] = []
@@ -645,7 +656,7 @@ def test_a_kernel_with_a_run_put_into_it_keeps_that(installing: Any, driver: Any
     assert type(tuner) is stock.Autotuner
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kind", "how"), [(stock.Autotuner, "taken"), (Super, "subclass"), (Loop, "subclass")]
 )
@@ -698,7 +709,7 @@ def decorated() -> Any:
     return timed(triton.autotune(configs, key=["n"])(kernel().fn))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize("first", [True, False])
 def test_a_library_may_reassign_the_decorator(
     first: bool, installing: Any, driver: Any, monkeypatch: Any
@@ -735,7 +746,7 @@ def test_uninstalling_leaves_a_librarys_decorator_in_place(
     assert triton.autotune is theirs
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_known_call_is_not_looked_into_again(made: Any, driver: Any, monkeypatch: Any) -> None:
     tuner = made(Super)
     call(tuner)
@@ -753,7 +764,7 @@ def test_a_config_of_the_subclass_wins_over_a_stopgap(made: Any, driver: Any) ->
         assert call(tuner) == 128
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     tuner = made(Super)
     for _ in range(2):
@@ -763,7 +774,7 @@ def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     assert tuner.runs == 2
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
     @triton.jit
     def double(out, x, bias, n, WITH_BIAS: tl.constexpr, BLOCK: tl.constexpr):
@@ -799,7 +810,7 @@ def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
     assert tuner.seen.kwargs == {"BLOCK": 64}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_launcher_may_be_held_for_longer_than_whet_is_installed(
     installing: Any, driver: Any
 ) -> None:
@@ -836,7 +847,7 @@ def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     assert call(tuner) == 16
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("mode", ["tune", "cached"])
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])

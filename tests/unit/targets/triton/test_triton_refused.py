@@ -97,7 +97,7 @@ def test_a_mode_that_stands_for_the_first_config_keeps_it(
     assert refused == [128]
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_tuned_config_that_is_refused_is_not_replaced(
     too_large: Callable[..., list[int]],
 ) -> None:

@@ -53,7 +53,7 @@ def by_cuobjdump(cubin: bytes, folder: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arch", "options"), [("sm_80", {}), ("sm_80", {"maxnreg": 32}), ("sm_90", {})]
 )
@@ -68,7 +68,7 @@ def test_registers_and_spills_are_what_nvidias_own_tool_reads(
     assert (registers, spills) == (expected, stack // 4)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_that_may_have_few_registers_spills() -> None:
     few = resources(compiled("sm_80", 64, maxnreg=32), architecture("sm_80").unit)
     many = resources(compiled("sm_80", 64), architecture("sm_80").unit)
@@ -78,7 +78,7 @@ def test_a_kernel_that_may_have_few_registers_spills() -> None:
     assert many.spills == 0
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_registers_of_amd_come_from_the_assembly() -> None:
     kernel = compiled("gfx942", 32)
 

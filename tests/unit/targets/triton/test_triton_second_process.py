@@ -77,6 +77,7 @@ def test_installing_imports_nothing_of_tuning():
     assert [name for name in loaded if name.startswith(OF_TUNING)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["tune", "cached"])
 def test_a_stored_call_imports_nothing(tmp_path, mode):
     program = tmp_path / "program.py"

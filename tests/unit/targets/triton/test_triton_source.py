@@ -275,7 +275,7 @@ def test_heuristics_count():
     assert edited("BLOCK =", "\n\nBLOCK =", TUNED) == fingerprint(cell(TUNED))
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_kernel_of_a_script_has_the_same_fingerprint_in_every_process(tmp_path, original):
     script = tmp_path / "script.py"
     asks = (

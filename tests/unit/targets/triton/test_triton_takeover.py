@@ -85,7 +85,7 @@ def test_a_benchmark_of_the_authors_own_is_kept_as_that() -> None:
     assert over(decorated()).tuner.whet_own_benchmark
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_heuristics_around_it_go_on_to_compute(cold: Any) -> None:
     kernel = over(triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})(decorated()))
     kernel.tuner.whet_timer = told(lambda config: 1000.0 - config.kwargs["BLOCK"])
@@ -102,7 +102,7 @@ def test_what_has_no_stock_autotune_is_not_taken_over() -> None:
     assert taken_over(triton.heuristics({"EVEN": lambda args: True})(copy)) is None
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_results_are_those_of_a_program_under_install(cold: Any) -> None:
     """The same kernel, whether taken over or decorated by whet, is one workload."""
     ours = whet.autotune(CONFIGS, key=["n"])(copy)

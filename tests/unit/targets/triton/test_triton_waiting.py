@@ -59,7 +59,7 @@ def elsewhere(driver, cold, tmp_path, monkeypatch):
         yield stack
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_budget_spent_waiting_leaves_the_first_config_for_now(elsewhere, caplog):
     kernel = quick_when_small(budget="1s")
     with caplog.at_level(logging.WARNING, "whet"), pytest.warns(match="budget spent waiting"):
@@ -69,7 +69,7 @@ def test_a_budget_spent_waiting_leaves_the_first_config_for_now(elsewhere, caplo
     assert dict(kernel.cache) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_only_one_call_waits_in_vain(elsewhere, caplog):
     kernel = quick_when_small(budget="1s")
     with caplog.at_level(logging.WARNING, "whet"), pytest.warns(match="budget spent waiting"):
@@ -77,14 +77,14 @@ def test_only_one_call_waits_in_vain(elsewhere, caplog):
     assert caplog.text.count("event=waiting") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_without_a_budget_the_setting_ends_the_wait(elsewhere, monkeypatch):
     monkeypatch.setenv("WHET_AGREE_WAIT", "0.05")
     with pytest.warns(match="agree_wait"):
         assert call(quick_when_small()) == 256
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_call_after_the_other_has_ended_tunes(elsewhere, monkeypatch):
     kernel = quick_when_small()
     monkeypatch.setenv("WHET_AGREE_WAIT", "0.05")
@@ -95,7 +95,7 @@ def test_a_call_after_the_other_has_ended_tunes(elsewhere, monkeypatch):
     assert len(kernel.cache) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_a_gpu_that_another_process_measures_on_is_waited_for_as_the_setting_says(
     driver, cold, monkeypatch
 ):

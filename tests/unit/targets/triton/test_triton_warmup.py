@@ -35,7 +35,7 @@ from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.targets.triton.warming.state import KeptState
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture
@@ -299,6 +299,7 @@ def test_tensors_that_an_autograd_function_reaches_are_put_back() -> None:
     assert not kept.cannot
 
 
+@pytest.mark.slow
 def test_little_effort_leaves_some_out_and_full_effort_goes_on(
     driver: FakeDriver, cold: Any
 ) -> None:
@@ -561,6 +562,7 @@ KERNELS = [one, two, three, four]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("torch.distributed") is None, reason="torch has no distributed"
 )

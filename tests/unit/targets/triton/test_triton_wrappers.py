@@ -21,7 +21,7 @@ from whet.targets.triton.measuring import foreign
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.medium
 
 
 class Entry(triton.runtime.KernelInterface):  # type: ignore[misc]
