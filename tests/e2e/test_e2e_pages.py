@@ -41,7 +41,7 @@ NEEDS: dict[str, Callable[[], bool]] = {"gpu": a_gpu, "torch": torch_and_triton,
 # The exit code is an answer, not a failure: beside other work a pick is slower than it was.
 MAY_ANSWER_1 = "verify"
 
-QUICK = {"docs/formats.md"}
+MARKS = {"README.md": pytest.mark.whole}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Scratch:
 
 def pages_with_commands() -> list[object]:
     return [
-        pytest.param(page, id=Path(page).stem, marks=() if page in QUICK else pytest.mark.slow)
+        pytest.param(page, id=Path(page).stem, marks=MARKS.get(page, pytest.mark.slow))
         for page in PAGES
         if any(not command.excuse for command in commands(page))
     ]
