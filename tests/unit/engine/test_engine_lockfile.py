@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,8 +291,19 @@ def test_of_results_that_differ_in_tools_only_the_newest_is_locked() -> None:
         store.put_workload(workload)
         store.append([a_trial(workload, config, created=at)])
         store.save_run(a_run(workload, config, started=at))
-    found = stored_choices(store.workloads())
+    found = stored_choices(store, store.workloads())
     assert [one.config for one in found.by_id.values()] == [TWO]
+
+
+def test_a_pick_that_no_run_has_confirmed_is_locked_and_named() -> None:
+    store, workload = MemoryStore(), a_workload()
+    store.put_workload(workload)
+    store.append([a_trial(workload, ONE)])
+    store.save_run(replace(a_run(workload, ONE, started=1.0), provisional=True))
+    [named] = stored_choices(store, store.workloads()).provisional
+    assert named.config == ONE
+    store.save_run(a_run(workload, ONE, started=2.0))
+    assert stored_choices(store, store.workloads()).provisional == ()
 
 
 class TestDigest:

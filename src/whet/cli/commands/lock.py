@@ -105,6 +105,7 @@ def update(
         return
     print_lines(_difference_lines(changes))
     print_lines([f"contested: {one}; tune it again" for one in known.contested])
+    print_lines([f"provisional: {one}; tune it again to confirm it" for one in known.provisional])
     print_lines([_summary(path, len(after), changes)])
 
 
@@ -193,8 +194,8 @@ def _stored(store: str | None, names: list[str] | None) -> StoredChoices:
 
     with open_known(store) as opened:
         if names:
-            return stored_choices([one for name in names for one in chosen(opened, name)])
-        return stored_choices(opened.workloads())
+            return stored_choices(opened, [one for name in names for one in chosen(opened, name)])
+        return stored_choices(opened, opened.workloads())
 
 
 def _difference_lines(changes: LockDifference) -> list[str]:

@@ -58,7 +58,7 @@ def lock(driver, cold, tmp_path):
     assert call(kernel()) == 512
     path = tmp_path / "whet.lock"
     with whet.open_store(cold.store) as store:
-        write_lock(path, stored_choices(store.workloads()).by_id.values())
+        write_lock(path, stored_choices(store, store.workloads()).by_id.values())
     assert len(read_lock(path).by_id) == 1
     return path
 
