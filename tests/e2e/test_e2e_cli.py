@@ -11,13 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from whet.cli import main
 from whet.store import open_store
+
+Whet = Callable[..., subprocess.CompletedProcess[str]]
 
 FUNCTION = """
 import whet
@@ -80,15 +85,50 @@ slow = whet.function(sleep, {"ms": list(range(40, 140))})
 """
 
 
-@pytest.fixture(autouse=True)
-def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(os.path.abspath, sys.path)))
-    monkeypatch.setenv("COLUMNS", "80")
+def settled(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """In a folder with the files, on a page of 80 columns."""
+    patch.chdir(folder)
+    patch.setenv("PYTHONPATH", os.pathsep.join(map(os.path.abspath, sys.path)))
+    patch.setenv("COLUMNS", "80")
     Path("work.py").write_text(FUNCTION)
     Path("scale.py").write_text(NATIVE)
     Path("failing.py").write_text(FAILING)
     Path("slow.py").write_text(SLOW)
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def here(capfd: pytest.CaptureFixture[str]) -> Whet:
+    """`whet` in this process, where starting one adds nothing."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = main(arguments)
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What two commands said, and the store that they left."""
+
+    blur: subprocess.CompletedProcess[str]
+    scale: subprocess.CompletedProcess[str]
+    store: str
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    folder = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as patch:
+        settled(patch, folder)
+        ran = [whet("tune", name, "--store", "s.db") for name in ("work.py:blur", "scale.py:scale")]
+    return Tuned(*ran, str(folder / "s.db"))
 
 
 def whet(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,8 +143,8 @@ def widest(text: str) -> int:
     return max(map(len, kept))
 
 
-def test_tune_prints_a_summary_and_keeps_the_result() -> None:
-    done = whet("tune", "work.py:blur", "--store", "s.db")
+def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
+    done = tuned.blur
 
     assert done.returncode == 0, done.stderr
     assert "block=8" in done.stdout
@@ -113,22 +153,20 @@ def test_tune_prints_a_summary_and_keeps_the_result() -> None:
     assert "a print of the file's own" not in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert widest(done.stdout + done.stderr) <= 80
-    with open_store("s.db", read_only=True) as store:
+    with open_store(tuned.store, read_only=True) as store:
         assert store.workloads("blur")[0].configs == 4
 
 
-def test_what_was_tuned_is_found_by_the_other_commands() -> None:
-    whet("tune", "work.py:blur", "--store", "s.db", "-q")
-    best = json.loads(whet("best", "blur", "--store", "s.db", "--json").stdout)
-    trials = json.loads(whet("trials", "blur", "--store", "s.db", "--json").stdout)
+def test_what_was_tuned_is_found_by_the_other_commands(tuned: Tuned) -> None:
+    best = json.loads(whet("best", "blur", "--store", tuned.store, "--json").stdout)
+    trials = json.loads(whet("trials", "blur", "--store", tuned.store, "--json").stdout)
 
     assert best["best"][0]["config"] == {"block": 8}
     assert len(trials["workloads"][0]["trials"]) == 4
 
 
-def test_a_second_tuning_finds_its_answer_in_the_store() -> None:
-    whet("tune", "work.py:blur", "--store", "s.db", "-q")
-    done = whet("tune", "work.py:blur", "--store", "s.db")
+def test_a_second_tuning_finds_its_answer_in_the_store(tuned: Tuned) -> None:
+    done = whet("tune", "work.py:blur", "--store", tuned.store)
 
     assert done.returncode == 0
     assert "answered from the store" in done.stdout
@@ -149,15 +187,15 @@ def test_json_is_exactly_one_object_with_what_programs_need() -> None:
     assert result["outcome"] == "finished"
 
 
-def test_a_function_that_returns_a_tunable_can_be_named() -> None:
-    done = whet("tune", "work.py:build", "--json", "-q", "--store", ":memory:")
+def test_a_function_that_returns_a_tunable_can_be_named(here: Whet) -> None:
+    done = here("tune", "work.py:build", "--json", "-q", "--store", ":memory:")
 
     assert json.loads(done.stdout)["workload"]["kernel"] == "made"
 
 
-def test_flags_reach_the_engine() -> None:
+def test_flags_reach_the_engine(here: Whet) -> None:
     flags = ("--budget", "2trials", "--seed", "3", "--jobs", "1", "--search", "random")
-    done = whet("tune", "work.py:blur", "--json", "-q", "--store", ":memory:", *flags)
+    done = here("tune", "work.py:blur", "--json", "-q", "--store", ":memory:", *flags)
     result = json.loads(done.stdout)
 
     assert result["trials"] == 2
@@ -166,22 +204,22 @@ def test_flags_reach_the_engine() -> None:
     assert result["budget"] == {"seconds": None, "trials": 2}
 
 
-def test_an_unknown_strategy_is_a_mistake_with_what_would_be_valid() -> None:
-    done = whet("tune", "work.py:blur", "--search", "gird", "--store", "s.db")
+def test_an_unknown_strategy_is_a_mistake_with_what_would_be_valid(here: Whet) -> None:
+    done = here("tune", "work.py:blur", "--search", "gird", "--store", "s.db")
 
     assert done.returncode == 2
     assert not Path("s.db").exists()
     assert "grid" in done.stderr.splitlines()[-1]
 
 
-def test_quiet_leaves_stderr_to_the_file() -> None:
-    done = whet("tune", "work.py:blur", "-q", "--store", ":memory:")
+def test_quiet_leaves_stderr_to_the_file(here: Whet) -> None:
+    done = here("tune", "work.py:blur", "-q", "--store", ":memory:")
 
     assert done.stderr == "a print of the file's own\n"
 
 
-def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up() -> None:
-    done = whet("tune", "scale.py:scale", "--store", "s.db")
+def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up(tuned: Tuned) -> None:
+    done = tuned.scale
 
     assert done.returncode == 0, done.stderr
     assert "best     TIMES=1" in done.stdout
@@ -190,10 +228,8 @@ def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up() -> None:
     assert widest(done.stdout + done.stderr) <= 80
 
 
-@pytest.mark.slow
-def test_failures_are_listed_with_the_first_line_of_their_error() -> None:
-    whet("tune", "scale.py:scale", "--store", "s.db", "-q")
-    done = whet("trials", "scale", "--status", "build_error", "--store", "s.db")
+def test_failures_are_listed_with_the_first_line_of_their_error(tuned: Tuned) -> None:
+    done = whet("trials", "scale", "--status", "build_error", "--store", tuned.store)
 
     assert re.search(r"build_error +TIMES=10 .*TIMES is too much", done.stdout)
 
@@ -201,8 +237,10 @@ def test_failures_are_listed_with_the_first_line_of_their_error() -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("fails", "no config of 'fail' works"), ("empty", "has no valid config")]
 )
-def test_a_space_where_nothing_works_is_one_line_and_code_1(name: str, message: str) -> None:
-    done = whet("tune", f"failing.py:{name}", "-q", "--store", "s.db")
+def test_a_space_where_nothing_works_is_one_line_and_code_1(
+    here: Whet, name: str, message: str
+) -> None:
+    done = here("tune", f"failing.py:{name}", "-q", "--store", "s.db")
 
     assert done.returncode == 1
     assert done.stdout == ""
@@ -212,8 +250,8 @@ def test_a_space_where_nothing_works_is_one_line_and_code_1(name: str, message: 
 
 
 @pytest.mark.parametrize("target", ["work.py:blurr", "wrk.py:blur", "work.py:"])
-def test_a_misspelt_target_is_code_2_and_makes_no_store(target: str) -> None:
-    done = whet("tune", target, "--store", "s.db")
+def test_a_misspelt_target_is_code_2_and_makes_no_store(here: Whet, target: str) -> None:
+    done = here("tune", target, "--store", "s.db")
 
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("whet: ")
@@ -221,9 +259,9 @@ def test_a_misspelt_target_is_code_2_and_makes_no_store(target: str) -> None:
     assert not Path("s.db").exists()
 
 
-def test_what_is_not_a_store_is_not_overwritten() -> None:
+def test_what_is_not_a_store_is_not_overwritten(here: Whet) -> None:
     Path("notes.txt").write_text("dear diary\n" * 100)
-    done = whet("tune", "work.py:blur", "-q", "--store", "notes.txt")
+    done = here("tune", "work.py:blur", "-q", "--store", "notes.txt")
 
     assert done.returncode == 1
     assert "notes.txt" in done.stderr.splitlines()[-1]
@@ -294,26 +332,27 @@ def on_a_terminal(*arguments: str, **environ: str) -> tuple[int, str, str]:
     return process.returncode, out, sent.decode()
 
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7])m")
+
+
 def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
-    code, out, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:")
+    code, out, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="")
 
     assert code == 0
     assert "blur() on" in sent
     assert "\x1b[1A" in sent
+    assert COLOURS.search(sent)
     assert sent.rstrip("\r\n").endswith("\x1b[2K")
     assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
     assert "block=8" in out
     assert "\x1b" not in out
 
 
-@pytest.mark.slow
 def test_no_color_leaves_the_display_without_colours() -> None:
     _, _, plain = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="1")
-    _, _, colourful = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="")
-    colours = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7])m")
 
-    assert not colours.search(plain)
-    assert colours.search(colourful)
+    assert "\x1b[1A" in plain
+    assert not COLOURS.search(plain)
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
@@ -350,13 +389,12 @@ def test_ctrl_c_on_a_terminal_leaves_the_cursor_visible() -> None:
     assert sent.rindex(b"\x1b[?25h") > sent.rindex(b"\x1b[?25l")
 
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return whet("demo", "--cpu", "--n", "64", "--budget", "4trials", *arguments)
+DEMO = ("demo", "--cpu", "--n", "64", "--budget", "2trials")
 
 
 @pytest.mark.slow
 def test_the_demo_tells_the_whole_story_on_a_page() -> None:
-    done = demo("--store", "s.db")
+    done = whet(*DEMO, "--store", "s.db")
 
     assert done.returncode == 0, done.stderr
     for part in ("space", "GFLOP/s", "% of NumPy", "check    passed", "time ", "whet best matmul"):
@@ -369,8 +407,8 @@ def test_the_demo_tells_the_whole_story_on_a_page() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_as_json_adds_its_own_numbers() -> None:
-    result: dict[str, Any] = json.loads(demo("--store", ":memory:", "--json", "-q").stdout)
+def test_the_demo_as_json_adds_its_own_numbers(here: Whet) -> None:
+    result: dict[str, Any] = json.loads(here(*DEMO, "--store", ":memory:", "--json", "-q").stdout)
 
     assert result["best"]["median_ns"] > 0
     assert result["demo"]["n"] == 64

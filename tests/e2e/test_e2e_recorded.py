@@ -1,5 +1,5 @@
 """A library's kernels, recorded in one process, tuned in a second that never sees the model, and
-required in a third; then the same across two machines by way of a bundle."""
+required in a third, across two machines by way of a bundle."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Machine:
     def store(self) -> Path:
         return self.home / "store.db"
 
-    def run(self, *words: str, cwd: Path | None = None, **environ: str) -> Any:
+    def run(self, *words: str, **environ: str) -> Any:
         known = {name: value for name, value in os.environ.items() if not name.startswith("WHET_")}
         return subprocess.run(
             [sys.executable, "-W", "ignore", *words],
-            cwd=cwd or self.home,
+            cwd=self.home,
             env={
                 **known,
                 "PYTHONPATH": str(self.home / "site"),
@@ -109,45 +109,36 @@ class Machine:
 
 
 @pytest.mark.slow
-def test_recorded_in_one_process_tuned_in_a_second_and_required_in_a_third(tmp_path: Path) -> None:
-    here = Machine(tmp_path, model=True)
-    recorded = here.run("-m", "whet", "run", "--record", "train.py")
-    assert recorded.returncode == 0, recorded.stderr
-    assert "the model's code is here" in recorded.stdout
-    assert here.tunings() == 0
-    refused = here.run("-m", "whet", "run", "train.py", WHET_MODE="require")
-    assert refused.returncode != 0
-    assert "packed_sum" in refused.stderr
-
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    tuned = here.run("-m", "whet", "tune", "--missed", "--json", "-q", cwd=elsewhere)
-    assert tuned.returncode == 0, tuned.stderr
-    assert "the model's code" not in tuned.stdout + tuned.stderr
-    told = json.loads(tuned.stdout)
-    assert (len(told["tuned"]), told["left"]) == (2, [])
-
-    before = here.tunings()
-    required = here.run("-m", "whet", "run", "train.py", WHET_MODE="require")
-    assert required.returncode == 0, required.stderr
-    assert here.tunings() == before
-
-
-@pytest.mark.slow
 def test_what_a_fleet_met_is_tuned_on_one_machine_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "night").mkdir()
     fleet = Machine(tmp_path / "fleet", model=True)
     night = Machine(tmp_path / "night", model=False)
     bundle, results = str(tmp_path / "met.whet"), str(tmp_path / "tuned.whet")
-    for words in (("run", "--record", "train.py"), ("pack", bundle, "--missed")):
-        done = fleet.run("-m", "whet", *words)
-        assert done.returncode == 0, done.stderr
-    for words in (("unpack", bundle), ("tune", "--missed", "-q"), ("pack", results)):
-        done = night.run("-m", "whet", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+
+    recorded = fleet.run("-m", "whet", "run", "--record", "train.py")
+    assert recorded.returncode == 0, recorded.stderr
+    assert "the model's code is here" in recorded.stdout
+    assert fleet.tunings() == 0
+    refused = fleet.run("-m", "whet", "run", "train.py", WHET_MODE="require")
+    assert refused.returncode != 0
+    assert "packed_sum" in refused.stderr
+    packed = fleet.run("-m", "whet", "pack", bundle, "--missed")
+    assert packed.returncode == 0, packed.stderr
+
+    assert night.run("-m", "whet", "unpack", bundle).returncode == 0
+    # The model is where it was recorded, and is left alone there.
+    tuned = night.run("-m", "whet", "tune", "--missed", "--json", "-q")
+    assert tuned.returncode == 0, tuned.stdout + tuned.stderr
+    assert "the model's code" not in tuned.stdout + tuned.stderr
+    told = json.loads(tuned.stdout)
+    assert (len(told["tuned"]), told["left"]) == (2, [])
+    assert night.run("-m", "whet", "pack", results).returncode == 0
+
     assert fleet.run("-m", "whet", "unpack", results).returncode == 0
+    before = fleet.tunings()
     required = fleet.run("-m", "whet", "run", "train.py", WHET_MODE="require")
     assert required.returncode == 0, required.stderr
+    assert fleet.tunings() == before
     verified = night.run("-m", "whet", "verify", "--missed", "--json", "-q")
     assert [one["verdict"] for one in json.loads(verified.stdout)["picks"]] == ["ok", "ok"]

@@ -3,57 +3,61 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faults_copies import Copies
 from faults_counts import count
 
-HERE = Path(__file__).parent
-SOURCES = HERE.parents[1] / "src"
 KINDS = ("segfault", "abort", "exit", "kill")
 
+Told = Callable[..., dict[str, Any] | None]
 
-def tuned(store: Path, configs: int, seed: int, culprits: dict[int, str]) -> dict[str, Any] | None:
-    """What one process found; None where it did not live to say so."""
+
+@pytest.fixture(scope="module")
+def told_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """What a program printed, in a process of its own; None where it did not live to say so."""
+    copies = Copies(tmp_path_factory.mktemp("copies"))
+
+    def told_by(program: str, *arguments: str) -> dict[str, Any] | None:
+        done = copies.run(program, *arguments)
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return found
+        assert "Traceback" not in done.stdout, done.stdout
+        return None
+
+    yield told_by
+    copies.close()
+
+
+def tuned(
+    told_by: Told, store: Path, configs: int, seed: int, culprits: dict[int, str]
+) -> dict[str, Any] | None:
     arguments = [str(store), str(configs), str(seed), *(f"{n}={k}" for n, k in culprits.items())]
     return told_by("faults_marks.py", *arguments)
 
 
-def told_by(program: str, *arguments: str) -> dict[str, Any] | None:
-    done = subprocess.run(
-        [sys.executable, str(HERE / program), *arguments],
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONFAULTHANDLER": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if done.returncode == 0:
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-    assert "Traceback" not in done.stderr, done.stderr
-    return None
-
-
 def until_one_lives(
-    store: Path, configs: int, seed: int, culprits: dict[int, str]
+    told_by: Told, store: Path, configs: int, seed: int, culprits: dict[int, str]
 ) -> tuple[dict[str, Any], int]:
     """What the first process that lived found, and how many died before."""
     for deaths in range(2 * len(culprits) + 1):
-        found = tuned(store, configs, seed, culprits)
+        found = tuned(told_by, store, configs, seed, culprits)
         if found is not None:
             return found, deaths
     raise AssertionError("as many processes died as there are culprits, twice")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_run_after_a_crash_names_the_culprit_and_finishes(tmp_path: Path, kind: str) -> None:
+def test_the_run_after_a_crash_names_the_culprit_and_finishes(
+    told_by: Told, tmp_path: Path, kind: str
+) -> None:
     store = tmp_path / "store.db"
-    found, deaths = until_one_lives(store, configs=12, seed=1, culprits={7: kind})
+    found, deaths = until_one_lives(told_by, store, configs=12, seed=1, culprits={7: kind})
     assert 1 <= deaths <= 2
     status, error = found["trials"]["7"]
     assert status == "run_error"
@@ -65,26 +69,26 @@ def test_the_run_after_a_crash_names_the_culprit_and_finishes(tmp_path: Path, ki
     assert found["marks"] == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(count(ci=2, full=20)))
+@pytest.mark.medium
+@pytest.mark.parametrize("seed", range(count(ci=1, full=20)))
 def test_five_culprits_at_random_places_are_found_one_after_another(
-    tmp_path: Path, seed: int
+    told_by: Told, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
     culprits = {n: chance.choice(KINDS) for n in chance.sample(range(40), 5)}
-    found, deaths = until_one_lives(tmp_path / "store.db", 40, seed, culprits)
+    found, deaths = until_one_lives(told_by, tmp_path / "store.db", 40, seed, culprits)
     failed = {int(n) for n, (status, _) in found["trials"].items() if status == "run_error"}
     assert failed == set(culprits)
     assert len(found["trials"]) == 40
     assert found["best"] not in culprits
     assert deaths >= 5
-    again = tuned(tmp_path / "store.db", 40, seed, culprits)
+    again = tuned(told_by, tmp_path / "store.db", 40, seed, culprits)
     assert again is not None
     assert again["best"] == found["best"]
 
 
 def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
-    tmp_path: Path,
+    told_by: Told, tmp_path: Path
 ) -> None:
     def program(how: str, *culprit: str) -> dict[str, Any] | None:
         return told_by("faults_review.py", how, str(tmp_path / "store.db"), "1", *culprit)
@@ -98,7 +102,7 @@ def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
 
 @pytest.mark.parametrize("how", ["refine", "verify"])
 def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
-    tmp_path: Path, how: str
+    told_by: Told, tmp_path: Path, how: str
 ) -> None:
     def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
         return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
@@ -114,7 +118,9 @@ def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
     assert "the process that first ran it died" in error
 
 
-def test_a_pick_that_ended_its_verification_fails_the_next_one(tmp_path: Path) -> None:
+def test_a_pick_that_ended_its_verification_fails_the_next_one(
+    told_by: Told, tmp_path: Path
+) -> None:
     def program(how: str, version: str, *culprit: str) -> dict[str, Any] | None:
         return told_by("faults_review.py", how, str(tmp_path / "store.db"), version, *culprit)
 

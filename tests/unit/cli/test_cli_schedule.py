@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from schedule_copies import in_copies
 from whet.core.intermediate import FACT, kept_stages
 from whet.store import open_store
 
@@ -59,7 +60,8 @@ module attributes {transform.with_named_sequence} {
 
 
 @pytest.fixture(autouse=True)
-def _kernel() -> None:
+def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_copies(monkeypatch)
     Path("kernel.py").write_text(KERNEL)
 
 
@@ -77,8 +79,8 @@ def test_steps_are_listed_with_their_places(whet: Whet) -> None:
     assert "transform.bufferization.one_shot_bufferize  matmul.mlir:" in ran.out
 
 
-@pytest.mark.slow
 def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
+    Path("kernel.py").write_text(THREE.replace("tiled =", "product ="))
     steps = json.loads(show(whet, "--json").out)["steps"]
     at = next(one["number"] for one in steps if "tile_using_for" in one["operation"])
     assert show(whet, "--step", "0").out == steps[0]["ir"].rstrip() + "\n"
@@ -124,9 +126,12 @@ def test_what_is_legal_is_said_of_each_operation(whet: Whet) -> None:
 
 
 @pytest.mark.slow
-def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
+def test_schedules_are_compared_by_what_was_measured_and_kept_for_the_explorer(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE)
-    ran = whet("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
+    for name in ("tiled", "vectorized"):
+        assert whet("tune", f"kernel.py:{name}", "--store", "s.db").code == 0
+    both = ("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
+    ran = whet(*both)
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines() if "×" in line] == [
         "tiled",
@@ -134,30 +139,18 @@ def test_schedules_are_compared_by_what_was_measured(whet: Whet) -> None:
     ]
     assert "one number at a time" in ran.out
     assert "vectors of up to" in ran.out
-    again = whet(
-        "schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db", "--json"
-    )
-    first, second = json.loads(again.out)["schedules"]
-    assert first["input_ir"] == second["input_ir"]
-    assert "vector." not in first["output_ir"]
-    assert "vector." in second["output_ir"]
-
-
-@pytest.mark.slow
-def test_what_is_compared_is_kept_for_the_explorer(whet: Whet) -> None:
-    Path("kernel.py").write_text(THREE)
-    for name in ("tiled", "vectorized"):
-        assert whet("tune", f"kernel.py:{name}", "--store", "s.db").code == 0
-    ran = whet("schedule", "compare", "kernel.py:tiled", ":vectorized", "--store", "s.db")
-    link = ran.out.splitlines()[-1]
     with open_store("s.db") as store:
         ids = {one.workload.kernel: one.workload.id for one in store.workloads()}
         best = store.best(ids["vectorized"])
-    assert link == f"#compare?w={ids['tiled']}&b={ids['vectorized']}"
+    assert ran.out.splitlines()[-1] == f"#compare?w={ids['tiled']}&b={ids['vectorized']}"
     assert best is not None
     assert best.timing is not None
     assert best.timing.interval_ns is not None
     assert "vector." in kept_stages(Path("s.db.ir"), best.facts[FACT])["scheduled"]
+    first, second = json.loads(whet(*both, "--json").out)["schedules"]
+    assert first["input_ir"] == second["input_ir"]
+    assert "vector." not in first["output_ir"]
+    assert "vector." in second["output_ir"]
 
 
 @pytest.mark.slow

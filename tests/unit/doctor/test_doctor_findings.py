@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.medium
 
 FILE = Path(models.__file__)
 MARK = re.compile(r"# finds: (\S+)")
+Findings = Callable[[type], tuple[Finding, ...]]
 OTHERS = {models.HasItsOwnFunction: models.LoudClamp}
 
 
@@ -43,6 +46,12 @@ def marked(model: type) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def findings_of() -> Findings:
+    """What is found in a sick model, which is examined once for all tests."""
+    return cache(lambda model: found_in(model(), models.SICK[model]))
+
+
 def found_in(model: Any, inputs: Any) -> tuple[Finding, ...]:
     looked = examine(subject_of(model, inputs))
     assert looked.left_out == ()
@@ -50,8 +59,10 @@ def found_in(model: Any, inputs: Any) -> tuple[Finding, ...]:
 
 
 @pytest.mark.parametrize("model", models.SICK, ids=lambda model: model.__name__)
-def test_each_disease_is_found_at_its_line_and_nothing_else(model: type) -> None:
-    findings = found_in(model(), models.SICK[model])
+def test_each_disease_is_found_at_its_line_and_nothing_else(
+    findings_of: Findings, model: type
+) -> None:
+    findings = findings_of(model)
     assert [(one.name, one.place.line) for one in findings] == marked(OTHERS.get(model, model))
     for one in findings:
         assert one.name in NAMES
@@ -64,20 +75,20 @@ def test_a_healthy_model_has_no_finding(make: Any) -> None:
     assert found_in(make(), models.HEALTHY[make]) == ()
 
 
-def tried(model: type) -> dict[str, str]:
-    [finding] = found_in(model(), models.SICK[model])
+def tried(findings: tuple[Finding, ...]) -> dict[str, str]:
+    [finding] = findings
     return {one.text: one.tried for one in finding.remedies if one.works}
 
 
-def test_a_setting_that_removes_a_break_was_tried_on_the_model() -> None:
+def test_a_setting_that_removes_a_break_was_tried_on_the_model(findings_of: Findings) -> None:
     name = "set torch._dynamo.config.capture_scalar_outputs = True"
-    assert tried(models.TakesItem) == {name: "tried: 1 → 0 graph breaks"}
+    assert tried(findings_of(models.TakesItem)) == {name: "tried: 1 → 0 graph breaks"}
 
 
-def test_a_setting_that_does_not_remove_a_break_is_not_recommended() -> None:
+def test_a_setting_that_does_not_remove_a_break_is_not_recommended(findings_of: Findings) -> None:
     """Printing a shape breaks the graph whatever printing functions torch may reorder."""
-    assert tried(models.Prints) == {}
-    assert any("reorderable" in text for text in tried(models.HasItsOwnFunction))
+    assert tried(findings_of(models.Prints)) == {}
+    assert any("reorderable" in text for text in tried(findings_of(models.HasItsOwnFunction)))
 
 
 class Noisy(torch.nn.Module):  # type: ignore[misc]
@@ -101,33 +112,33 @@ class HasANoisyLayer(torch.nn.Module):  # type: ignore[misc]
 
 
 @pytest.mark.slow
-def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried() -> None:
+def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried(findings_of: Findings) -> None:
     findings = found_in(HasANoisyLayer(), torch.ones(2, 4))
     assert len(findings) == 3
     for one in findings:
         assert one.remedies[-1].text.startswith("leave the layer 'noisy' out")
         assert one.remedies[-1].works is True
-    [finding] = found_in(models.Prints(), models.SICK[models.Prints])
+    [finding] = findings_of(models.Prints)
     assert not any("leave the layer" in one.text for one in finding.remedies)
 
 
-def test_symbolic_sizes_were_tried_against_recompilations() -> None:
-    assert tried(models.SeesManySizes) == {
+def test_symbolic_sizes_were_tried_against_recompilations(findings_of: Findings) -> None:
+    assert tried(findings_of(models.SeesManySizes)) == {
         "torch.compile(model, dynamic=True)": "tried: 1 → 0 recompilations",
         "torch._dynamo.mark_dynamic(x, 0) before the first call": "tried: 1 → 0 recompilations",
     }
 
 
 @pytest.mark.slow
-def test_what_torch_hints_at_was_tried_against_recompilations() -> None:
-    [text] = tried(models.Counts)
+def test_what_torch_hints_at_was_tried_against_recompilations(findings_of: Findings) -> None:
+    [text] = tried(findings_of(models.Counts))
     assert "allow_unspec_int_on_nn_module" in text
 
 
-def test_the_last_call_that_was_compiled_again_is_known() -> None:
-    [finding] = found_in(models.SeesManySizes(), models.SICK[models.SeesManySizes])
+def test_the_last_call_that_was_compiled_again_is_known(findings_of: Findings) -> None:
+    [finding] = findings_of(models.SeesManySizes)
     assert finding.call == 2  # the second size is compiled with a symbolic one
-    [finding] = found_in(models.Counts(), models.SICK[models.Counts])
+    [finding] = findings_of(models.Counts)
     assert finding.call == 4
 
 
@@ -150,14 +161,14 @@ def test_on_a_gpu_only_what_is_there_is_copied_to_the_host(device: str, copied: 
     assert not _leaves_the_gpu(graph.call_method("to", (value, torch.device("cuda"))))
 
 
-def test_a_cast_was_tried_against_an_upcast() -> None:
-    assert list(tried(models.Upcasts)) == [
+def test_a_cast_was_tried_against_an_upcast(findings_of: Findings) -> None:
+    assert list(tried(findings_of(models.Upcasts))) == [
         "cast the model's parameters and buffers: model.to(torch.float32)"
     ]
 
 
-def test_a_break_has_its_number_in_torchs_registry() -> None:
-    [finding] = found_in(models.Branches(), models.SICK[models.Branches])
+def test_a_break_has_its_number_in_torchs_registry(findings_of: Findings) -> None:
+    [finding] = findings_of(models.Branches)
     assert re.fullmatch(r"GB\d{4}", finding.code)
     assert any("torch.where" in one.text for one in finding.remedies)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doctor_watched import MakeWatchedHost
 
 from whet.core.config import Config
 from whet.doctor.modes.bench import ModeBench
@@ -70,10 +69,10 @@ def test_a_copy_tells_whether_copies_reach_the_gpu(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="copies reach the GPU of this machine")
 def test_where_copies_do_not_reach_the_gpu_each_mode_starts_from_nothing(
-    source: MadeInFile,
+    source: MadeInFile, monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr(HostedModes, "reaches_gpu", lambda self: False)
     with target(source, OnGpu).bench(BenchLimits()) as bench:
         assert isinstance(bench, ModeBench)
         [eager] = bench.measure(Visit(((EAGER, None),), 2, first=True))
@@ -82,35 +81,24 @@ def test_where_copies_do_not_reach_the_gpu_each_mode_starts_from_nothing(
 
 
 @pytest.mark.slow
-def test_copies_that_reach_it_are_used(source: MadeInFile, monkeypatch: Any) -> None:
-    monkeypatch.setattr(HostedModes, "reaches_gpu", lambda self: True)
+def test_copies_that_reach_it_are_used_and_importing_for_them_does_not_wake_a_driver(
+    source: MadeInFile, monkeypatch: Any
+) -> None:
+    """A module that asks whether there is a GPU must ask in the way that does not."""
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    monkeypatch.setattr("whet.doctor.modes.host.MakeModeHost", MakeWatchedHost)
+    reaches, answers = HostedModes.reaches_gpu, []
+
+    def asked_and_reached(self: HostedModes) -> bool:
+        answers.append(reaches(self))
+        return True
+
+    monkeypatch.setattr(HostedModes, "reaches_gpu", asked_and_reached)
     with target(source, OnGpu).bench(BenchLimits()) as bench:
         assert isinstance(bench, HostedModes)
+        asked, awake, variable = bench._host.call("importing").value
         [eager] = bench.measure(Visit(((EAGER, None),), 2, first=True))
+    assert answers == [torch.cuda.is_available()]
+    assert (asked <= {"1"}, awake, variable) == (True, False, None)
     assert isinstance(eager, Sampled)
     assert "warm_first_call_s" in eager.facts
-
-
-@pytest.mark.slow
-def test_importing_for_copies_does_not_wake_a_driver_nor_leave_a_trace(tmp_path: Path) -> None:
-    """A module that asks whether there is a GPU must ask in the way that does not."""
-    code = """
-import os, sys
-import torch
-asked = []
-def ask():
-    asked.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
-    return False
-torch.cuda.is_available = ask
-from whet.doctor.modes.host import MakeModeHost
-from whet.doctor.modes.timer import GpuModelTimer
-MakeModeHost(None, sys.argv[1], GpuModelTimer)()
-print(set(asked) <= {"1"}, torch.cuda.is_initialized(),
-      os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
-"""
-    environment = dict(os.environ)
-    environment.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=environment
-    )
-    assert done.stdout == "True False None\n", done.stderr

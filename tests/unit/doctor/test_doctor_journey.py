@@ -159,26 +159,6 @@ def make_model():
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_report_has_the_artefacts_of_this_very_model(tmp_path: Path, monkeypatch: Any) -> None:
-    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
-    from whet.doctor.checkup import doctor_file
-
-    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
-    file, report = tmp_path / "model.py", tmp_path / "report.html"
-    file.write_text(MODEL)
-    doctor_file(file, "make_model", modes=[], report=report)
-    text = report.read_text()
-    assert "return (x + 1).relu().sum(1)" in text
-    assert "as Dynamo captured it" in text
-    assert "in ATen&#x27;s operations" in text
-    assert "cpp_fused_add_relu_sum_0" in text
-    assert "C++, " in text
-    assert "The phases of the whole compilation" in text
-    assert "<svg" in text
-
-
 @pytest.mark.medium
 def test_ctrl_c_in_the_report_keeps_the_findings(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")

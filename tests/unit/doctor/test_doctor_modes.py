@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import queue
 import re
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +22,7 @@ from typing import Any
 import pytest
 
 import whet
+from whet.cli import main
 from whet.cli.text.doctor import report_lines
 from whet.core.config import Config
 from whet.core.event import MeasureStarted, TrialFinished
@@ -306,7 +311,7 @@ def test_a_mode_that_takes_long_says_how_far_it_is(tmp_path: Path) -> None:
 
 
 SCRIPT = """\
-import sys
+import os, sys
 import torch, whet
 
 class Own(torch.nn.Module):
@@ -319,31 +324,43 @@ class Own(torch.nn.Module):
 
 def run():
     done = whet.doctor(Own(), torch.ones(2, 8), modes=["eager"], store=":memory:")
-    [eager] = done.trial.modes
-    print(done.name, eager.mode, eager.status, eager.close_to_eager)
+    for eager in done.trial.modes if done.trial else ():
+        print(done.name, eager.mode, eager.status, eager.close_to_eager)
     print("left out", *done.examination.left_out)
 
+if __name__ == "__main__":
+    run()
+    os.environ["UNGUARDED"] = "1"
+    print("and now unguarded")
+if os.environ["UNGUARDED"]:
+    run()
 """
 
 
-def run_script(path: Path, text: str) -> subprocess.CompletedProcess[str]:
-    path.write_text(text)
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def said_by_script(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """By a script that calls the doctor under its guard, and then once more outside of it."""
+    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
+    path = tmp_path_factory.mktemp("script") / "own.py"
+    path.write_text(SCRIPT)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setenv("UNGUARDED", "")
+        runpy.run_path(str(path), run_name="__main__")
+    guarded, _, unguarded = out.getvalue().partition("and now unguarded\n")
+    return guarded, unguarded
 
 
 @pytest.mark.slow
-def test_a_model_of_a_script_is_timed_in_another_process(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
-    done = run_script(tmp_path / "own.py", SCRIPT + 'if __name__ == "__main__":\n    run()\n')
-    assert done.stdout == "Own eager ok True\nleft out\n", done.stderr
+def test_a_model_of_a_script_is_timed_in_another_process(said_by_script: tuple[str, str]) -> None:
+    assert said_by_script[0] == "Own eager ok True\nleft out\n"
 
 
 @pytest.mark.slow
-def test_a_script_that_would_start_over_is_told_what_to_write(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
-    body = SCRIPT.replace("[eager] = done.trial.modes\n    print(done.name, eager.mode, ", "#")
-    done = run_script(tmp_path / "own.py", body + "run()\n")
-    assert 'put the call under if __name__ == "__main__"' in done.stdout.replace("'", '"')
+def test_a_script_that_would_start_over_is_told_what_to_write(
+    said_by_script: tuple[str, str],
+) -> None:
+    said = said_by_script[1].replace("'", '"')
+    assert 'put the call under if __name__ == "__main__"' in said
 
 
 MODEL = """\
@@ -391,28 +408,33 @@ def test_modes_are_compiled_with_caches_of_their_own_and_stored(
     assert again.verdict.mode == first.verdict.mode
 
 
+class InterruptsAt(io.StringIO):
+    """As if somebody pressed Ctrl-C when `words` appear."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self._words and self._words in self.getvalue():
+            self._words = ""
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
+def test_ctrl_c_reports_what_is_known_so_far(
+    tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
-    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+    monkeypatch.setattr(sys, "stderr", stderr := InterruptsAt("timing default"))
     words = ["doctor", "model.py:make_model", "--modes", "default", "--store", ":memory:"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "whet", *words],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stderr is not None
-        said = []
-        for line in running.stderr:
-            said.append(line)
-            if "timing default" in line:
-                break
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate()
-    assert running.returncode == 130, "".join([*said, err])
+    assert main(words) == 130, stderr.getvalue()
+    out = capsys.readouterr().out
     assert "The trial was interrupted: there is a verdict when all modes are timed." in out
     assert "Not timed: default." in out
     assert "Don't compile" not in out

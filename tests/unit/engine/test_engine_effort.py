@@ -9,7 +9,7 @@ import pytest
 from whet.core.config import Config
 from whet.core.coverage import Coverage, Stop
 from whet.core.errors import UsageError
-from whet.core.run import Run
+from whet.core.run import Result, Run
 from whet.engine import tune
 from whet.engine.settings import Settings
 from whet.store import MemoryStore
@@ -23,73 +23,71 @@ def time_ns(config: Config) -> float:
     return 1000.0 * (1 + ((config["block"] - 5) / 8) ** 2 + 0.1 * log2(config["warps"] / 2) ** 2)
 
 
-def fake(times=time_ns, shares_host: bool = False) -> FakeTarget:
+def fake(times=time_ns, shares_host: bool = False, building: bool = False) -> FakeTarget:
+    """Builds nothing unless it is told to: a process for each config is what a run here costs."""
     space = {"block": list(range(1, 13)), "warps": [1, 2, 4, 8]}
-    return FakeTarget(space, times, building=True, shares_host=shares_host)
+    return FakeTarget(space, times, building=building, shares_host=shares_host)
+
+
+@pytest.fixture(scope="module")
+def quick() -> Result:
+    """Of a run whose configs are built."""
+    return tune(fake(building=True), store=MemoryStore(), effort="quick", jobs=4)
 
 
 def left_out(result) -> list[str]:
     return [note for note in result.notes if note.startswith("left out")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shares_host", [False, True])
 def test_a_quick_run_finds_the_best_without_trying_all(shares_host: bool) -> None:
-    target = fake(shares_host=shares_host)
+    target = fake(shares_host=shares_host, building=True)
     result = tune(target, store=MemoryStore(), effort="quick", jobs=4)
     assert time_ns(result.config) <= 1.05 * time_ns(BEST)
     assert result.run.tried <= 0.6 * SIZE
     assert target.looked[0] == target.space.first
 
 
-@pytest.mark.slow
-def test_it_says_what_was_left_out_and_how_to_go_on() -> None:
-    result = tune(fake(), store=MemoryStore(), effort="quick", jobs=4)
-    coverage = result.run.coverage
+@pytest.mark.medium
+def test_it_says_what_was_left_out_and_how_to_go_on(quick: Result) -> None:
+    coverage = quick.run.coverage
     assert coverage is not None
     assert coverage.stopped is Stop.EFFORT
     assert coverage.next_option == "--effort full"
     left = SIZE - coverage.tried
-    assert left_out(result) == [
+    assert left_out(quick) == [
         f"left out {left} of 48 configs: not expected to be worth their builds; "
         "effort=full tries them"
     ]
-    assert not result.run.exhaustive
+    assert not quick.run.exhaustive
 
 
-@pytest.mark.slow
-def test_a_later_full_run_tries_only_the_rest() -> None:
+@pytest.mark.medium
+def test_a_later_full_run_tries_only_the_rest_and_answers_both() -> None:
     store = MemoryStore()
-    quick = tune(fake(), store=store, effort="quick", jobs=4)
-    target = fake()
-    full = tune(target, store=store, jobs=4)
-    assert full.source == "tuned"
-    tried = {trial.config for trial in quick.trials}
-    # The best so far may be built again, to be measured beside a newcomer.
-    assert set(target.built) - {quick.config} == set(target.space) - tried
-    assert full.run.coverage.complete
-    assert full.config == BEST
-    assert left_out(full) == []
-
-
-@pytest.mark.slow
-def test_a_quick_run_answers_a_quick_one_and_a_full_run_both() -> None:
-    store = MemoryStore()
-    tune(fake(), store=store, effort="quick", jobs=4)
+    first = tune(fake(), store=store, effort="quick", jobs=4)
     again = tune(fake(), store=store, effort="quick", jobs=4)
     assert again.source == "stored"
     assert again.run.coverage.stopped is Stop.EFFORT
-    assert tune(fake(), store=store, effort="full", jobs=4).source == "tuned"
+    target = fake(building=True)
+    full = tune(target, store=store, effort="full", jobs=4)
+    assert full.source == "tuned"
+    tried = {trial.config for trial in first.trials}
+    # The best so far may be built again, to be measured beside a newcomer.
+    assert set(target.built) - {first.config} == set(target.space) - tried
+    assert full.run.coverage.complete
+    assert full.config == BEST
+    assert left_out(full) == []
     for effort in ("quick", "full"):
         assert tune(fake(), store=store, effort=effort, jobs=4).source == "stored"
 
 
-@pytest.mark.slow
 def test_full_is_the_default() -> None:
     assert Settings().effort == "full"
     assert tune(fake(), store=MemoryStore()).run.coverage.complete
 
 
-@pytest.mark.slow
 def test_the_argument_wins_over_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_EFFORT", "quick")
     assert tune(fake(), store=MemoryStore(), jobs=4).run.stopped is Stop.EFFORT
@@ -101,7 +99,6 @@ def test_an_unknown_effort_is_refused() -> None:
         tune(fake(), store=MemoryStore(), effort="quik")  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_a_search_that_was_asked_for_chooses_the_configs_itself() -> None:
     result = tune(fake(), store=MemoryStore(), effort="quick", search="random")
     assert result.run.coverage.complete
@@ -133,10 +130,8 @@ def test_what_other_runs_left_behind_is_learned_from() -> None:
     assert len(result.trials) < 0.5 * SIZE
 
 
-def test_the_reason_is_stored_and_a_run_without_it_is_read() -> None:
-    store = MemoryStore()
-    result = tune(fake(), store=store, effort="quick", jobs=4)
-    data = result.run.to_json()
+def test_the_reason_is_stored_and_a_run_without_it_is_read(quick: Result) -> None:
+    data = quick.run.to_json()
     assert data["stopped"] == "effort"
     assert Run.from_json(data).stopped is Stop.EFFORT
     older = {name: value for name, value in data.items() if name != "stopped"}

@@ -27,10 +27,10 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @both_modes
 def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
-    count = 500 if mode == "spawn" else 60
+    count = 200 if mode == "spawn" else 20
     with open_pool(2, mode) as pool:
         tickets = [pool.submit(Task(tasks.add, (n, n))) for n in range(count)]
         outcomes: list[TaskOutcome] = []
@@ -65,12 +65,12 @@ def test_a_killed_worker_is_replaced() -> None:
 
 @pytest.mark.medium
 def test_the_memory_limit_counts_from_what_the_process_already_holds() -> None:
-    held = bytearray(200 << 20)
+    held = bytearray(120 << 20)
     with open_pool(1, "fork") as pool:
         (outcome,) = tasks.run(
             pool, Task(lambda: len(held) + tasks.allocate(20 << 20), memory_bytes=100 << 20)
         )
-    assert outcome.value == 220 << 20
+    assert outcome.value == 140 << 20
 
 
 def test_fork_runs_closures() -> None:

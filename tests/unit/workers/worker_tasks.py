@@ -262,6 +262,9 @@ class Counter:
         self.count += n
         return self.count
 
+    def reset(self) -> None:
+        self.count = 0
+
     def pid(self) -> int:
         return os.getpid()
 
