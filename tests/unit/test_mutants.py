@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mutants
 import pytest
+
+import mutants
 
 MODULE = '''\
 """Has 1 constant."""
