@@ -231,7 +231,7 @@ class _Sites(ast.NodeVisitor):
     def visit_keyword(self, node: ast.keyword) -> None:
         if node.arg == "axis":
             self._add(node.value, "0" if ast.unparse(node.value) == "1" else "1")
-        else:
+        elif node.arg != "strict":  # which only says what is so
             self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
