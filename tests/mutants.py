@@ -27,7 +27,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -376,7 +375,7 @@ class _Chosen(_Steady):
             self.failed = report.nodeid
 
 
-class _Swap(MetaPathFinder, SourceFileLoader):
+class _Swap(SourceFileLoader):
     """Gives one module another source."""
 
     def __init__(self, name: str, path: Path, source: bytes) -> None:

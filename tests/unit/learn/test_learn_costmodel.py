@@ -351,6 +351,13 @@ class TestColumns:
         assert self.row(columns, {}, pad=0, order="rows") == {((-1, 0),): -1.0, ((-1, 1),): 0.0}
         assert self.row(columns, {}, pad=4, order="rows")[((-1, 0),)] == 2.0
 
+    @pytest.mark.parametrize("values", [[0, 16, 32], ["auto", 16, 32], [True, False, 2]])
+    def test_only_positive_numbers_cut_a_size(self, values: list[Any]) -> None:
+        columns = Columns.of(Space({"BM": values, "BN": [1, 2, 4]}), [{"M": 1, "N": 1}])
+        assert ((0, 0),) not in columns.sums
+        assert ((1, 1),) in columns.sums
+        assert ((-1, 0), (-1, 1)) not in columns.sums
+
     def test_a_config_without_a_parameter_has_a_place_far_from_all_others(self) -> None:
         space = Space([{"a": 1, "b": 8}, {"a": 2, "b": 4}, {"a": 2}])
         assert self.row(Columns.of(space, []), {}, a=2)[((-1, 1),)] == -9.0
