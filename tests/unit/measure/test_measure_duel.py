@@ -252,15 +252,53 @@ class TestDefault:
         assert str(outcome).endswith("; b chosen")
         assert str(outcome).startswith("no significant difference between b, a and c ")
 
+    def beaten(self, *ids: str) -> Duel:
+        """By "b", which is always faster; "c" is as fast as that but was disturbed every fourth
+        time, and is preferred."""
+        duel = Duel(list(ids), DuelPolicy(equal_within=0.01, max_rounds=12), prefer={"c": (0,)})
+        for at in range(12):
+            times = {"a": 100.0, "b": 90.0, "c": (89.8, 90.4, 130.0, 90.2)[at % 4]}
+            duel.record_round({id: times[id] for id in duel.next_round() or ()})
+        return duel
+
     def test_only_one_that_is_shown_to_be_faster_than_it_takes_its_place(self) -> None:
-        """ "c" looks faster than the default, and "b" was shown to be: though "c" is preferred."""
-        duel = Duel(["a", "b", "c"], DuelPolicy(equal_within=0.2), prefer={"c": (0,)})
-        for at in range(30):
-            if not duel.over:
-                noisy = 100.0 if at % 2 else 82.0
-                duel.record_round({"a": 130.0, "b": 90.0 + at % 3, "c": noisy + (at % 5)})
-        assert "a" in duel.outcome.beaten
-        assert duel.outcome_for("a").winner in ("b", "c")
+        duel = self.beaten("a", "b", "c")
+        assert duel.outcome.beaten == ("a",)
+        assert duel.outcome.winner == "c"
+        assert duel.outcome_for("a").winner == "b"
+
+    def test_where_nobody_was_shown_to_be_alone_anybody_may(self) -> None:
+        """The one that had beaten it failed."""
+        duel = self.beaten("a", "b", "c")
+        duel.drop("b")
+        assert duel.outcome_for("a").winner == "c"
+
+
+def test_nobody_is_out_while_one_has_taken_part_too_seldom() -> None:
+    duel = Duel(["a", "b", "c"])
+    for at in range(11):
+        duel.record_round({"a": 100.0, "b": 200.0, **({"c": 100.0} if at < 3 else {})})
+    assert duel.outcome.beaten == ()
+    assert duel.outcome.ratios["c"].high == math.inf
+
+
+def test_the_error_that_earlier_checks_spent_is_not_spent_again() -> None:
+    """Eight rounds are enough for the second check, which has spent 5 % × 8 / 30. The third has
+    5 % × 3 / 30 left: of 2¹¹ signs five are within half of that, so two averages lie outside."""
+    gaps = [0.1, -0.02, 0.12, 0.11, 0.14, 0.09, 0.13, 0.15, 0.16, 0.17, 0.08]
+    duel = Duel(["a", "b"])
+    for gap in gaps[:8]:
+        duel.record_round({"a": math.exp(gap), "b": 1.0})
+    assert not duel.over
+    for gap in gaps[8:]:
+        duel.record_round({"a": math.exp(gap), "b": 1.0})
+    walsh = sorted((x + y) / 2 for at, x in enumerate(gaps) for y in gaps[at:])
+    allowed = 0.05 * 3 / 30 / 2 * 2**11
+    ways = [1, 1, 1, 2, 2, 3, 4, 5]  # sums of different ranks, by how many there are
+    cut = sum(sum(ways[: at + 1]) <= allowed for at in range(len(ways))) - 1
+    assert duel.outcome.beaten == ("a",)
+    low, _, high = (math.log(end) for end in duel.outcome.ratios["a"])
+    assert (low, high) == (pytest.approx(walsh[cut]), pytest.approx(walsh[-1 - cut]))
 
 
 class TestTies:

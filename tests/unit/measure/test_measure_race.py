@@ -223,6 +223,10 @@ class TestLimits:
             sorted(moves)[1] / (math.sqrt(2) * norm.ppf(0.75)), rel=0.3
         )
 
+    def test_before_anything_is_known_the_noise_is_that_between_visits(self) -> None:
+        assert Race().noise == 0.01
+        assert Race(RacePolicy(visit_noise=0.001)).noise == 0.005
+
     def test_a_reason_says_both_times_with_their_ends(self) -> None:
         gone = self.looked_at(400_000).reason("new")
         share = percent_text(math.expm1(half_width(2, 32)))

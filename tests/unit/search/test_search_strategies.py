@@ -13,6 +13,7 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.search import STRATEGIES, Strategy, make_strategy
+from whet.search.given import Given
 from whet.search.unguided import Grid, Random
 
 SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
@@ -63,6 +64,13 @@ class TestRandom:
         strategy = Random(space, seed=2)
         assert len({config for _ in range(30) for config in strategy.ask(50)}) == 6**4
         assert strategy.ask(1) == []
+
+
+class TestGiven:
+    def test_it_asks_for_nothing_and_has_enough(self) -> None:
+        strategy = Given()
+        strategy.tell([])
+        assert (strategy.ask(9), strategy.enough, strategy.guided) == ([], True, False)
 
 
 class TestAuto:

@@ -18,6 +18,7 @@ from whet.search import make_strategy
 from whet.search.anneal import Anneal
 from whet.search.basis import ModelFree
 from whet.search.candidates import Candidates
+from whet.search.forest import Forest
 from whet.search.gp import Surrogate, eased
 from whet.search.moves import Axis, Listed, Unlisted, ground_of
 from whet.search.outcomes import Outcomes, Risk
@@ -262,6 +263,31 @@ class TestSizes:
         favourites = Anneal(space, transfer=Ratings())._favourites  # type: ignore[arg-type]
         assert drawn.seen == [rated]
         assert len(favourites) == ModelFree.starts == 5
+
+    def test_a_forest_is_asked_about_eight_hundred_and_the_neighbours_of_the_best_three(
+        self,
+    ) -> None:
+        strategy = Forest(Space({"a": list(range(50)), "b": list(range(40))}))
+        places = [(3, 4), (20, 30), (44, 9), (10, 17)]
+        timings = [Timing((100.0 + at,), "fake") for at in range(4)]
+        strategy.tell(
+            [
+                Trial("w", Config(a=a, b=b), Status.OK, timing)
+                for (a, b), timing in zip(places, timings, strict=True)
+            ]
+        )
+        rows = strategy._moves(np.flatnonzero(strategy._candidates.free))
+        around = {
+            40 * a + b
+            for x, y in places[:3]
+            for a in range(50)
+            for b in range(40)
+            if ((a == x) != (b == y))
+        }
+        assert around <= set(rows.tolist())
+        assert 800 <= len(rows) <= 800 + len(around)
+        fourth = {40 * 10 + b for b in range(40)} | {40 * a + 17 for a in range(50)}
+        assert not fourth <= set(rows.tolist())
 
     @pytest.mark.parametrize(("count", "guided"), [(1024, False), (1025, True)])
     def test_a_thousand_configs_are_raced_whole(self, count: int, guided: bool) -> None:
