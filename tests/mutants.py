@@ -49,29 +49,13 @@ HANGS_S = 30.0
 # Tests that are tried before the files of all the others are read.
 FIRST = 30
 
-_SWAPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div,),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult,),
-    ast.Mod: (ast.FloorDiv,),
-    ast.Pow: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-    ast.And: (ast.Or,),
-    ast.Or: (ast.And,),
-}
+# What takes the place of an operator, by the names that `ast` has for them.
+_SWAPS = """
+    Lt: LtE GtE, LtE: Lt Gt, Gt: GtE LtE, GtE: Gt Lt, Eq: NotEq, NotEq: Eq, Is: IsNot, IsNot: Is,
+    In: NotIn, NotIn: In, Add: Sub, Sub: Add, Mult: Div, Div: Mult, FloorDiv: Mult, Mod: FloorDiv,
+    Pow: Mult, BitAnd: BitOr, BitOr: BitAnd, And: Or, Or: And
+"""
+_SWAP = {one.strip(): to.split() for one, to in (pair.split(":") for pair in _SWAPS.split(","))}
 _OTHERS = [("min", "max"), ("minimum", "maximum"), ("argmin", "argmax"), ("any", "all")]
 _OTHERS += [("nanmin", "nanmax"), ("floor", "ceil")]
 _OTHER = {one: other for pair in _OTHERS for one, other in (pair, pair[::-1])}
@@ -243,7 +227,7 @@ class _Sites(ast.NodeVisitor):
 
 
 def _swapped(op: ast.AST) -> list[Any]:
-    return [other() for other in _SWAPS.get(type(op), ())]
+    return [getattr(ast, other)() for other in _SWAP.get(type(op).__name__, ())]
 
 
 def _plain_names(target: ast.AST) -> list[ast.Name]:

@@ -20,6 +20,7 @@ from whet.search.basis import ModelFree
 from whet.search.candidates import Candidates
 from whet.search.forest import Forest
 from whet.search.gp import Surrogate, eased
+from whet.search.modelled import Modelled
 from whet.search.moves import Axis, Listed, Unlisted, ground_of
 from whet.search.outcomes import Outcomes, Risk
 
@@ -169,6 +170,15 @@ class TestRisk:
         assert chances[-1] == pytest.approx(1 - likely, rel=1e-3)
         assert Risk(outcomes).succeeding(points / 1e6, codes) == pytest.approx([1e-3] * 400)
 
+    def test_an_outcome_that_was_replaced_is_counted_anew(self) -> None:
+        beforehand = np.full(5, 0.3)
+        outcomes = self.outcomes(r0=None)
+        risk = Risk(outcomes, beforehand)
+        risk.succeeding(self.LINE, self.CODES)
+        outcomes.record(0, trial(0, 1.0))
+        afresh = Risk(self.outcomes(r0=1.0), beforehand).succeeding(self.LINE, self.CODES)
+        assert risk.succeeding(self.LINE, self.CODES) == pytest.approx(afresh)
+
 
 class TestOutcomes:
     def test_the_best_are_those_with_the_least_time(self) -> None:
@@ -185,6 +195,83 @@ class TestOutcomes:
         outcomes = Outcomes()
         outcomes.record(0, trial(0, 0.0))
         assert list(outcomes.failed) == [0]
+
+
+class Sources:
+    """Kernels that know each of six configs, and what they say of them."""
+
+    def __init__(self, *columns: list[float], weights: list[float], failing: Any = None) -> None:
+        self._columns = np.array(columns).T
+        self.weights = np.array(weights)
+        self._failing = np.zeros(len(columns[0])) if failing is None else np.array(failing)
+
+    def scores(self, configs: list[Config]) -> Any:
+        return Sources.by_source(self, configs).mean(axis=1)
+
+    def by_source(self, configs: list[Config]) -> Any:
+        return self._columns[[int(str(config["a"])) for config in configs]]
+
+    def failing(self, configs: list[Config]) -> Any:
+        return self._failing[[int(str(config["a"])) for config in configs]]
+
+
+class TestStarting:
+    SPACE = Space({"a": list(range(6))})
+
+    def favourites(self, n: int, sources: Sources) -> list[int]:
+        return make_search(self.SPACE, sources)._favourites(n)
+
+    def test_the_first_is_best_on_average_and_the_next_where_that_is_not(self) -> None:
+        """After 2, which both can live with: 0 gains 0.4 × 0.6 for the first, 5 gains 0.5 × 0.4
+        for the second. Then nothing is left to gain, and the best on average is next."""
+        first = [0.0, 0.9, 0.4, 0.5, 0.9, 2.0]
+        second = [2.0, 0.9, 0.5, 0.6, 0.8, 0.0]
+        sources = Sources(first, second, weights=[6.0, 4.0])
+        assert self.favourites(6, sources) == [2, 0, 5, 3, 4, 1]
+
+    def test_of_equals_the_one_that_is_best_on_average_is_next(self) -> None:
+        first = [0.0, 0.0, 0.0, 0.2, 0.0, 0.0]
+        second = [0.9, 0.7, 0.0, 0.0, 0.8, 0.6]
+        assert self.favourites(4, Sources(first, second, weights=[1.0, 1.0])) == [2, 3, 5, 1]
+
+    def test_what_is_likely_to_fail_is_as_slow_as_that(self) -> None:
+        first = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+        failing = [0.45, 0.0, 0.0, 0.0, 0.0, 0.0]
+        sources = Sources(first, weights=[1.0], failing=failing)
+        assert self.favourites(3, sources) == [1, 2, 3]
+
+    def test_what_mostly_failed_is_as_slow_as_anything(self) -> None:
+        sources = Sources([0.0, 0.1, 0.2, 0.3, 0.4, 0.7], weights=[1.0], failing=[0.6] + [0.0] * 5)
+        strategy = make_search(self.SPACE, sources)
+        sources.by_source = None  # type: ignore[assignment]
+        assert strategy._sources is not None
+        assert strategy._sources[:, 0].tolist() == [0.7, 0.1, 0.2, 0.3, 0.4, 0.7]
+
+    def test_a_model_chooses_from_the_second_success_on(self) -> None:
+        strategy = make_search(self.SPACE, None)
+        told = [Trial("w", Config(a=a), Status.OK, Timing((5.0,), "fake")) for a in (0, 1)]
+        strategy._design = []
+        strategy.tell(told[:1])
+        strategy.ask(1)
+        assert strategy.choices == 0
+        strategy.tell(told)
+        strategy.ask(1)
+        assert strategy.choices == 1
+
+
+class Chooser(Modelled):
+    """Takes the first that is free, and counts how often it was asked."""
+
+    name = "chooser"
+    choices = 0
+
+    def _choose(self, free: Any) -> int:
+        self.choices += 1
+        return int(free[0])
+
+
+def make_search(space: Space, sources: Any) -> Chooser:
+    return Chooser(space, 0, transfer=sources)
 
 
 class TestAnnealing:
