@@ -15,9 +15,11 @@ import ast
 import contextlib
 import hashlib
 import json
+import math
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -45,7 +47,9 @@ TESTS = (*(f"tests/unit/{room}" for room in ROOMS), "tests/contract/test_contrac
 SHARED = ("numpy", "scipy.stats", "sklearn.ensemble", "sklearn.gaussian_process")
 # Tests of so many seconds in all are tried on a mutant; what only others would notice survives.
 MOST_S = 8.0
-HANGS_S = 30.0
+# So much longer, in processor time, and a mutant hangs; or so long by the clock, however busy the
+# machine is.
+HANGS_S, SLEEPS_S = 20.0, 600.0
 # Tests that are tried before the files of all the others are read.
 FIRST = 30
 
@@ -382,13 +386,16 @@ def _pytest(root: Path, files: Sequence[str], plugin: _Steady, *options: str) ->
 
 
 def forked(answer: Callable[[], Any], limit_s: float | None, scratch: Path) -> Any:
-    """What `answer` gives in a process of its own; None where that takes too long or dies."""
+    """What `answer` gives in a process of its own; None where that takes too long or dies. The
+    limit is on what it computes."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         status = 1
         with contextlib.suppress(BaseException):
             os.setsid()
+            if limit_s is not None:
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s)))
             with (scratch / "output").open("w") as output:
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
@@ -401,7 +408,7 @@ def forked(answer: Callable[[], Any], limit_s: float | None, scratch: Path) -> A
     with os.fdopen(reading, "rb") as pipe:
         if limit_s is not None:
             signal.signal(signal.SIGALRM, lambda *_: os.killpg(child, signal.SIGKILL))
-            signal.setitimer(signal.ITIMER_REAL, limit_s)
+            signal.setitimer(signal.ITIMER_REAL, SLEEPS_S)
         said = pipe.read()
         signal.setitimer(signal.ITIMER_REAL, 0)
     os.waitpid(child, 0)
@@ -480,7 +487,7 @@ class Hunt:
             tests.append(test)
         if not tests:
             return None
-        limit_s = HANGS_S + 5 * min(total, MOST_S)
+        limit_s = HANGS_S + 3 * min(total, MOST_S)
         said = forked(lambda: self._fate(mutant, tests), limit_s, self._scratch)
         return "hangs" if said is None else said["failed"]
 
