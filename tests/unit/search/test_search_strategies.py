@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from whet.core.config import Config
@@ -99,6 +101,17 @@ class TestByName:
         strategy = make_strategy(name, SMALL, 0)
         assert isinstance(strategy, Strategy)
         assert strategy.name == name
+
+    def test_what_is_known_beforehand_is_handed_on_where_it_is_of_use(self) -> None:
+        def scores(configs: Sequence[Config]) -> np.ndarray:
+            return np.array([abs(float(str(config["a"])) - 3) for config in configs])
+
+        prior = SimpleNamespace(scores=scores)
+        space = Space({"a": list(range(20))})
+        asked = make_strategy("coordinate", space, transfer=prior).ask(2)  # type: ignore[arg-type]
+        assert asked == [Config(a=0), Config(a=3)]
+        unguided = make_strategy("grid", space, transfer=prior)  # type: ignore[arg-type]
+        assert unguided.ask(2) == [Config(a=0), Config(a=1)]
 
     def test_an_instance_is_taken_as_it_is(self) -> None:
         strategy = Grid(SMALL)
