@@ -3,8 +3,8 @@
     python tests/mutants.py [FOLDER …] [--sample 150] [--seed 1] [--json FILE]
 
 A mutant is the code with one operator, number, condition or call changed. Only the tests that enter
-the changed function are run, or for a constant those that enter a function which names it: the
-cheapest first, until one fails. What hangs is noticed too. Which test enters what is recorded once
+the changed function are run, or for a constant those that enter a function which names it: those of
+its room and the cheapest first, until one fails. What hangs is noticed too. Which test enters what is recorded once
 and kept until the test or the code changes. A survivor is a number or a branch that no test holds.
 """
 
@@ -478,7 +478,8 @@ class Hunt:
         """By what: the first test to fail, or `hangs`; None for a survivor."""
         users = self._users.of(mutant)
         entering = [test for test, one in self._tests.items() if users & set(one["functions"])]
-        entering.sort(key=lambda test: self._tests[test]["seconds"])
+        room = Path(mutant.path).relative_to(self._package).parts[0]
+        entering.sort(key=lambda test: (f"/{room}/" not in test, self._tests[test]["seconds"]))
         tests, total = [], 0.0
         for test in entering:
             total += self._tests[test]["seconds"]
