@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from whet.core.config import Config
 from whet.core.space import Categorical, Ordered, Permutation, Space
 from whet.learn.features import Codebook, Features, Points, related
@@ -32,6 +36,16 @@ class TestCodebook:
         space = Space([{"a": 1, "b": 3}, {"a": 2}])
         book = Codebook(space)
         assert [book.config(row) for row in book.codes(list(space)).tolist()] == list(space)
+
+    def test_the_codes_of_several_are_rows(self) -> None:
+        book = Codebook(Space({"a": [1, 2], "b": [5, 6, 7]}))
+        assert book.codes([Config(a=2, b=7), Config(a=1, b=6)]).tolist() == [[1, 2], [0, 1]]
+        assert book.codes([]).shape == (0, 2)
+
+    def test_a_parameter_that_is_missing_has_the_place_past_its_values(self) -> None:
+        book = Codebook(Space([{"a": 1, "b": 3}, {"a": 2}]))
+        assert book.codes([Config(a=1, b=3), Config(a=2)]).tolist() == [[0, 0], [1, 1]]
+        assert book.optional == (False, True)
 
     def test_a_stranger_has_no_code(self) -> None:
         book = Codebook(Space({"a": [1, 2], "only": [7]}))
@@ -68,6 +82,41 @@ class TestFeatures:
         assert "waves" in made.names
         assert made.of(codes)[:, -1].tolist() == [0.0, 0.5, 1.0]
 
+    def test_a_parameter_that_is_missing_is_a_column_of_its_own(self) -> None:
+        made, points = features(Space([{"a": 4, "b": 1}, {"a": 2, "b": 1}, {"b": 2}]))
+        assert made.names == ("a", "a?", "b")
+        assert points.tolist() == [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        assert made.plain == 3
+
+    def test_products_are_sums_of_logs(self) -> None:
+        made, points = features(Space({"BM": [1, 4, 16], "BN": [1, 2, 8], "c": [2, 4, 8, 32]}))
+        assert made.names[3:] == ("BM·BN", "product")
+        assert made.plain == 3
+        logs = [math.log2(a * b) / 7 for a in (1, 4, 16) for b in (1, 2, 8) for _ in range(4)]
+        assert points[:, 3] == pytest.approx(logs)
+        assert points[0, 4] == 0.0
+        assert points[5, 4] == pytest.approx((1 + 2 - 1) / (4 + 3 + 5 - 1))
+
+    def test_switches_and_numbers_that_are_not_positive_have_no_products(self) -> None:
+        made, _ = features(Space({"BM": [1, 2], "BN": [0, 1, 2], "BK": [True, False], "B": [1.5]}))
+        assert "product" not in made.names
+        assert not any("·" in name for name in made.names)
+
+    def test_what_a_target_does_not_say_of_a_config_is_0(self) -> None:
+        space = Space({"a": [1, 2, 3]})
+        book = Codebook(space)
+        codes = book.codes(list(space))
+        said = {1: {"x": 4.0}, 2: {"x": 8.0, "same": 1.0}, 3: {"same": 1.0}}
+        made = Features(book, codes, extra=lambda config: said[int(str(config["a"]))])
+        assert made.names[-2:] == ("same", "x")
+        assert made.of(codes)[:, -1].tolist() == [0.5, 1.0, 0.0]
+
+    def test_no_configs_give_no_columns(self) -> None:
+        book = Codebook(Space({"a": [1, 2, 3]}))
+        made = Features(book, book.codes([]))
+        assert made.names == ()
+        assert made.of(book.codes([Config(a=1)])).shape == (1, 0)
+
     def test_later_configs_are_scaled_as_the_first_ones_were(self) -> None:
         book = Codebook(Space({"a": [0, 1, 2]}))
         made = Features(book, book.codes([Config(a=0), Config(a=1)]))
@@ -80,3 +129,7 @@ def test_names_are_related_by_how_they_begin_or_end() -> None:
     assert related("BM", "BK")
     assert not related("block_size_x", "tile_size_y")
     assert not related("num_warps", "num_stages")
+    assert not related("x", "tile_x")
+    assert not related("tile_x", "_x")
+    assert not related("tile_ab", "block_ab")
+    assert not related("a", "b")

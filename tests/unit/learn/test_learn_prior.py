@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesRegressor
 
 from whet.core.config import Config
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
 from whet.core.trial import Trial
-from whet.learn.costmodel import CostModel, key_distance, prior_for
+from whet.learn.costmodel import CostModel, SizesPrior, key_distance, prior_for
+from whet.learn.features import Codebook, Features
 from whet.learn.portfolio import portfolio_of, times_of
 from whet.learn.prior import prior_from
 
@@ -42,48 +44,129 @@ class TestPriorFrom:
         prior = prior_from([table(2), table(2, scale=1000.0)], SPACE)
         assert prior is not None
         scores = prior.scores(list(SPACE))
-        assert scores.min() == 0.0
-        assert list(SPACE)[int(scores.argmin())] == Config(a=4, b=1)
+        assert scores == pytest.approx([math.log(time_of(one, 2) / 101) for one in SPACE])
 
     def test_a_later_trial_of_a_config_replaces_the_earlier(self) -> None:
         first = Config(a=1, b=1)
         prior = prior_from([[trial(first, 1.0), trial(first, 200.0), *table(2)[1:]]], SPACE)
         assert prior is not None
-        assert prior.scores([first])[0] > 0.5
+        assert prior.scores([first])[0] == pytest.approx(math.log(200 / 101))
+
+    def test_beyond_two_logs_a_config_is_just_slow(self) -> None:
+        fast, slow = Config(a=1, b=1), Config(a=2, b=1)
+        prior = prior_from([[trial(fast, 1.0), trial(slow, 900.0)]], SPACE)
+        assert prior is not None
+        assert prior.scores([fast, slow]).tolist() == [0.0, 2.0]
+
+    def test_a_score_is_the_mean_over_the_sources_that_know(self) -> None:
+        both, one, none = Config(a=1, b=1), Config(a=2, b=1), Config(a=4, b=1)
+        prior = prior_from(
+            [
+                [trial(both, 2.0), trial(one, 4.0), trial(Config(a=8, b=1), 1.0)],
+                [trial(both, 4.0), trial(Config(a=8, b=1), 1.0)],
+            ],
+            SPACE,
+        )
+        assert prior is not None
+        expected = [math.log(8) / 2, math.log(4), math.nan]
+        assert prior.scores([both, one, none]) == pytest.approx(expected, nan_ok=True)
 
     def test_failures_are_remembered_as_a_chance(self) -> None:
         broken, works = Config(a=1, b=1), Config(a=2, b=1)
         prior = prior_from([[trial(broken, None), trial(works, 1.0)]], SPACE)
         assert prior is not None
         chances = prior.failing([broken, works, Config(a=4, b=1)])
-        assert chances[0] > 0.5 > chances[1]
+        assert chances[:2] == pytest.approx([1.1 / 1.5, 0.1 / 1.5])
         assert math.isnan(chances[2])
         assert math.isnan(prior.scores([broken])[0])
 
     def test_what_no_source_tried_is_guessed_once_enough_is_known(self) -> None:
-        pytest.importorskip("sklearn")
         known = [one for one in table(2) if one.config["b"] != 3]
         prior = prior_from([known], SPACE)
         assert prior is not None
         left = [config for config in SPACE if config["b"] == 3]
-        assert int(np.argmin(prior.scores(left))) == 2
+        book = Codebook(SPACE)
+        codes = book.codes([one.config for one in known])
+        features = Features(book, codes)
+        reference = ExtraTreesRegressor(60, min_samples_leaf=2, random_state=0)
+        logs = [math.log(time_of(one.config, 2) / 101) for one in known]
+        reference.fit(features.of(codes), logs)
+        expected = reference.predict(features.of(book.codes(left)))
+        assert prior.scores(left) == pytest.approx(expected)
+        assert math.isnan(prior.scores([Config(a=3, b=3)])[0])
 
-    def test_too_little_is_not_generalised(self) -> None:
-        prior = prior_from([table(2)[:5]], SPACE)
+    @pytest.mark.parametrize(("known", "guessed"), [(19, False), (20, True)])
+    def test_too_little_is_not_generalised(self, known: int, guessed: bool) -> None:
+        prior = prior_from([table(2)[:known]], SPACE)
         assert prior is not None
-        assert math.isnan(prior.scores([Config(a=16, b=6)])[0])
+        assert math.isnan(prior.scores([Config(a=16, b=6)])[0]) is not guessed
 
 
 class TestSizes:
     def test_the_distance_counts_doublings(self) -> None:
         assert key_distance({"M": 1023, "d": "f16"}, {"M": 2047, "d": "f16"}) == 1.0
         assert key_distance({"M": 8, "d": "f16"}, {"M": 8, "d": "f32"}) == 3.0
+        assert key_distance({"M": 1, "N": 1}, {"M": 15, "N": 15}) == pytest.approx(math.sqrt(18))
+        assert key_distance({"M": -1}, {"M": 3}) == 3.0
+        assert key_distance({"M": 1, "on": True}, {"M": 1, "on": False}) == 3.0
+        assert key_distance({"M": 1, "d": "f16"}, {"M": 1}) == 3.0
 
     def test_the_nearest_size_counts_most(self) -> None:
         told = [({"M": 256}, table(1)), ({"M": 8192}, table(3))]
         prior = prior_for({"M": 300}, SPACE, told)
         assert prior is not None
         assert list(SPACE)[int(np.argmin(prior.scores(list(SPACE))))] == Config(a=2, b=1)
+
+    def test_a_size_counts_by_its_nearness_and_by_how_much_was_tried_there(self) -> None:
+        """Half at 0.7 doublings, and half as much with 20 configs as with all there are."""
+        told = [({"M": 1023}, table(1)), ({"M": 4095}, table(3)[:10])]
+        prior = prior_for({"M": 2047}, SPACE, told, guess=False)
+        assert isinstance(prior, SizesPrior)
+        half = 0.5 ** (1 / 0.7)
+        assert prior.weights == pytest.approx([half * 30 / 50, half * 10 / 30])
+        config = Config(a=1, b=2)
+        near, far = math.log(202 / 101), math.log(402 / 301)
+        expected = (prior.weights @ [near, far]) / prior.weights.sum()
+        assert prior.scores([config])[0] == pytest.approx(expected)
+        # Of those ten configs the second size knows nothing.
+        last = Config(a=16, b=6)
+        assert prior.scores([last])[0] == pytest.approx(math.log(time_of(last, 1) / 101))
+
+    def test_only_the_nearest_two_dozen_are_learned_from(self) -> None:
+        told = [({"M": 2.0**k}, table(1)[:3]) for k in range(30)]
+        prior = prior_for({"M": 1}, SPACE, told, guess=False)
+        assert isinstance(prior, SizesPrior)
+        assert len(prior.weights) == 24
+        assert prior.weights[0] == pytest.approx(3 / 23)
+        assert (np.diff(prior.weights) < 0).all()
+
+    def test_the_chance_of_failure_is_drawn_a_little_towards_success(self) -> None:
+        config, other = list(SPACE)[:2]
+        told = [
+            ({"M": 1}, [trial(config, None), trial(other, 5.0)]),
+            ({"M": 2}, [trial(config, 1.0)]),
+        ]
+        prior = prior_for({"M": 4}, SPACE, told, guess=False)
+        assert prior is not None
+        chances = prior.failing([config, other, Config(a=16, b=6)])
+        assert chances == pytest.approx([1.1 / 2.5, 0.1 / 1.5, math.nan], nan_ok=True)
+
+    def test_beyond_two_logs_a_config_is_just_slow_there_too(self) -> None:
+        fast, slow = list(SPACE)[:2]
+        prior = prior_for({"M": 4}, SPACE, [({"M": 1}, [trial(fast, 1.0), trial(slow, 900.0)])])
+        assert prior is not None
+        assert prior.scores([fast, slow]).tolist() == [0.0, 2.0]
+
+    def test_what_no_size_tried_is_what_the_model_expects(self) -> None:
+        told = [({"M": m}, [one for one in table(2) if one.config["b"] != 3]) for m in (1, 8)]
+        left = [config for config in SPACE if config["b"] == 3]
+        prior, unguessed = (prior_for({"M": 2}, SPACE, told, guess=one) for one in (True, False))
+        model = CostModel.fitted(SPACE, told)
+        assert prior is not None
+        assert unguessed is not None
+        assert model is not None
+        assert prior.scores(left) == pytest.approx(model.predict({"M": 2}, left)[0])
+        assert np.isnan(unguessed.scores(left)).all()
 
     def test_nothing_told_is_no_prior(self) -> None:
         assert prior_for({"M": 1}, SPACE, []) is None
@@ -99,8 +182,12 @@ class TestSizes:
             assert list(SPACE)[int(mean.argmin())]["a"] == best
             assert (deviation >= 0).all()
 
-    def test_a_model_of_a_handful_is_refused(self) -> None:
-        assert CostModel.fitted(SPACE, [({"M": 1}, table(1)[:5])]) is None
+    @pytest.mark.parametrize(("slow", "enough"), [(7, False), (6, True)])
+    def test_two_dozen_outcomes_that_are_not_just_slow_are_enough(
+        self, slow: int, enough: bool
+    ) -> None:
+        told = [trial(config, 3000.0 if at < slow else 1001.0) for at, config in enumerate(SPACE)]
+        assert (CostModel.fitted(SPACE, [({"M": 1}, told)]) is not None) is enough
 
 
 class TestPortfolio:
@@ -119,6 +206,17 @@ class TestPortfolio:
     def test_a_config_that_fails_somewhere_does_not_cover_it(self) -> None:
         a, b = Config(a=1), Config(a=2)
         assert portfolio_of([{a: 1.0, b: 1.1}, {b: 1.0}], 1).configs == (b,)
+
+    def test_one_that_fails_counts_as_reaching_a_hundredth(self) -> None:
+        a, b = Config(a=1), Config(a=2)
+        portfolio = portfolio_of([{a: 1.0}, {b: 1.0}, {b: 1.0, a: 400.0}], 2)
+        assert portfolio.configs == (b, a)
+        assert portfolio.coverage == pytest.approx([0.01 ** (1 / 3), 1.0])
+
+    def test_it_has_no_more_than_were_asked_for(self) -> None:
+        times = [{Config(a=k): 1.0} for k in range(4)]
+        assert len(portfolio_of(times, 2).configs) == 2
+        assert portfolio_of(times, 0).configs == ()
 
     def test_nothing_known_gives_nothing(self) -> None:
         assert portfolio_of([], 3).configs == ()

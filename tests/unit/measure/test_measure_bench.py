@@ -25,6 +25,8 @@ from whet.core.limit import Limit
 from whet.core.status import Status
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
 from whet.measure.bench import failures
+from whet.measure.bench.executor import _may_still_compile
+from whet.measure.timer import Warm
 from whet.testing.fakes import FakeDevice, FakeKernel
 
 
@@ -59,6 +61,24 @@ def test_a_slow_config_is_run_as_often_as_there_is_time_to_spare_for(
     assert isinstance(answer, Sampled)
     assert len(answer.reading.samples) == samples
     assert loader.kernel.executions == runs
+
+
+@pytest.mark.parametrize(
+    ("first_call_s", "second_s", "again"),
+    [
+        (0.5, 0.1, True),
+        (0.41, 0.1, True),
+        (0.39, 0.1, False),
+        (9.0, 0.019, False),
+        (9, 0.021, True),
+    ],
+)
+def test_a_config_that_may_compile_on_its_second_call_too_is_warmed_up_again(
+    first_call_s: float, second_s: float, again: bool
+) -> None:
+    """Where the first took more than four times the second, and the second more than 20 ms."""
+    warm = Warm(loops=1, estimate_ns=second_s * 1e9, seconds=second_s)
+    assert _may_still_compile(first_call_s, warm) is again
 
 
 GOOD = Config(name="good")

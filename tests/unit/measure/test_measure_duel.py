@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -142,6 +143,162 @@ class TestVerdict:
             duel.record_round({id: device.sample(truth[id])[0] for id in ids})
         assert duel.outcome.winner == "b"
         assert duel.outcome.beaten == ("a",)
+
+
+class TestNumbers:
+    """Where exactly a duel ends, by the signed-rank distribution and the policy's numbers."""
+
+    def rounds_to_win(self, policy: DuelPolicy, count: int = 2) -> int:
+        duel = Duel([str(k) for k in range(count)], policy)
+        while not duel.over:
+            duel.record_round({str(k): 100.0 * (1 + k) for k in range(count)})
+        assert len(duel.outcome.beaten) == count - 1
+        return duel.outcome.rounds
+
+    def test_a_clear_winner_of_two_has_won_after_eight_rounds(self) -> None:
+        """Checks come after 6, 8, 11, 15, 20, 27 and 30 rounds, and spend the error in proportion
+        to the rounds: of 5 % the first has 1 %, and 2⁻⁶ is more than half of that. So has the
+        next, with 5 % × 8 / 30; 2⁻⁸ is less."""
+        assert self.rounds_to_win(DuelPolicy()) == 8
+
+    def test_more_contestants_share_the_error(self) -> None:
+        """Of four there are six pairs: 2⁻¹¹ is less than half of 5 % × 11 / 30 / 6."""
+        assert self.rounds_to_win(DuelPolicy(), 4) == 11
+
+    def test_checks_grow_ever_rarer(self) -> None:
+        """Nobody can win while a round is missing: asked for are those up to the next check."""
+        duel = Duel(["a", "b"], DuelPolicy(max_rounds=40))
+        asked = []
+        while rounds := duel.next_rounds(100):
+            asked.append(len(rounds))
+            for at in range(len(rounds)):
+                duel.record_round({"a": 100.0 + at % 2, "b": 101.0 - at % 2})
+        assert asked == [6, 2, 3, 4, 5, 7, 9, 4]
+
+    def test_who_must_be_shown_to_be_faster_is_given_four_times_the_rounds(self) -> None:
+        policy = DuelPolicy().head_to_head(7)
+        assert (policy.max_rounds, policy.first_check, policy.growth) == (120, 10, 3.0)
+        assert (policy.min_rounds, policy.confidence, policy.max_seconds) == (7, 0.95, 10.0)
+        assert self.rounds_to_win(policy) == 10
+
+    @pytest.mark.parametrize(("ratio", "equal"), [(1.0049, True), (1.0051, False)])
+    def test_half_a_per_cent_apart_is_equal(self, ratio: float, equal: bool) -> None:
+        duel = Duel(["a", "b"])
+        for _ in range(30):
+            if not duel.over:
+                duel.record_round({"a": 100.0, "b": 100.0 * ratio})
+        assert duel.outcome.decided
+        assert (duel.outcome.equals == ("b",)) is equal
+
+    @pytest.mark.parametrize(("centre", "winner"), [(100.49, "b"), (100.51, "a")])
+    def test_preference_counts_within_half_a_per_cent(self, centre: float, winner: str) -> None:
+        duel = Duel(["a", "b"], DuelPolicy(max_rounds=4), prefer={"b": (0,), "a": (1,)})
+        for _ in range(4):
+            duel.record_round({"a": 100.0, "b": centre})
+        assert duel.outcome.winner == winner
+
+    def test_time_that_is_up_waits_for_the_least_number_of_rounds(self) -> None:
+        duel = Duel(["a", "b"], DuelPolicy(max_seconds=3.0, min_rounds=5))
+        rounds = 0
+        while not duel.over:
+            duel.record_round({"a": 1.0, "b": 1.0}, seconds=1.0)
+            rounds += 1
+        assert rounds == 5
+        assert not Duel(["a", "b"]).over
+
+    def test_ten_seconds_are_enough_for_anybody(self) -> None:
+        duel = Duel(["a", "b"])
+        duel.record_round({"a": 1.0, "b": 1.0}, seconds=9.9)
+        assert not duel.over
+        duel.record_round({"a": 1.0, "b": 1.0}, seconds=0.1)
+        assert duel.over
+
+    def test_ratios_are_those_at_which_the_loser_lost(self) -> None:
+        duel = Duel(["a", "b"])
+        gaps = [0.10, 0.12, 0.11, 0.14, 0.09, 0.13, 0.15, 0.16]
+        for gap in gaps:
+            duel.record_round({"a": math.exp(gap), "b": 1.0})
+        assert duel.outcome.beaten == ("a",)
+        walsh = sorted((x + y) / 2 for at, x in enumerate(gaps) for y in gaps[at:])
+        # At 1 - 5 % × 8 / 30: of 2⁸ signs one is less than half of that, and two are not.
+        expected = (walsh[0], (walsh[17] + walsh[18]) / 2, walsh[-1])
+        assert [math.log(end) for end in duel.outcome.ratios["a"]] == pytest.approx(expected)
+
+    def test_too_few_rounds_bound_nothing(self) -> None:
+        duel = Duel(["a", "b"])
+        for gap in (0.1, 0.3, 0.2):
+            duel.record_round({"a": math.exp(gap), "b": 1.0})
+        assert duel.outcome.ratios["a"] == (0.0, pytest.approx(math.exp(0.2)), math.inf)
+        assert duel.outcome.too_short
+
+
+class TestDefault:
+    """One is in use already, and stays unless another is shown to be faster."""
+
+    def undecided(self) -> Duel:
+        duel = Duel(["a", "b", "c"], DuelPolicy(max_rounds=4))
+        for _ in range(4):
+            duel.record_round({"a": 100.0, "b": 90.0, "c": 95.0})
+        return duel
+
+    def test_it_stays_where_nothing_is_shown(self) -> None:
+        outcome = self.undecided().outcome_for("a")
+        assert (outcome.winner, outcome.equals, outcome.default) == ("a", ("b", "c"), "a")
+        assert str(outcome).endswith("; a stays")
+
+    def test_without_one_the_best_is_chosen(self) -> None:
+        outcome = self.undecided().outcome_for(None)
+        assert (outcome.winner, outcome.equals) == ("b", ("a", "c"))
+        assert str(outcome).endswith("; b chosen")
+        assert str(outcome).startswith("no significant difference between b, a and c ")
+
+    def beaten(self, *ids: str) -> Duel:
+        """By "b", which is always faster; "c" is as fast as that but was disturbed every fourth
+        time, and is preferred."""
+        duel = Duel(list(ids), DuelPolicy(equal_within=0.01, max_rounds=12), prefer={"c": (0,)})
+        for at in range(12):
+            times = {"a": 100.0, "b": 90.0, "c": (89.8, 90.4, 130.0, 90.2)[at % 4]}
+            duel.record_round({id: times[id] for id in duel.next_round() or ()})
+        return duel
+
+    def test_only_one_that_is_shown_to_be_faster_than_it_takes_its_place(self) -> None:
+        duel = self.beaten("a", "b", "c")
+        assert duel.outcome.beaten == ("a",)
+        assert duel.outcome.winner == "c"
+        assert duel.outcome_for("a").winner == "b"
+
+    def test_where_nobody_was_shown_to_be_alone_anybody_may(self) -> None:
+        """The one that had beaten it failed."""
+        duel = self.beaten("a", "b", "c")
+        duel.drop("b")
+        assert duel.outcome_for("a").winner == "c"
+
+
+def test_nobody_is_out_while_one_has_taken_part_too_seldom() -> None:
+    duel = Duel(["a", "b", "c"])
+    for at in range(11):
+        duel.record_round({"a": 100.0, "b": 200.0, **({"c": 100.0} if at < 3 else {})})
+    assert duel.outcome.beaten == ()
+    assert duel.outcome.ratios["c"].high == math.inf
+
+
+def test_the_error_that_earlier_checks_spent_is_not_spent_again() -> None:
+    """Eight rounds are enough for the second check, which has spent 5 % × 8 / 30. The third has
+    5 % × 3 / 30 left: of 2¹¹ signs five are within half of that, so two averages lie outside."""
+    gaps = [0.1, -0.02, 0.12, 0.11, 0.14, 0.09, 0.13, 0.15, 0.16, 0.17, 0.08]
+    duel = Duel(["a", "b"])
+    for gap in gaps[:8]:
+        duel.record_round({"a": math.exp(gap), "b": 1.0})
+    assert not duel.over
+    for gap in gaps[8:]:
+        duel.record_round({"a": math.exp(gap), "b": 1.0})
+    walsh = sorted((x + y) / 2 for at, x in enumerate(gaps) for y in gaps[at:])
+    allowed = 0.05 * 3 / 30 / 2 * 2**11
+    ways = [1, 1, 1, 2, 2, 3, 4, 5]  # sums of different ranks, by how many there are
+    cut = sum(sum(ways[: at + 1]) <= allowed for at in range(len(ways))) - 1
+    assert duel.outcome.beaten == ("a",)
+    low, _, high = (math.log(end) for end in duel.outcome.ratios["a"])
+    assert (low, high) == (pytest.approx(walsh[cut]), pytest.approx(walsh[-1 - cut]))
 
 
 class TestTies:

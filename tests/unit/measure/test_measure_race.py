@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
+from scipy.stats import norm, t
 
 from whet.measure import Race, RacePolicy, SampleRequest
+from whet.measure.racing.stats import percent_text
 from whet.testing.fakes import FakeDevice, NoiseModel
 
 
@@ -91,6 +96,141 @@ class TestFirstLooks:
         race.enter("a", 0)
         with pytest.raises(ValueError, match="already in the race"):
             race.enter("a", 1)
+
+
+def limit_ns(verdict: Callable[[float], str], low: float, high: float) -> float:
+    """The time from which on the verdict is "out"."""
+    for _ in range(30):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if verdict(middle) == "out" else (middle, high)
+    return low
+
+
+def half_width(
+    readings: int, gaps: int, *, shared: float = 0.01, noise: float | None = None
+) -> float:
+    """By Student's quantile: a degree of freedom for three gaps, which are as wide as two normal
+    readings make them, and what a visit's readings have in common."""
+    own = math.log(1.01) / (math.sqrt(2) * norm.ppf(0.75)) if noise is None else noise
+    width = min(1.0, math.sqrt(math.pi / 2 / readings))
+    return float(t.ppf(0.975, max(1, gaps // 3)) * math.hypot(own * width, shared))
+
+
+class TestLimits:
+    """Where exactly a verdict changes: where the ends of two intervals meet."""
+
+    def looked_at(self, ns: float, samples: int = 2, **policy: float) -> Race:
+        race = settled_race(**policy)
+        race.enter("new", 99)
+        race.record("new", [ns, ns * 1.01][:samples])
+        return race
+
+    def test_one_and_a_half_times_slower_is_out_at_once(self) -> None:
+        found = limit_ns(lambda ns: self.looked_at(ns).verdict("new"), 1e5, 1e6)
+        assert found == pytest.approx(1e5 * 1.5 * math.exp(2 * half_width(2, 32)), rel=1e-4)
+
+    def test_four_times_slower_is_out_by_a_single_sample(self) -> None:
+        found = limit_ns(lambda ns: self.looked_at(ns, 1).verdict("new"), 1e5, 1e7)
+        halves = half_width(1, 31) + half_width(2, 31)
+        assert found == pytest.approx(1e5 * 4 * math.exp(halves), rel=1e-4)
+
+    def test_one_whose_interval_does_not_meet_the_best_ones_waits(self) -> None:
+        found = limit_ns(lambda ns: "out" if self.looked_at(ns).plan() else "in", 1e5, 1.5e5)
+        assert found == pytest.approx(1e5 * math.exp(2 * half_width(2, 32)), rel=1e-4)
+
+    def test_what_anybody_may_claim_is_limited_from_below(self) -> None:
+        def verdict(ns: float) -> str:
+            race = settled_race(noise=1e-9, visit_noise=0.03)
+            race.enter("new", 99)
+            race.record("new", [ns, ns])
+            return race.verdict("new")
+
+        half = half_width(2, 32, shared=0.03, noise=0.005)
+        assert limit_ns(verdict, 1e5, 1e6) == pytest.approx(1.5e5 * math.exp(2 * half), rel=1e-4)
+
+    def test_samples_of_an_earlier_run_have_more_in_common(self) -> None:
+        def verdict(ns: float) -> str:
+            race = Race()
+            race.enter("stored", 0, prior=[100_000, 101_000] * 15)
+            race.enter("new", 1)
+            race.record("new", [ns, ns * 1.01])
+            return race.verdict("new")
+
+        halves = half_width(30, 30, shared=0.02) + half_width(2, 30)
+        assert limit_ns(verdict, 1e5, 1e6) == pytest.approx(1e5 * math.exp(halves), rel=1e-4)
+
+    def test_a_second_visit_makes_both_surer(self) -> None:
+        """The best was visited twice, at the same level: four readings, of two visits."""
+
+        def verdict(ns: float) -> str:
+            race = self.looked_at(ns)
+            race.record("best", [100_000, 101_000])
+            return race.verdict("new")
+
+        best = half_width(4, 33, shared=0.01 / math.sqrt(2))
+        expected = 1e5 * math.exp(best + half_width(2, 33))
+        assert limit_ns(verdict, 1e5, 1.4e5) == pytest.approx(expected, rel=1e-4)
+
+    def test_a_small_move_of_the_best_is_noise_and_a_greater_one_the_devices(self) -> None:
+        """√2 times what one visit may be off. After it, "new" was looked at somewhere between both
+        levels, and the best twice at a known one."""
+
+        def verdict(ns: float, move: float) -> str:
+            race = self.looked_at(ns)
+            race.record("best", [100_000 * move, 101_000 * move])
+            return race.verdict("new")
+
+        limit = math.sqrt(2) * half_width(2, 33)
+        for move, moved in ((limit * 0.99, 0.0), (limit * 1.01, limit * 1.01)):
+            best = half_width(4, 33, shared=0.01 / math.sqrt(2))
+            # Of four readings the lower of the middle two, of those brought to one level.
+            logs = sorted([0.0, math.log(1.01), move - moved, math.log(1.01) + move - moved])
+            margin = logs[1] + best + half_width(2, 33) + moved / 2 + moved / 2
+            found = limit_ns(lambda ns, move=move: verdict(ns, math.exp(move)), 1e5, 1.4e5)
+            assert found == pytest.approx(1e5 * math.exp(margin), rel=1e-4)
+
+    def test_slower_means_that_intervals_do_not_meet(self) -> None:
+        found = limit_ns(
+            lambda ns: "out" if self.looked_at(ns).slower("new", "best") else "in", 1e5, 1.4e5
+        )
+        assert found == pytest.approx(1e5 * math.exp(2 * half_width(2, 32)), rel=1e-4)
+        race = self.looked_at(120_000)
+        assert not race.slower("best", "new")
+        assert not race.slower("nobody", "best")
+        race.enter("unseen", 100)
+        assert not race.slower("unseen", "best")
+
+    def test_slower_than_what_was_stored_too(self) -> None:
+        def verdict(ns: float) -> str:
+            race = Race()
+            race.enter("stored", 0, prior=[100_000, 101_000] * 15)
+            race.enter("new", 1)
+            race.record("new", [ns, ns * 1.01])
+            return "out" if race.slower("new", "stored") else "in"
+
+        halves = half_width(30, 30, shared=0.02) + half_width(2, 30)
+        assert limit_ns(verdict, 1e5, 1e6) == pytest.approx(1e5 * math.exp(halves), rel=1e-4)
+
+    def test_how_much_levels_move_is_believed_from_the_third_visit_on(self) -> None:
+        race = settled_race()
+        assert race.noise == pytest.approx(math.log(1.01) / (math.sqrt(2) * norm.ppf(0.75)))
+        for visits in range(1, 4):
+            race.record("best", [104_000, 105_040] if visits % 2 else [100_000, 101_000])
+            if visits < 3:
+                assert race.noise < 0.011
+        moves = [math.log(1.04), math.log(1.04), math.log(1.04) - math.log(1.01)]
+        assert race.noise == pytest.approx(
+            sorted(moves)[1] / (math.sqrt(2) * norm.ppf(0.75)), rel=0.3
+        )
+
+    def test_before_anything_is_known_the_noise_is_that_between_visits(self) -> None:
+        assert Race().noise == 0.01
+        assert Race(RacePolicy(visit_noise=0.001)).noise == 0.005
+
+    def test_a_reason_says_both_times_with_their_ends(self) -> None:
+        gone = self.looked_at(400_000).reason("new")
+        share = percent_text(math.expm1(half_width(2, 32)))
+        assert gone == f"400 µs ± {share} cannot beat 100 µs ± {share}"
 
 
 class TestAnchor:
@@ -311,6 +451,68 @@ class TestRounds:
         odd = [1.0, 1.0, 1.0, 1.08, *last]
         self.run_passes(race, [{**others, "5": 100_000 * factor} for factor in odd])
         assert race.verdict("5") == verdict
+
+    def test_who_cannot_win_is_out_where_its_interval_does_not_meet_the_best_ones(self) -> None:
+        """Two passes of six configs have six gaps: two degrees of freedom, at the noise floor."""
+
+        def verdict(ns: float) -> str:
+            race = self.crowd(6, finalists=2, precision=0.0)
+            times = {str(k): 100_000.0 + k for k in range(6)}
+            self.run_passes(race, [{**times, "5": ns}] * 2)
+            assert race.rounds == 1
+            return race.verdict("5")
+
+        half = t.ppf(0.975, 2) * math.sqrt(math.pi / 4) * 0.005
+        expected = 100_000 * math.exp(2 * half)
+        assert limit_ns(verdict, 1e5, 2e5) == pytest.approx(expected, rel=1e-4)
+
+    def test_the_noise_of_a_pass_is_that_of_all_configs_together(self) -> None:
+        """The median of the gaps between two passes: four configs moved by two per cent."""
+
+        def verdict(ns: float) -> str:
+            race = self.crowd(7, finalists=2, precision=0.0)
+            times = {str(k): 100_000.0 for k in range(7)}
+            other = {**times, "0": 102_000.0, "1": 102_000.0, "2": 98_000.0, "3": 98_000.0}
+            self.run_passes(race, [{**times, "5": ns}, {**other, "5": ns}])
+            return race.verdict("5")
+
+        noise = math.log(1.02) / (math.sqrt(2) * norm.ppf(0.75))
+        half = t.ppf(0.975, 2) * math.sqrt(math.pi / 4) * noise
+        expected = 98_000 * math.exp(2 * half)
+        assert limit_ns(verdict, 1e5, 2e5) == pytest.approx(expected, rel=1e-4)
+
+    def test_rounds_grow_twofold(self) -> None:
+        race = self.crowd(10, finalists=2, precision=0.0, max_samples=8)
+        after = []
+        for passes in range(1, 9):
+            self.run_passes(race, [{str(k): 100_000.0 + k for k in range(10)}])
+            after.append((passes, race.rounds))
+        assert after == [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2), (7, 2), (8, 3)]
+        assert race.plan() == []
+
+    def test_of_a_crowd_the_better_half_goes_on(self) -> None:
+        for count, left in ((40, 20), (41, 21), (20, 16)):
+            race = self.crowd(count, precision=0.0)
+            self.run_passes(race, [{str(k): 100_000.0 + 10 * k for k in range(count)}] * 2)
+            assert race.live == tuple(str(k) for k in range(left))
+            reason = race.reason(str(count - 1))
+            assert f" is place {count} after 2 passes, and the best {left} continue" in reason
+
+    @pytest.mark.parametrize(("precision", "over"), [(0.0191, True), (0.0190, False)])
+    def test_they_end_where_the_best_is_known_within_the_precision(
+        self, precision: float, over: bool
+    ) -> None:
+        """t(2) × √(π/4) × 0.005 = 0.01907."""
+        race = self.crowd(6, finalists=2, precision=precision)
+        self.run_passes(race, [{str(k): 100_000.0 + k for k in range(6)}] * 2)
+        assert (race.plan() == []) is over
+        assert len(race.live) == (2 if over else 6)
+
+    def test_a_reason_says_both_times_with_their_ends_there_too(self) -> None:
+        race = self.crowd(6, finalists=2, precision=0.0)
+        times = {str(k): 100_000.0 + k for k in range(6)}
+        self.run_passes(race, [{**times, "5": 200_000.0}] * 2)
+        assert race.reason("5") == "200 µs ± 1.9 % cannot beat 100 µs ± 1.9 %"
 
     def test_one_who_fails_is_out_and_holds_nobody_up(self) -> None:
         race = self.crowd(6, finalists=2)

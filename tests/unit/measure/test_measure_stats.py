@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -13,7 +14,9 @@ from scipy import stats as reference
 
 from whet.measure.racing.stats import (
     Noise,
+    gap_degrees,
     interval,
+    location_width,
     low_median,
     middle_mean,
     paired_ratio,
@@ -41,11 +44,29 @@ def test_between_two_speeds_the_middle_mean_lies_between() -> None:
     assert 1.0 < middle_mean(np.array([slow + fast]).T)[0] < 1.1
 
 
-@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 20, 200])
-def test_students_quantile_is_right(confidence: float, degrees: int) -> None:
+@pytest.mark.parametrize("confidence", [0.02, 0.3, 0.8, 0.95, 0.99])
+@pytest.mark.parametrize(
+    ("degrees", "ordinary", "far"),
+    [(1, 1e-9, 1e-9), (2, 1e-9, 1e-9), (3, 2e-4, 8e-3), (4, 6e-5, 2.3e-3), (10, 6e-7, 3e-5)],
+)
+def test_students_quantile_is_right(
+    confidence: float, degrees: int, ordinary: float, far: float
+) -> None:
+    """It is an expansion in 1 / degrees, which is worst for few of them and far out."""
     exact = reference.t.ppf((1 + confidence) / 2, degrees)
-    assert t_quantile(confidence, degrees) == pytest.approx(exact, rel=0.03)
+    within = ordinary if confidence < 0.9 else far
+    assert t_quantile(confidence, degrees) == pytest.approx(exact, rel=within)
+
+
+def test_the_location_of_many_readings_scatters_as_a_median_does() -> None:
+    """√(π/2) times as wide as the mean; the lower of two is a reading like any other."""
+    widths = [location_width(n) for n in (1, 2, 8, 50)]
+    expected = [1.0, math.sqrt(math.pi / 4), math.sqrt(math.pi / 16), math.sqrt(math.pi / 100)]
+    assert widths == pytest.approx(expected)
+
+
+def test_three_gaps_are_worth_one_degree_of_freedom() -> None:
+    assert [gap_degrees(gaps) for gaps in (0, 1, 5, 6, 30)] == [1, 1, 1, 2, 10]
 
 
 class TestNoise:
@@ -67,6 +88,27 @@ class TestNoise:
             noise.add(pair)
         assert noise.sigma == pytest.approx(0.02, rel=0.25)
 
+    def test_it_is_the_median_gap_by_that_of_two_normal_readings(self) -> None:
+        noise = Noise(floor=0.001)
+        noise.add([0.0, 0.05, 0.03, 0.04, 0.0])  # gaps of 0.05, 0.02, 0.01, 0.04
+        typical = math.sqrt(2) * reference.norm.ppf(0.75)
+        assert noise.sigma == pytest.approx(0.04 / typical)
+        assert noise.known == (pytest.approx(0.02 / typical), 1)
+
+    def test_a_single_gap_tells_nothing(self) -> None:
+        noise = Noise(floor=0.001)
+        noise.add([0.0, 0.05])
+        assert noise.known == (0.001, 0)
+        noise.add([0.0, 0.0001])
+        assert noise.known == (0.001, 1)
+
+    def test_how_far_off_a_location_may_be_is_its_width_by_students_quantile(self) -> None:
+        noise = Noise(floor=0.02)
+        noise.add([0.0] * 31)
+        own = 0.02 * math.sqrt(math.pi / 8)
+        half = reference.t.ppf(0.975, 10) * math.hypot(own, 0.01)
+        assert noise.half_width(4, 0.01, 0.95) == pytest.approx(half, rel=1e-4)
+
     def test_it_never_falls_below_the_floor(self) -> None:
         noise = Noise(floor=0.005)
         assert noise.sigma == 0.005
@@ -87,16 +129,52 @@ class TestInterval:
         assert interval([], 0.95, noise=0.01) is None
 
     def test_few_samples_have_one_where_the_noise_is_known(self) -> None:
-        ends = interval([100.0], 0.95, noise=0.01)
-        assert ends == pytest.approx((98.06, 101.98), abs=0.01)
+        half = reference.norm.ppf(0.975) * 0.01
+        ends = (100 * math.exp(-half), 100 * math.exp(half))
+        assert interval([100.0], 0.95, noise=0.01) == pytest.approx(ends)
+        half *= math.sqrt(math.pi / 6)
+        ends = (100 * math.exp(-half), 100 * math.exp(half))
+        assert interval([100.0, 90.0, 110.0], 0.95, noise=0.01) == pytest.approx(ends)
 
     def test_many_samples_speak_for_themselves(self) -> None:
         assert interval([5.0, 1.0, 2.0, 3.0, 4.0, 6.0], 0.95, noise=9.0) == (1.0, 6.0)
 
 
+def signed_rank_cut(n: int, confidence: float) -> int:
+    """By counting: how many of the 2ⁿ signs of the ranks 1…n give each sum."""
+    ways = [1]
+    for rank in range(1, n + 1):
+        ways = [a + b for a, b in zip(ways + [0] * rank, [0] * rank + ways, strict=True)]
+    below = itertools.accumulate(ways)
+    return sum(chance <= (1 - confidence) / 2 * 2**n for chance in below) - 1
+
+
 class TestPairedRatio:
+    @pytest.mark.parametrize(("n", "within"), [(6, 0), (17, 0), (60, 0), (61, 1), (80, 1)])
+    def test_its_ends_are_walsh_averages_by_the_signed_rank_distribution(
+        self, n: int, within: int
+    ) -> None:
+        """Of more than sixty pairs by the normal one, which is one off at most."""
+        gaps = np.random.default_rng(n).normal(size=n)
+        walsh = np.sort([(a + b) / 2 for at, a in enumerate(gaps) for b in gaps[at:]])
+        ratio = paired_ratio(np.exp(gaps), np.ones(n), 0.95)
+        assert ratio is not None
+        cut = signed_rank_cut(n, 0.95)
+        low, mid, high = np.log(ratio)
+        assert abs(int(np.searchsorted(walsh, low - 1e-9)) - cut) <= within
+        assert abs(len(walsh) - 1 - int(np.searchsorted(walsh, high - 1e-9)) - cut) <= within
+        assert mid == pytest.approx(np.median(walsh))
+
+    def test_many_pairs_are_cut_where_the_normal_distribution_says(self) -> None:
+        """2525 ± 1.96 × 290.8, less a half: 1954 of the 5050 averages lie below."""
+        ratio = paired_ratio(np.exp(np.arange(100.0)), np.ones(100), 0.95)
+        averages = sorted((a + b) / 2 for a in range(100) for b in range(a, 100))
+        assert ratio is not None
+        assert math.log(ratio.low) == pytest.approx(averages[1954])
+
     def test_too_few_pairs_give_none(self) -> None:
         assert paired_ratio([1.0] * 5, [1.0] * 5, 0.95) is None
+        assert paired_ratio([1.0] * 6, [1.0] * 6, 0.95) is not None
         assert paired_ratio([], [], 0.95) is None
 
     def test_it_agrees_with_the_signed_rank_test(self) -> None:
@@ -159,7 +237,15 @@ class TestPairedRatio:
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [(950.4, "950 ns"), (12_340, "12.3 µs"), (4_560_000, "4.56 ms"), (1.2e9, "1.2 s")],
+    [
+        (950.4, "950 ns"),
+        (1000, "1 µs"),
+        (12_340, "12.3 µs"),
+        (1e6, "1 ms"),
+        (4_560_000, "4.56 ms"),
+        (1e9, "1 s"),
+        (1.2e9, "1.2 s"),
+    ],
 )
 def test_times_are_read_in_the_unit_that_suits_them(ns: float, text: str) -> None:
     assert time_text(ns) == text
@@ -167,6 +253,9 @@ def test_times_are_read_in_the_unit_that_suits_them(ns: float, text: str) -> Non
 
 def test_shares_are_read_as_percentages() -> None:
     assert percent_text(0.0123) == "1.2 %"
+    assert percent_text(0.994) == "99 %"
+    assert percent_text(0.995) == "100 %"
+    assert percent_text(-0.0123) == "-1.2 %"
     assert percent_text(1.351) == "135 %"
 
 
@@ -183,3 +272,19 @@ def test_an_unpaired_interval_excludes_equality_where_a_rank_sum_test_does(n: in
 
 def test_too_few_unpaired_readings_say_nothing() -> None:
     assert unpaired_ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.95) is None
+    assert unpaired_ratio([2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.95) is None
+    assert unpaired_ratio([2.0] * 4, [1.0] * 4, 0.95) == pytest.approx((2.0, 2.0, 2.0))
+    assert unpaired_ratio([], [1.0] * 9, 0.95) is None
+
+
+def test_many_unpaired_readings_are_cut_where_the_normal_distribution_says() -> None:
+    """25 × 30 / 2 ± 1.96 × 59.16, less a half: 258 of the 750 differences lie below; and of forty
+    readings, 127 by counting."""
+    rng = np.random.default_rng(0)
+    for n, m, cut in ((25, 30, 258), (21, 20, 134), (20, 20, 127)):
+        one, other = rng.normal(size=n), rng.normal(size=m)
+        gaps = np.sort(np.subtract.outer(one, other), axis=None)
+        ratio = unpaired_ratio(np.exp(one).tolist(), np.exp(other).tolist(), 0.95)
+        expected = (gaps[cut], np.median(gaps), gaps[-1 - cut])
+        assert ratio is not None
+        assert np.log(ratio) == pytest.approx(expected)

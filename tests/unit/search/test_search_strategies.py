@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from whet.core.config import Config
@@ -13,6 +15,7 @@ from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.search import STRATEGIES, Strategy, make_strategy
+from whet.search.given import Given
 from whet.search.unguided import Grid, Random
 
 SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
@@ -65,6 +68,13 @@ class TestRandom:
         assert strategy.ask(1) == []
 
 
+class TestGiven:
+    def test_it_asks_for_nothing_and_has_enough(self) -> None:
+        strategy = Given()
+        strategy.tell([])
+        assert (strategy.ask(9), strategy.enough, strategy.guided) == ([], True, False)
+
+
 class TestAuto:
     def test_it_takes_all_of_a_small_space_after_the_authors_first(self) -> None:
         asked = make_strategy("auto", SMALL).ask(99)
@@ -91,6 +101,17 @@ class TestByName:
         strategy = make_strategy(name, SMALL, 0)
         assert isinstance(strategy, Strategy)
         assert strategy.name == name
+
+    def test_what_is_known_beforehand_is_handed_on_where_it_is_of_use(self) -> None:
+        def scores(configs: Sequence[Config]) -> np.ndarray:
+            return np.array([abs(float(str(config["a"])) - 3) for config in configs])
+
+        prior = SimpleNamespace(scores=scores)
+        space = Space({"a": list(range(20))})
+        asked = make_strategy("coordinate", space, transfer=prior).ask(2)  # type: ignore[arg-type]
+        assert asked == [Config(a=0), Config(a=3)]
+        unguided = make_strategy("grid", space, transfer=prior)  # type: ignore[arg-type]
+        assert unguided.ask(2) == [Config(a=0), Config(a=1)]
 
     def test_an_instance_is_taken_as_it_is(self) -> None:
         strategy = Grid(SMALL)
