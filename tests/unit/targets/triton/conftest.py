@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 import whet
+from fork_server import ForkedWorkers, ForkServer, one_server
+from whet.workers import process
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,15 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
     monkeypatch.setattr(knobs.compilation, "listener", listener)
     return seen
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    with one_server() as server:
+        yield server
+
+
+@pytest.fixture
+def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are forked from one that has imported torch and Triton."""
+    monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))

@@ -18,9 +18,12 @@ import whet
 from whet.core.status import Status
 from whet.targets.triton import warn
 from whet.testing.fake_triton import fake_driver
+from whet.workers import spares
 
 N = 8
 GOOD = (512, 1024)
+
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +34,17 @@ def diary(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def driver():
+def fresh_driver():
+    """The other process is a new interpreter, as it is for users."""
     with fake_driver() as fake:
         fake.on_launch = lambda name, args: parts.launched(fake, name, args)
         yield fake
+
+
+@pytest.fixture
+def driver(fresh_driver, forked_workers):
+    """The other process has torch and Triton imported, which is what takes long."""
+    return fresh_driver
 
 
 def configs(*blocks, **options):
@@ -72,8 +82,8 @@ def here():
     return [entry for entry in parts.entries() if entry["pid"] == os.getpid() and "grid" in entry]
 
 
-@pytest.mark.medium
-def test_configs_run_in_another_process_and_only_the_best_in_this_one(driver, cold):
+@pytest.mark.slow
+def test_configs_run_in_another_process_and_only_the_best_in_this_one(fresh_driver, cold):
     kernel = tuned_copy()
     x, y = called(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 1024}
@@ -83,34 +93,29 @@ def test_configs_run_in_another_process_and_only_the_best_in_this_one(driver, co
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.slow
 def test_the_other_process_gets_the_grid_the_numbers_and_every_binary(driver, cold):
     called(tuned_copy(), grid=lambda meta: (meta["BLOCK"] // 512, 7))
     seen = {(e["name"], e["block"], tuple(e["grid"]), e["n"]) for e in others()}
     assert seen == {("copy", 512, (1, 7, 1), N), ("copy", 1024, (2, 7, 1), N)}
 
 
-@pytest.mark.slow
 def test_facts_come_from_where_the_kernel_was_loaded(driver, cold):
     called(tuned_copy())
     assert {trial.facts["registers"] for trial in cold.trials()} == {32}
 
 
-@pytest.mark.slow
 def test_aliases_stay_aliases(driver):
     x = torch.arange(float(2 * N))
     called(tuned_copy(), x[N:], x[:N])
     assert {entry["aliased"] for entry in others()} == {True}
 
 
-@pytest.mark.medium
 def test_the_arguments_here_are_not_touched_by_a_config(driver):
     x, y = called(tuned_copy(parts.WRONG, *GOOD, check=parts.copied))
     assert torch.equal(x, torch.arange(float(N)))
     assert torch.equal(x, y)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("poison", "status"),
     [
@@ -129,7 +134,6 @@ def test_a_poisoned_config_fails_alone(driver, cold, poison, status, timer):
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.slow
 def test_an_endless_config_is_killed_at_its_limit(driver, cold, monkeypatch):
     monkeypatch.setenv("WHET_RUN_LIMIT", "3s")
     kernel = tuned_copy(GOOD[0], parts.ENDLESS, GOOD[1])
@@ -138,13 +142,11 @@ def test_an_endless_config_is_killed_at_its_limit(driver, cold, monkeypatch):
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.medium
 def test_what_is_out_of_memory_leaves_the_process_in_use(driver):
     called(tuned_copy(GOOD[0], parts.MEMORY, GOOD[1]))
     assert len({entry["pid"] for entry in others()}) == 1
 
 
-@pytest.mark.slow
 def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver, cold, monkeypatch):
     """The wrong config is the first that the second process is asked for."""
     monkeypatch.setenv("WHET_JOBS", "1")
@@ -156,9 +158,10 @@ def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver,
 
 
 @pytest.mark.slow
-def test_bits_are_compared_across_processes(driver, cold, monkeypatch):
+def test_bits_are_compared_across_processes(fresh_driver, cold, monkeypatch):
     """A crash in between costs the process in which the reference ran."""
     monkeypatch.setenv("WHET_JOBS", "1")
+    monkeypatch.setattr(spares, "KEPT", 1)
     blocks = (GOOD[0], parts.CRASH, parts.WRONG, GOOD[1])
     called(tuned_copy(*blocks, check="bitwise", search="grid"))
     assert cold.statuses()[parts.WRONG] == Status.WRONG_RESULT.value
@@ -166,14 +169,12 @@ def test_bits_are_compared_across_processes(driver, cold, monkeypatch):
     assert {entry["pid"] for entry in others()}.isdisjoint({os.getpid()})
 
 
-@pytest.mark.slow
 def test_a_check_function_is_asked_once_and_here(driver):
     called(tuned_copy(GOOD[0], parts.CRASH, GOOD[1], check=parts.copied))
     asked = [entry for entry in parts.entries() if "expected" in entry]
     assert [entry["pid"] for entry in asked] == [os.getpid()]
 
 
-@pytest.mark.slow
 def test_hooks_of_a_module_run_where_the_config_runs(driver):
     called(tuned_copy(hook=parts.shift))
     hooked = [entry for entry in parts.entries() if "hook" in entry]
@@ -181,7 +182,6 @@ def test_hooks_of_a_module_run_where_the_config_runs(driver):
     assert {entry["hook"] for entry in hooked if entry["pid"] == os.getpid()} == {1024}
 
 
-@pytest.mark.slow
 def test_a_hook_that_cannot_be_sent_is_named_and_nothing_is_isolated(driver, cold):
     kernel = tuned_copy(hook=lambda arguments: None)
     with pytest.warns(RuntimeWarning, match=r"copy is measured in this process.*<lambda>.*module"):
@@ -190,7 +190,6 @@ def test_a_hook_that_cannot_be_sent_is_named_and_nothing_is_isolated(driver, col
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.medium
 def test_an_argument_that_cannot_be_copied_is_named(driver):
     class Addressed:
         dtype = torch.float32
@@ -204,7 +203,6 @@ def test_an_argument_that_cannot_be_copied_is_named(driver):
         kernel[(1,)](Addressed(), torch.zeros(N), N)
 
 
-@pytest.mark.medium
 def test_a_kernel_that_follows_addresses_is_measured_here(driver):
     @triton.jit
     def follow(table_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -219,7 +217,6 @@ def test_a_kernel_that_follows_addresses_is_measured_here(driver):
     assert others() == []
 
 
-@pytest.mark.slow
 def test_where_no_other_process_can_be_set_up_that_is_said(driver, cold):
     with pytest.warns(RuntimeWarning, match=r"copy is measured in this process.*no room on the"):
         called(tuned_copy(timer=parts.only_here))
@@ -227,7 +224,6 @@ def test_where_no_other_process_can_be_set_up_that_is_said(driver, cold):
     assert cold.measured() == set(GOOD)
 
 
-@pytest.mark.slow
 def test_memory_that_is_not_shared_goes_through_the_host(driver, cold):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -235,7 +231,6 @@ def test_memory_that_is_not_shared_goes_through_the_host(driver, cold):
     assert {entry["block"] for entry in others()} == set(GOOD)
 
 
-@pytest.mark.slow
 def test_a_grid_that_fails_for_one_config_fails_that_one(driver, cold):
     def grid(meta):
         return (10 // (meta["BLOCK"] - 512),)
@@ -245,7 +240,6 @@ def test_a_grid_that_fails_for_one_config_fails_that_one(driver, cold):
     assert cold.statuses()[512] == Status.RUN_ERROR.value
 
 
-@pytest.mark.medium
 def test_what_heuristics_add_is_in_the_launch_and_in_the_grid(driver, cold):
     @triton.heuristics({"HALF": lambda arguments: arguments["BLOCK"] // 2})
     @triton.jit
@@ -261,7 +255,6 @@ def test_what_heuristics_add_is_in_the_launch_and_in_the_grid(driver, cold):
     assert seen == {((256, 3, 1), 256, 512, 3), ((512, 3, 1), 512, 1024, 3)}
 
 
-@pytest.mark.medium
 def test_the_setting_asks_for_it_and_the_decorator_outranks_it(driver, monkeypatch):
     monkeypatch.setenv("WHET_ISOLATE", "yes")
     called(tuned_copy(isolate=False))
@@ -270,7 +263,6 @@ def test_the_setting_asks_for_it_and_the_decorator_outranks_it(driver, monkeypat
     assert others() != []
 
 
-@pytest.mark.slow
 def test_declared_tensors_are_reset_and_restored_in_the_other_process(driver):
     y = torch.full((N,), 5.0)
     called(tuned_copy(reset_to_zero=["y_ptr"]), y=y)
@@ -278,7 +270,6 @@ def test_declared_tensors_are_reset_and_restored_in_the_other_process(driver):
     assert {entry["block"] for entry in others()} == set(GOOD)
 
 
-@pytest.mark.medium
 def test_nothing_is_said_where_all_is_well(driver):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
