@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from fork_server import ForkedWorkers, ForkServer, one_server
 from whet.cli import main
+from whet.workers import process
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,15 @@ def whet(capsys: pytest.CaptureFixture[str]) -> Whet:
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    with one_server() as server:
+        yield server
+
+
+@pytest.fixture
+def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are forked from one that has imported torch and Triton."""
+    monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))

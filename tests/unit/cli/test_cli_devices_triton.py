@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fork_server import ForkServer
 from whet.cli.commands.cluster import cluster_text
 from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
 from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
@@ -119,7 +120,7 @@ def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
         assert "pip install '.[ray]'" in " ".join(ran.err.split())
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_ctrl_c_ends_every_process_and_prints_the_best_so_far(tmp_path: Path) -> None:
     slow = RACK.replace("    rack,\n", "    FakeRack(look_s=0.2),\n").replace(
         "[0, 1]", "list(range(40))"
@@ -157,7 +158,8 @@ def _processes_of(token: str) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.medium
+@pytest.mark.usefixtures("forked_workers")
 def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     file, store = tmp_path / "kernel.py", str(tmp_path / "s.db")
@@ -175,7 +177,8 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
         assert len(kept.workloads()) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.medium
+@pytest.mark.usefixtures("forked_workers")
 def test_paths_are_those_of_the_folder_in_which_the_command_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,24 +204,25 @@ for n in map(int, sys.argv[1:]):
 """
 
 
-def record(folder: Path, *sizes: int) -> str:
+def record(server: ForkServer, folder: Path, *sizes: int) -> str:
     """What a program that may not tune has missed; the store's path."""
     store = str(folder / "s.db")
     (folder / "kernel.py").write_text(KERNEL)
     (folder / "program.py").write_text(RECORDING)
-    subprocess.run(
+    ran = server.run(
         [sys.executable, "program.py", *map(str, sizes)],
         cwd=folder,
         env={**os.environ, "WHET_MODE": "record", "WHET_STORE": store},
-        check=True,
     )
+    assert ran.returncode == 0, ran.stderr
     return store
 
 
-@pytest.mark.slow
-def test_missed_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
+@pytest.mark.medium
+@pytest.mark.usefixtures("forked_workers")
+def test_missed_keys_are_shared_out_over_devices(tmp_path: Path, fork_server: ForkServer) -> None:
     pytest.importorskip("triton")
-    store = record(tmp_path, 64, 128, 13, 256)
+    store = record(fork_server, tmp_path, 64, 128, 13, 256)
     with open_store(store) as kept:
         misses = kept.missed()
     assert len(misses) == 4
@@ -249,19 +253,18 @@ main()
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(64, 128, 256), (64,)])
+@pytest.mark.medium
+@pytest.mark.parametrize("sizes", [pytest.param((64, 128), marks=pytest.mark.slow), (64,)])
 def test_missed_keys_are_tuned_on_the_devices_that_are_named(
-    tmp_path: Path, sizes: tuple[int, ...]
+    tmp_path: Path, fork_server: ForkServer, sizes: tuple[int, ...]
 ) -> None:
     pytest.importorskip("triton")
-    store = record(tmp_path, *sizes)
+    store = record(fork_server, tmp_path, *sizes)
     (tmp_path / "two.py").write_text(TWO_DEVICES)
-    ran = subprocess.run(
+    ran = fork_server.run(  # its own processes for the devices are fresh interpreters
         [sys.executable, "two.py", "tune", "--missed", "--devices", "all", "--store", store],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
+        env=os.environ,
     )
     said = " ".join(ran.stderr.split())
     if len(sizes) > 1:

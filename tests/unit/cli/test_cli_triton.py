@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fork_server import ForkServer
 from whet.cli.arguments.locate import locate
 from whet.cli.commands import demo
 from whet.cli.commands.tune_keys import read_keys
@@ -337,7 +338,7 @@ class UntimedProduct(demo.TritonProduct):
         return 200e-6
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 @needs_torch
 @pytest.mark.usefixtures("_gpu")
 def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
@@ -357,7 +358,7 @@ def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
     assert as_json["demo"]["torch_tflops"] == pytest.approx(687.2, abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.medium
 def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "gpu_ready", lambda: True)
 
@@ -479,12 +480,17 @@ sys.exit(3)
 """
 
 
-@pytest.mark.slow
-def test_a_report_lists_every_autotuner_and_what_it_cost() -> None:
+@pytest.mark.medium
+def test_a_report_lists_every_autotuner_and_what_it_cost(fork_server: ForkServer) -> None:
     Path("library.py").write_text(LIBRARY)
     Path("script.py").write_text(SCRIPT)
 
-    done = run("--report", "--store", "s.db", "script.py", COLUMNS="80")
+    words = ["run", "--report", "--store", "s.db", "script.py"]
+    done = fork_server.run(
+        [sys.executable, "-m", "whet", *words],
+        cwd=Path.cwd(),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "80"},
+    )
 
     assert done.returncode == 3, done.stderr
     lines = done.stdout.splitlines()
@@ -530,31 +536,18 @@ twice(torch.ones(100))
 
 
 @pytest.mark.slow
-def test_under_the_interpreter_nothing_is_said_to_be_tuned_or_compiled() -> None:
+def test_under_the_interpreter_nothing_is_tuned_and_a_choice_says_whose_times_it_has() -> None:
     pytest.importorskip("torch")
     Path("script.py").write_text(INTERPRETED)
 
     done = run("--report", "--store", "s.db", "script.py", TRITON_INTERPRET="1")
+    shown = command("show", "twice", "--store", "s.db")
 
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "double 5 – 1 – 1 autotuner; TRITON_INTERPRET is set, so kernels run as Python" in said
     assert "tuned by whet" not in said
-
-
-@pytest.mark.slow
-def test_a_choice_measured_under_the_interpreter_says_whose_times_these_are() -> None:
-    pytest.importorskip("torch")
-    Path("script.py").write_text(INTERPRETED)
-    assert run("--store", "s.db", "script.py", TRITON_INTERPRET="1").returncode == 0
-
-    done = subprocess.run(
-        [sys.executable, "-m", "whet", "show", "twice", "--store", "s.db"],
-        capture_output=True,
-        text=True,
-    )
-
-    assert "Triton's interpreter" in done.stdout, done.stderr
+    assert "Triton's interpreter" in shown.stdout, shown.stderr
 
 
 @pytest.mark.medium

@@ -10,6 +10,7 @@ import itertools
 import os
 from typing import Any
 
+import pytest
 import torch
 import triton
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -27,6 +28,8 @@ from whet.kernels import (
     sdpa,
     tiles,
 )
+
+pytestmark = pytest.mark.slow
 
 DEVICE = "cuda" if os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 EXAMPLES = int(os.environ.get("KERNEL_EXAMPLES", "50"))

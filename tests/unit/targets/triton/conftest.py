@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +93,17 @@ def fork_server() -> Iterator[ForkServer]:
 def forked_workers(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes are forked from one that has imported torch and Triton."""
     monkeypatch.setattr(process, "subprocess", ForkedWorkers(fork_server))
+
+
+@pytest.fixture
+def fresh_workers() -> Iterator[None]:
+    """They are new interpreters, as for users. All have ended before the next test begins, which
+    would otherwise be charged with what they took."""
+    yield
+    end = time.monotonic() + 10.0
+    while _starting() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _starting() -> bool:
+    return any(thread.name == "whet-starter" for thread in threading.enumerate())

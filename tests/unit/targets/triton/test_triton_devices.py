@@ -35,10 +35,17 @@ def diary(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def driver():
+def fresh_driver(fresh_workers):
+    """The processes of the devices are new interpreters, as they are for users."""
     with fake_driver() as fake:
         fake.on_launch = lambda name, args: parts.launched(fake, name, args)
         yield fake
+
+
+@pytest.fixture
+def driver(fresh_driver, forked_workers):
+    """They have torch and Triton imported, which is what takes long."""
+    return fresh_driver
 
 
 class FarSeat(ProcessSeat):
@@ -82,7 +89,6 @@ def launched():
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("executor", [ProcessPerDevice, FarDevices])
 def test_a_kernel_is_measured_on_both_devices_and_the_best_is_run_here(driver, cold, executor):
     made = executor(["0", "1"]) if executor is FarDevices else executor(["0", "1"], lambda n: {})
@@ -97,7 +103,6 @@ def test_a_kernel_is_measured_on_both_devices_and_the_best_is_run_here(driver, c
     assert cold.measured() == set(BLOCKS)
 
 
-@pytest.mark.slow
 def test_what_cannot_be_sent_ends_the_tuning_with_the_reason(driver, cold):
     kernel = tuned_copy()
     kernel.fn.add_pre_run_hook(lambda *args, **keywords: None)
@@ -114,7 +119,7 @@ def test_a_device_is_seen_by_its_number_in_this_process(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_warm_up_measures_on_all_devices(driver, cold, monkeypatch):
+def test_a_warm_up_measures_on_all_devices(fresh_driver, cold, monkeypatch):
     monkeypatch.setattr(warmup_module, "device_names", lambda: ("0", "1"))
     monkeypatch.setattr(warmup_module, "device_environment", lambda name: {})
     kernel = tuned_copy()

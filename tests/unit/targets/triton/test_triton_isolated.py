@@ -34,7 +34,7 @@ def diary(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def fresh_driver():
+def fresh_driver(fresh_workers):
     """The other process is a new interpreter, as it is for users."""
     with fake_driver() as fake:
         fake.on_launch = lambda name, args: parts.launched(fake, name, args)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jit_parts import output_in
+from jit_parts import FRESH, Run, output_in
 
+from fork_server import ForkServer
 from whet.store import MemoryStore
 from whet.store.bundles.writing import write_bundle
 
@@ -24,6 +25,8 @@ pytest.importorskip("triton")
 from whet.core.errors import BundleError
 from whet.targets.triton.jit.preloading import take
 from whet.targets.triton.jit.records import Records
+
+pytestmark = pytest.mark.medium
 
 KERNELS = """
 import triton
@@ -174,24 +177,24 @@ class Place:
     """A folder with the program in it; every process has a Triton cache of its own."""
 
     folder: Path
+    start: Run = FRESH
 
     def run(self, *steps: Sequence[Any], **variables: str) -> list[dict[str, Any]]:
         command = ["-c", PROGRAM, *(json.dumps(step) for step in steps)]
-        return [
-            json.loads(line) for line in output_in(self.folder, command, variables).splitlines()
-        ]
+        printed = output_in(self.folder, command, variables, self.start)
+        return [json.loads(line) for line in printed.splitlines()]
 
     def whet(self, *arguments: str) -> str:
-        return output_in(self.folder, ["-m", "whet", *arguments], {})
+        return output_in(self.folder, ["-m", "whet", *arguments], {}, self.start)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Place:
     """Recorded with a batch of 8, and packed: as it was met, and with what is reachable."""
     folder = tmp_path_factory.mktemp("serving")
     (folder / "kernels.py").write_text(KERNELS)
     (folder / "later.py").write_text(LATER)
-    found = Place(folder)
+    found = Place(folder, fork_server.run)
     done = found.run(
         ["call", {"n": 8}],
         ["call", {"n": 24, "kernel": "late"}],
@@ -272,7 +275,7 @@ def test_triton_still_sees_that_a_global_has_changed(place: Place) -> None:
 def test_another_source_is_not_covered_and_named(place: Place, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS.replace("stride, mask", "stride + 1, mask"))
     shutil.copy(place.folder / "met.whet", tmp_path / "met.whet")
-    _, loaded = Place(tmp_path).run(["import", "kernels"], ["preload", "met.whet"])
+    _, loaded = Place(tmp_path, place.start).run(["import", "kernels"], ["preload", "met.whet"])
     [[kernel, why]] = loaded["answer"]["uncovered"]
     assert kernel == "kernels:scale"
     assert "is not what was packed" in why
@@ -406,7 +409,6 @@ def test_a_variable_preloads_a_program_that_does_not_ask(place: Place) -> None:
     assert again["compiled"] == []
 
 
-@pytest.mark.slow
 def test_one_kernel_is_packed_by_name(place: Place) -> None:
     said = place.whet("pack", "one.whet", "--jit", "--kernel", "scale")
     assert said.startswith("one.whet: 1 compiled kernel, 1 specialization (")

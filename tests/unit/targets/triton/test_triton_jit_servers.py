@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jit_parts import output_in
+from jit_parts import FRESH, Run, output_in
+
+from fork_server import ForkServer
 
 pytest.importorskip("triton")
 
 import triton
 
 from whet.targets.triton.jit.records import Records
+
+pytestmark = pytest.mark.medium
 
 KERNELS = """
 from enum import IntEnum
@@ -110,12 +114,12 @@ class Server:
     """A folder with the kernels in it; every process has a Triton cache of its own."""
 
     folder: Path
+    start: Run
 
     def run(self, *steps: list[Any], **variables: str) -> list[dict[str, Any]]:
         command = ["-c", PROGRAM, *(json.dumps(step) for step in steps)]
-        return [
-            json.loads(line) for line in output_in(self.folder, command, variables).splitlines()
-        ]
+        printed = output_in(self.folder, command, variables, self.start)
+        return [json.loads(line) for line in printed.splitlines()]
 
     def record(self, *steps: list[Any]) -> list[Any]:
         self.run(*steps, WHET_JIT="record")
@@ -125,16 +129,22 @@ class Server:
         return self.whet("pack", "serve.whet", "--jit", *options)
 
     def whet(self, *arguments: str) -> str:
-        return output_in(self.folder, ["-m", "whet", *arguments], {})
+        return output_in(self.folder, ["-m", "whet", *arguments], {}, self.start)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Server:
+def server(tmp_path: Path, fork_server: ForkServer) -> Server:
     (tmp_path / "kernels.py").write_text(KERNELS)
-    return Server(tmp_path)
+    return Server(tmp_path, fork_server.run)
 
 
-@pytest.mark.slow
+@pytest.fixture
+def fresh_server(tmp_path: Path) -> Server:
+    """Its programs begin without Triton, as a user's do."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    return Server(tmp_path, FRESH)
+
+
 def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server: Server) -> None:
     [one] = server.record(["attend", 7])
     rows, stride = one.arguments[1:3]
@@ -148,7 +158,6 @@ def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server:
     assert called["compiled"] == []
 
 
-@pytest.mark.slow
 def test_a_declared_integer_that_is_one_is_reachable(server: Server) -> None:
     server.record(["attend", 7])
     server.pack("--reachable")
@@ -180,7 +189,6 @@ def test_what_is_missing_is_added_by_the_line_in_the_message(server: Server) -> 
     assert (called["error"], called["compiled"]) == (None, [])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("call", ["by_place", "by_name"])
 def test_an_argument_that_is_named_like_an_option_is_passed_as_it_was(
     server: Server, call: str
@@ -198,7 +206,8 @@ def test_an_argument_that_is_named_like_an_option_is_passed_as_it_was(
     "VAR_POSITIONAL" not in inspect.getsource(triton.runtime.jit),
     reason="kernels of this Triton take no *arguments",
 )
-def test_any_number_of_arguments_are_preloaded(server: Server) -> None:
+def test_any_number_of_arguments_are_preloaded(fresh_server: Server) -> None:
+    server = fresh_server
     server.record(["spread", 7])
     server.pack()
     loaded, _, called = server.run(["preload", "serve.whet"], ["sealed"], ["spread", 9])

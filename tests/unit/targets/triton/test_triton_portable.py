@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jit_parts import FRESH, Run
 
+from fork_server import ForkServer
 from whet.store import MemoryStore
 from whet.store.bundles.writing import FolderBinaries, write_bundle
 from whet.targets.triton.packed.portable import RELATED
 
 pytest.importorskip("triton")
+
+pytestmark = pytest.mark.medium
 
 KERNELS = '''
 import triton
@@ -130,12 +133,10 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }
 
 
-def precompiled(folder: Path, home: Path, *arguments: str, **more: str) -> dict[str, Any]:
+def precompiled(run: Run, folder: Path, home: Path, *arguments: str) -> dict[str, Any]:
     keys = [f"--keys={','.join(f'{n}={v}' for n, v in key.items())}" for key in KEYS]
     command = [sys.executable, "-m", "whet", "precompile", *arguments, *keys, "--json"]
-    ran = subprocess.run(
-        command, cwd=folder, env=environment(home, **more), capture_output=True, text=True
-    )
+    ran = run(command, cwd=folder, env=environment(home))
     assert ran.returncode == 0, ran.stderr
     answer: dict[str, Any] = json.loads(ran.stdout)
     return answer
@@ -151,7 +152,9 @@ class Used:
     stages: Sequence[str]
 
 
-def used(home: Path, packed: Path | None, arch: Any = 90, how: str = "plain", **more: str) -> Used:
+def used(
+    run: Run, home: Path, packed: Path | None, arch: Any = 90, how: str = "plain", **more: str
+) -> Used:
     """A new process in a folder of its own, with nothing in any cache."""
     home.mkdir()
     (home / "kernels.py").write_text(KERNELS)
@@ -159,12 +162,10 @@ def used(home: Path, packed: Path | None, arch: Any = 90, how: str = "plain", **
     heard = home / "heard"
     if packed is not None:
         more["WHET_BINARIES"] = str(packed)
-    ran = subprocess.run(
+    ran = run(
         [sys.executable, "use.py", str(heard), json.dumps([arch, how, KEYS])],
         cwd=home,
         env=environment(home, **more),
-        capture_output=True,
-        text=True,
     )
     assert ran.returncode == 0, ran.stderr
     events = [json.loads(line) for line in heard.read_text().splitlines()]
@@ -178,14 +179,19 @@ def used(home: Path, packed: Path | None, arch: Any = 90, how: str = "plain", **
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(fork_server: ForkServer) -> Run:
+    """Runs Python in a process that has Triton imported."""
+    return fork_server.run
+
+
+@pytest.fixture(scope="module")
+def packed(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both kernels, for three keys and two architectures."""
     folder = tmp_path_factory.mktemp("packer")
     (folder / "kernels.py").write_text(KERNELS)
     for kernel in ("scale", "total"):
-        precompiled(
-            folder, folder / "home", f"kernels.py:{kernel}", "--arch=sm_90,gfx942", "--out=packed"
-        )
+        options = ("--arch=sm_90,gfx942", "--out=packed")
+        precompiled(run, folder, folder / "home", f"kernels.py:{kernel}", *options)
     shutil.rmtree(folder / "home")
     return folder / "packed"
 
@@ -208,12 +214,11 @@ def changed(folder: Path, change: Callable[[Any], None]) -> None:
         record.write_text(json.dumps(data))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_a_plain_call_in_a_new_process_runs_no_stage(
-    packed: Path, tmp_path: Path, arch: Any
+    run: Run, packed: Path, tmp_path: Path, arch: Any
 ) -> None:
-    there = used(tmp_path / "user", packed, arch)
+    there = used(run, tmp_path / "user", packed, arch)
 
     assert there.launches == 6
     assert there.stages == []
@@ -221,12 +226,11 @@ def test_a_plain_call_in_a_new_process_runs_no_stage(
     assert there.said == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_a_whole_tuning_in_a_new_process_runs_no_stage(
-    packed: Path, tmp_path: Path, arch: Any
+    run: Run, packed: Path, tmp_path: Path, arch: Any
 ) -> None:
-    there = used(tmp_path / "user", packed, arch, how="tune")
+    there = used(run, tmp_path / "user", packed, arch, how="tune")
 
     assert there.stages == []
     assert set(there.compiled) == {True}
@@ -238,34 +242,35 @@ def test_kernels_from_a_bundle_run_no_stage_either(packed: Path, tmp_path: Path)
     bundle = tmp_path / "results.whet"
     write_bundle(bundle, MemoryStore(), binaries=FolderBinaries(packed))
 
-    there = used(tmp_path / "user", None, WHET_BUNDLE=str(bundle))
+    there = used(FRESH, tmp_path / "user", None, WHET_BUNDLE=str(bundle))
 
     assert there.launches == 6
     assert there.stages == []
     assert there.said == []
 
 
-@pytest.mark.slow
-def test_without_packed_kernels_all_stages_run(tmp_path: Path) -> None:
-    there = used(tmp_path / "user", None)
+def test_without_packed_kernels_all_stages_run(run: Run, tmp_path: Path) -> None:
+    there = used(run, tmp_path / "user", None)
 
     assert {"ttir", "cubin"} <= set(there.stages)
     assert not all(there.compiled)
 
 
-@pytest.mark.slow
-def test_what_was_packed_for_another_architecture_is_not_used(packed: Path, tmp_path: Path) -> None:
-    there = used(tmp_path / "user", packed, arch=80)
+def test_what_was_packed_for_another_architecture_is_not_used(
+    run: Run, packed: Path, tmp_path: Path
+) -> None:
+    there = used(run, tmp_path / "user", packed, arch=80)
 
     assert "cubin" in there.stages
 
 
-@pytest.mark.slow
-def test_a_damaged_file_is_compiled_normally_and_said_once(copy: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_compiled_normally_and_said_once(
+    run: Run, copy: Path, tmp_path: Path
+) -> None:
     for binary in copy.glob("*/cubin"):
         binary.write_bytes(binary.read_bytes()[:-1] + b"\0\0")
 
-    there = used(tmp_path / "user", copy)
+    there = used(run, tmp_path / "user", copy)
 
     assert there.launches == 6
     assert "cubin" in there.stages
@@ -273,93 +278,89 @@ def test_a_damaged_file_is_compiled_normally_and_said_once(copy: Path, tmp_path:
     assert len(set(there.said)) == len(there.said) > 0
 
 
-@pytest.mark.slow
-def test_a_kernel_packed_by_another_triton_is_refused(copy: Path, tmp_path: Path) -> None:
+def test_a_kernel_packed_by_another_triton_is_refused(run: Run, copy: Path, tmp_path: Path) -> None:
     changed(copy, lambda data: data["metadata"].update(triton="2.0.0"))
 
-    there = used(tmp_path / "user", copy)
+    there = used(run, tmp_path / "user", copy)
 
     assert "cubin" in there.stages
     assert "packed with triton 2.0.0, but this machine has" in there.said[0]
 
 
-@pytest.mark.slow
-def test_a_shelf_of_another_triton_is_said_once_a_kernel(copy: Path, tmp_path: Path) -> None:
+def test_a_shelf_of_another_triton_is_said_once_a_kernel(
+    run: Run, copy: Path, tmp_path: Path
+) -> None:
     for folder in list(copy.iterdir()):
         folder.rename(copy / other_key(folder.name))
     changed(copy, lambda data: data.update(key=other_key(data["key"])))
     changed(copy, lambda data: data["metadata"].update(triton="2.0.0"))
 
-    there = used(tmp_path / "user", copy)
+    there = used(run, tmp_path / "user", copy)
 
     assert "cubin" in there.stages
     assert [text.partition(" ")[0] for text in there.said] == ["scale", "total"]
     assert "packed with Triton 2.0.0" in there.said[0]
 
 
-@pytest.mark.slow
-def test_a_shelf_packed_under_other_variables_is_said_too(packed: Path, tmp_path: Path) -> None:
-    there = used(tmp_path / "user", packed, DISABLE_PTXAS_OPT="1")
+def test_a_shelf_packed_under_other_variables_is_said_too(
+    run: Run, packed: Path, tmp_path: Path
+) -> None:
+    there = used(run, tmp_path / "user", packed, DISABLE_PTXAS_OPT="1")
 
     assert "cubin" in there.stages
     assert "DISABLE_PTXAS_OPT=" in there.said[0]
 
 
-@pytest.mark.slow
-def test_metadata_that_triton_could_not_take_is_refused(copy: Path, tmp_path: Path) -> None:
+def test_metadata_that_triton_could_not_take_is_refused(
+    run: Run, copy: Path, tmp_path: Path
+) -> None:
     changed(copy, lambda data: data["metadata"]["produced"].update({"not a name": 1}))
 
-    there = used(tmp_path / "user", copy)
+    there = used(run, tmp_path / "user", copy)
 
     assert there.launches == 6
     assert "cubin" in there.stages
 
 
-@pytest.mark.slow
-def test_a_folder_that_is_not_there_is_said_once(tmp_path: Path) -> None:
-    there = used(tmp_path / "user", tmp_path / "nowhere")
+def test_a_folder_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
+    there = used(run, tmp_path / "user", tmp_path / "nowhere")
 
     assert there.launches == 6
     assert len(there.said) == 1
     assert "is not a directory" in there.said[0]
 
 
-def portable_keys(folder: Path, text: str, kernel: str, **more: str) -> list[str]:
+def portable_keys(run: Run, folder: Path, text: str, kernel: str, **more: str) -> list[str]:
     """Of every config for every key on an H200, found in a process of its own."""
     folder.mkdir(parents=True)
     (folder / "kernels.py").write_text(text)
     (folder / "keys.py").write_text(KEYS_OF)
-    ran = subprocess.run(
+    ran = run(
         [sys.executable, "keys.py", kernel, json.dumps(KEYS)],
         cwd=folder,
         env=environment(folder / "home", **more),
-        capture_output=True,
-        text=True,
     )
     assert ran.returncode == 0, ran.stderr
     found: list[str] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.medium
 def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
-    one = portable_keys(tmp_path / "one", KERNELS, "scale", PYTHONHASHSEED="1")
+    one = portable_keys(FRESH, tmp_path / "one", KERNELS, "scale", PYTHONHASHSEED="1")
     moved = "# moved down by a comment\n\n" + KERNELS
-    two = portable_keys(tmp_path / "an" / "other", moved, "scale", PYTHONHASHSEED="2")
+    two = portable_keys(FRESH, tmp_path / "an" / "other", moved, "scale", PYTHONHASHSEED="2")
 
     assert one == two
     assert len(set(one)) == len(one) == 6
 
 
-@pytest.mark.medium
-def test_keys_depend_on_what_triton_takes_from_the_environment(tmp_path: Path) -> None:
-    one = portable_keys(tmp_path / "one", KERNELS, "scale")
-    two = portable_keys(tmp_path / "two", KERNELS, "scale", DISABLE_PTXAS_OPT="1")
+def test_keys_depend_on_what_triton_takes_from_the_environment(run: Run, tmp_path: Path) -> None:
+    one = portable_keys(run, tmp_path / "one", KERNELS, "scale")
+    two = portable_keys(run, tmp_path / "two", KERNELS, "scale", DISABLE_PTXAS_OPT="1")
 
     assert not set(one) & set(two)
 
 
-@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kernel", "old", "new"),
     [
@@ -368,19 +369,22 @@ def test_keys_depend_on_what_triton_takes_from_the_environment(tmp_path: Path) -
         ("total", "other=0.0", "other=1.0"),
     ],
 )
-def test_another_kernel_has_other_keys(tmp_path: Path, kernel: str, old: str, new: str) -> None:
-    one = portable_keys(tmp_path / "one", KERNELS, kernel)
-    two = portable_keys(tmp_path / "two", KERNELS.replace(old, new), kernel)
+def test_another_kernel_has_other_keys(
+    run: Run, tmp_path: Path, kernel: str, old: str, new: str
+) -> None:
+    one = portable_keys(run, tmp_path / "one", KERNELS, kernel)
+    two = portable_keys(run, tmp_path / "two", KERNELS.replace(old, new), kernel)
 
     assert not set(one) & set(two)
 
 
-@pytest.mark.medium
-def test_a_kernel_that_uses_an_object_known_by_name_only_is_not_packed(tmp_path: Path) -> None:
+def test_a_kernel_that_uses_an_object_known_by_name_only_is_not_packed(
+    run: Run, tmp_path: Path
+) -> None:
     text = KERNELS.replace(
         "SCALE = tl.constexpr(3)", "class Box: pass\nSCALE = tl.constexpr(Box())"
     )
     text = text.replace(", SCALE)", ", 3 if SCALE is None else 2)")
 
     with pytest.raises(AssertionError, match="NotPortableError: it uses a Box"):
-        portable_keys(tmp_path / "one", text, "scale")
+        portable_keys(run, tmp_path / "one", text, "scale")
