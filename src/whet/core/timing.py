@@ -154,13 +154,18 @@ class Timing:
             discarded=self.discarded + later.discarded,
         )
 
-    def comparable(self, other: Timing) -> bool:
-        """False where comparing the two would compare ways of measuring instead."""
+    def taken_like(self, other: Timing) -> bool:
+        """False where comparing the two would compare ways of measuring instead. What a busy
+        machine has disturbed was still taken in the same way."""
         return (
             self.method == other.method
-            and self.quality == other.quality
+            and self.host_bound == other.host_bound
             and (self.foreign is None) == (other.foreign is None)
         )
+
+    def comparable(self, other: Timing) -> bool:
+        """Taken in the same way, and as trustworthy."""
+        return self.taken_like(other) and self.quality == other.quality
 
     def meta_json(self) -> dict[str, Any]:
         """All but the samples, which a store keeps in a denser form."""

@@ -29,5 +29,5 @@ class MeasuredWorkload:
             if trial.status.measured
             and trial.timing is not None
             and trial.timing.median_ns > 0
-            and trial.timing.comparable(best)
+            and trial.timing.taken_like(best)
         }

@@ -40,6 +40,15 @@ def halve(out, x, m, BLOCK: tl.constexpr):
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> Iterator[None]:
+    """What torch has made is not gone through again and again for kernels that are alive."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "policed_lib.py").write_text(LIBRARY)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,10 +48,27 @@ def marked(model: type) -> list[tuple[str, int]]:
     return found
 
 
+@dataclass(frozen=True)
+class Examined:
+    model: Any
+    inputs: Any
+    findings: tuple[Finding, ...]
+
+
 @pytest.fixture(scope="module")
-def findings_of() -> Findings:
-    """What is found in a sick model, which is examined once for all tests."""
-    return cache(lambda model: found_in(model(), models.SICK[model]))
+def examined() -> Callable[[type], Examined]:
+    """A sick model, which is examined once for all tests."""
+
+    def examine_it(kind: type) -> Examined:
+        model, inputs = kind(), deepcopy(models.SICK[kind])
+        return Examined(model, inputs, found_in(model, inputs))
+
+    return cache(examine_it)
+
+
+@pytest.fixture
+def findings_of(examined: Callable[[type], Examined]) -> Findings:
+    return lambda kind: examined(kind).findings
 
 
 def found_in(model: Any, inputs: Any) -> tuple[Finding, ...]:
@@ -129,7 +148,6 @@ def test_symbolic_sizes_were_tried_against_recompilations(findings_of: Findings)
     }
 
 
-@pytest.mark.slow
 def test_what_torch_hints_at_was_tried_against_recompilations(findings_of: Findings) -> None:
     [text] = tried(findings_of(models.Counts))
     assert "allow_unspec_int_on_nn_module" in text
@@ -173,13 +191,12 @@ def test_a_break_has_its_number_in_torchs_registry(findings_of: Findings) -> Non
     assert any("torch.where" in one.text for one in finding.remedies)
 
 
-def test_a_probe_leaves_model_and_inputs_as_they_were() -> None:
-    counting, x = models.Counts(), models.batch()
-    found_in(counting, x)
-    assert counting.calls == 0
-    y = x.clone()
-    found_in(models.WritesToAView(), y)
-    assert torch.equal(x, y)
+def test_a_probe_leaves_model_and_inputs_as_they_were(
+    examined: Callable[[type], Examined],
+) -> None:
+    assert examined(models.Counts).model.calls == 0
+    written_to = examined(models.WritesToAView).inputs
+    assert torch.equal(written_to, models.SICK[models.WritesToAView])
 
 
 def test_a_model_that_fails_without_a_compiler_is_the_callers() -> None:
@@ -211,7 +228,8 @@ def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> 
 
 def test_without_explain_the_rest_is_still_looked_for(monkeypatch: Any) -> None:
     monkeypatch.delattr("torch._dynamo.explain")
-    looked = examine(subject_of(models.Counts(), models.batch()))
+    sizes = models.SICK[models.SeesManySizes]
+    looked = examine(subject_of(models.SeesManySizes(), sizes))
     assert [one.name for one in looked.findings] == ["recompilation"]
     [line] = looked.left_out
     assert line.startswith("not looked for: graph breaks (")

@@ -88,6 +88,7 @@ def test_full_is_the_default() -> None:
     assert tune(fake(), store=MemoryStore()).run.coverage.complete
 
 
+@pytest.mark.medium
 def test_the_argument_wins_over_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_EFFORT", "quick")
     assert tune(fake(), store=MemoryStore(), jobs=4).run.stopped is Stop.EFFORT

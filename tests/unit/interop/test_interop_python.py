@@ -28,6 +28,7 @@ from whet.interop.measured import MeasuredWorkload
 from whet.interop.python_source import python_source
 from whet.replay import read_table
 from whet.store import MemoryStore, Store
+from whet.testing.samples import a_timing, a_trial, a_workload
 
 GOLDEN = '''\
 # Which config of matmul to launch, by the problem's size.
@@ -308,3 +309,16 @@ def test_a_tree_cannot_be_read_back(tmp_path: Path) -> None:
     path.write_text(python_source(measured(matmul_store(64, 4096)), style="tree")[0])
     with pytest.raises(FormatError, match="contains a decision tree, which has no keys"):
         READERS["python"](path, ReadOptions())
+
+
+def test_what_a_busy_machine_disturbed_counts_as_measured_and_what_a_host_timed_does_not() -> None:
+    workload = a_workload()
+    best = a_trial(workload, {"BM": 16}, timing=a_timing(1000.0))
+    disturbed = a_trial(workload, {"BM": 32}, timing=a_timing(3000.0, quality="contaminated"))
+    hosted = a_trial(workload, {"BM": 64}, timing=a_timing(900.0, quality="host_bound"))
+    trials = (best, disturbed, hosted)
+    assert {*MeasuredWorkload(workload, best, trials).times()} == {best.config, disturbed.config}
+    assert {*MeasuredWorkload(workload, disturbed, trials).times()} == {
+        best.config,
+        disturbed.config,
+    }

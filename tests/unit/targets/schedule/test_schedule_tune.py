@@ -228,7 +228,6 @@ func.func @powers(%x: memref<512xf32>, %y: memref<512xf32>) {
     assert best.status is Status.OK
 
 
-@pytest.mark.slow
 def test_what_is_left_scalar_is_measured_once():
     """A tile that does not divide is not vectorized, so asking for it changes nothing."""
     target = whet.schedule(
