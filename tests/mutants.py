@@ -4,9 +4,9 @@
 
 A mutant is the code with one operator, number, condition or call changed. Only the tests that enter
 the changed function are run, or for a constant those that enter a function which names it: those of
-its room and the cheapest first, until one fails. What hangs is noticed too. Which test enters what
-is recorded once and kept until the test or the code changes. A survivor is a number or a branch
-that no test holds.
+its own room first, and the cheapest of them, until one fails. What hangs is noticed too. Which test
+enters what is recorded once and kept until the test or the code changes. A survivor is a number or
+a branch that no test holds.
 """
 
 from __future__ import annotations
