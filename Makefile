@@ -18,7 +18,7 @@ demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the ti
 	@$(BIN)/whet demo
 
 quick: $(VENV)/.development ## run what takes a moment: for the edit loop, within a minute
-	@$(TESTS) -m "not (medium or slow or timing)" tests/unit $(ARGS)
+	@$(TESTS) -m "not (medium or slow or whole or timing)" tests/unit $(ARGS)
 
 test: $(VENV)/.development ## run the tests, in some minutes; ARGS="-k cache" picks some
 	@$(TESTS) -m "whole or not slow" $(ARGS)

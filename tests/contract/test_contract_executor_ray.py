@@ -110,6 +110,7 @@ def test_a_machine_with_another_toolchain_is_refused_with_the_difference(
     assert f"whet {here.toolchain['whet']}, not 0.0.1" in str(caught.value)
 
 
+@pytest.mark.whole
 def test_nodes_that_die_and_join_cost_only_what_they_were_doing(
     cluster: LocalCluster, kept: _Kept
 ) -> None:

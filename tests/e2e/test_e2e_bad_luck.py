@@ -76,7 +76,7 @@ def trapped(tmp_path: Path, cases: list[int]):
 LIMITS = Settings(build_limit_s=2.0, run_limit_s=2.0, jobs=2)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_every_trap_gets_its_own_status_and_a_readable_error(tmp_path):
     result = whet.tune(trapped(tmp_path, sorted(EXPECTED)), store=MemoryStore(), settings=LIMITS)
     assert {t.config["CASE"]: t.status for t in result.trials} == EXPECTED

@@ -165,6 +165,7 @@ def test_what_was_tuned_is_found_by_the_other_commands(tuned: Tuned) -> None:
     assert len(trials["workloads"][0]["trials"]) == 4
 
 
+@pytest.mark.whole
 def test_a_second_tuning_finds_its_answer_in_the_store(tuned: Tuned) -> None:
     done = whet("tune", "work.py:blur", "--store", tuned.store)
 
@@ -392,7 +393,7 @@ def test_ctrl_c_on_a_terminal_leaves_the_cursor_visible() -> None:
 DEMO = ("demo", "--cpu", "--n", "64", "--budget", "2trials")
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_demo_tells_the_whole_story_on_a_page() -> None:
     done = whet(*DEMO, "--store", "s.db")
 

@@ -51,6 +51,7 @@ def test_a_click_on_a_workload_opens_its_space(sample: str, tab: Tab) -> None:
     assert tab.selected() == 576
 
 
+@pytest.mark.whole
 def test_the_page_alone_answers_the_five_questions(sample: str, largest: str, tab: Tab) -> None:
     (known,) = [w for w in workloads(sample) if w["id"] == largest]
     tab.open(sample, f"#space?w={largest}")

@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "lock.py"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_cold_ranks_choose_the_same_and_measure_nothing(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     pytest.importorskip("torch.distributed")

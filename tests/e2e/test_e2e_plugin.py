@@ -138,7 +138,7 @@ def test_a_broken_installation_costs_one_line(scratch: Scratch) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_every_part_passes_its_kit(scratch: Scratch) -> None:
     tests = scratch.folder / "examples" / "plugin" / "tests"
     one = scratch.run(f"python -m pytest -q -p no:cacheprovider -c /dev/null {tests}")

@@ -108,7 +108,7 @@ class Machine:
             )
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_what_a_fleet_met_is_tuned_on_one_machine_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "night").mkdir()

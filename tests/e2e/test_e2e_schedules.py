@@ -112,6 +112,7 @@ def opened(tab: Tab, compared: Comparison, more: str = "") -> Any:
     return tab.open(address, f"#{link}{more}")
 
 
+@pytest.mark.whole
 def test_three_schedules_stand_side_by_side_with_what_was_measured(
     compared: Comparison, tab: Tab
 ) -> None:

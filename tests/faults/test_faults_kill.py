@@ -88,7 +88,7 @@ def killed_at_random(tuner: subprocess.Popen[str], store: Path, dice: random.Ran
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["native", "function"])
+@pytest.mark.parametrize("kind", ["native", pytest.param("function", marks=pytest.mark.whole)])
 @pytest.mark.parametrize("block", range(FIRST_BLOCK, FIRST_BLOCK + count(1, 20)))
 def test_a_killed_tuner_loses_nothing_and_the_next_goes_on_at_once(
     kind: str, block: int, tmp_path: Path, scratch: Path

@@ -183,6 +183,20 @@ def shown(svg: str) -> str:
 
 
 @pytest.mark.medium
+def test_every_capability_has_a_whole_test() -> None:
+    """Those that CONTRIBUTING lists are those that are marked."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = set(re.findall(r"^\| .* \| `(test_\w+)(?:\[\w+\])?` \|$", text, flags=re.M))
+    marked = set()
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        source = file.read_text()
+        for at in re.finditer(r"pytest\.mark\.whole\b", source):
+            found = re.search(r"^ *def (test_\w+)", source[at.end() :], flags=re.M)
+            assert found is not None, file
+            marked.add(found[1])
+    assert listed == marked
+
+
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

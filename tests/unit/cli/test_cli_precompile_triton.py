@@ -129,7 +129,7 @@ def builds(whet: Whet, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_every_config_is_shown_with_what_it_uses_of_every_gpu(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90,gfx942", "--keys", "n=512")
 

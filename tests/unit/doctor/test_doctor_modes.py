@@ -371,7 +371,7 @@ def make_model():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.timeout(400)
 def test_modes_are_compiled_with_caches_of_their_own_and_stored(
     tmp_path: Path, monkeypatch: Any

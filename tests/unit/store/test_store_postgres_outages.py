@@ -148,6 +148,7 @@ def nudged(store: LocalFirstStore) -> bool:
     return True
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("outage", [killed, paused, cut])
 def test_after_an_outage_one_host_has_the_lease_and_its_choice_counts(
     own_postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outage: Outage

@@ -64,6 +64,7 @@ def chosen_between(kernel, name):
     return whet.choice({"slow": slow, "triton": launched}, check=False, name=name)
 
 
+@pytest.mark.whole
 def test_the_kernels_of_all_implementations_are_tuned_and_then_the_choice(driver):
     kernels = tuned(double), tuned(shift)
     choices = [chosen_between(kernel, kernel.fn.__name__) for kernel in kernels]

@@ -82,7 +82,7 @@ def here():
     return [entry for entry in parts.entries() if entry["pid"] == os.getpid() and "grid" in entry]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_configs_run_in_another_process_and_only_the_best_in_this_one(fresh_driver, cold):
     kernel = tuned_copy()
     x, y = called(kernel)
