@@ -110,6 +110,7 @@ def test_a_killed_tuner_loses_nothing_and_the_next_goes_on_at_once(
     answer = json.loads(words.splitlines()[-1])
     assert Config(answer["config"]) == target(kind)[1]
     assert answer["known"] == len(known)
+    assert len(set(trials(store).values())) == target(kind)[0].space.count
     assert left_of(scratch) == ""
 
 
