@@ -20,6 +20,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ HEAVY = re.compile(
     r'|importorskip\(\s*"(torch|triton|ray|torch_mlir)',
     re.MULTILINE,
 )
+
+SHARED = re.compile(r"""^@pytest\.fixture\(.*scope=["'](module|class)["']""", re.MULTILINE)
 
 LIMIT_S = 2.0
 FREE = ("slow", "whole", "gpu")
@@ -58,21 +61,26 @@ def spent_s() -> float:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that need quiet come last. What the tests of a file share is made by one process."""
+    """Those that need quiet come last."""
     items.sort(key=lambda item: item.get_closest_marker("timing") is not None)
-    for item in items:
-        if _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
-def _shares(item: Any) -> bool:
-    file = item.nodeid.partition("::")[0]
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    return any(
-        one.scope in ("module", "class") and one.baseid.startswith(file)
-        for found in fixtures
-        for one in found
-    )
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What the tests of a file share is made by one process, which runs all of that file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixtures(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if _shares(config.rootpath / file) else nodeid
+
+    return ByFixtures(config, log)
+
+
+@cache
+def _shares(file: Path) -> bool:
+    return SHARED.search(file.read_text()) is not None
 
 
 @pytest.hookimpl(wrapper=True)
