@@ -87,6 +87,7 @@ def test_what_is_kept_comes_back() -> None:
         ("roots", [1, 5]),
         ("roots", [0, 0]),
         ("roots", [0, 6]),
+        ("roots", [0, 5, 6]),
         ("roots", [0, MOST_NODES]),
         ("roots", [0, -2]),
         ("roots", [0.0, 5.0]),

@@ -117,6 +117,7 @@ RUNS: list[Run] = [
     *((name, space, "", 0, 40, 1) for name in MODELS for space in ("tiles", "choices")),
     *((name, "tiles", prior, 0, 30, 1) for name in MODELS for prior in ("table", "sizes")),
     *((name, "tiles", "", 0, 32, 4) for name in MODELS),
+    *((name, "tiles", "table", 0, 24, 4) for name in MODELS),
     *((name, "tiles", "", 420, 6, 1) for name in MODELS),
     *((name, "wide", "", 0, 20, 2) for name in MODELS),
     *(("random", space, "", 0, 300, 20) for space in SPACES),

@@ -23,6 +23,7 @@ from whet.search.gp import Surrogate, eased
 from whet.search.modelled import Modelled
 from whet.search.moves import Axis, Listed, Unlisted, ground_of
 from whet.search.outcomes import Outcomes, Risk
+from whet.search.two_views import TwoViews
 
 POINTS = np.random.default_rng(5).random((14, 2)).astype(np.float32)
 
@@ -246,6 +247,14 @@ class TestStarting:
         sources.by_source = None  # type: ignore[assignment]
         assert strategy._sources is not None
         assert strategy._sources[:, 0].tolist() == [0.7, 0.1, 0.2, 0.3, 0.4, 0.7]
+
+    @pytest.mark.parametrize(("sources", "starts"), [(1, 2), (3, 4), (4, 5), (7, 5)])
+    def test_the_more_sources_the_more_of_their_favourites_come_first(
+        self, sources: int, starts: int
+    ) -> None:
+        columns = np.random.default_rng(0).random((sources, 6)).tolist()
+        strategy = TwoViews(self.SPACE, transfer=Sources(*columns, weights=[1.0] * sources))
+        assert len(strategy._started(np.arange(6))) == starts
 
     def test_a_model_chooses_from_the_second_success_on(self) -> None:
         strategy = make_search(self.SPACE, None)
