@@ -105,6 +105,7 @@ def test_failures_are_remembered_and_those_of_a_limit_tried_again_when_it_rises(
     assert retried.config == whet.Config(CASE=6)
 
 
+@pytest.mark.medium
 def test_a_space_where_nothing_works_says_what_happened(tmp_path):
     with pytest.raises(whet.TuningFailedError, match=r"no config of 'square' works.*1 run_error"):
         whet.tune(trapped(tmp_path, [1, 4]), store=MemoryStore(), settings=LIMITS)
@@ -116,6 +117,7 @@ def test_a_space_without_a_valid_config_is_an_error_that_names_the_constraint():
         whet.tune(target, store=MemoryStore())
 
 
+@pytest.mark.slow
 def test_a_python_callable_may_crash_hang_lie_and_exhaust_memory_too():
     import ctypes
 
@@ -170,6 +172,7 @@ except whet.Interrupted as stop:
 """
 
 
+@pytest.mark.medium
 def test_ctrl_c_keeps_every_finished_trial_and_the_best_so_far(tmp_path):
     script = tmp_path / "slow.py"
     script.write_text(textwrap.dedent(SLOW_SCRIPT))
@@ -192,6 +195,7 @@ def test_ctrl_c_keeps_every_finished_trial_and_the_best_so_far(tmp_path):
         assert summary.best is not None
 
 
+@pytest.mark.medium
 def test_the_next_run_goes_on_where_an_interrupted_one_ended(tmp_path):
     script = tmp_path / "slow.py"
     script.write_text(textwrap.dedent(SLOW_SCRIPT).replace("range(500)", "range(12)"))

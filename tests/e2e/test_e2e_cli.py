@@ -143,6 +143,7 @@ def widest(text: str) -> int:
     return max(map(len, kept))
 
 
+@pytest.mark.medium
 def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
     done = tuned.blur
 
@@ -157,6 +158,7 @@ def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
         assert store.workloads("blur")[0].configs == 4
 
 
+@pytest.mark.medium
 def test_what_was_tuned_is_found_by_the_other_commands(tuned: Tuned) -> None:
     best = json.loads(whet("best", "blur", "--store", tuned.store, "--json").stdout)
     trials = json.loads(whet("trials", "blur", "--store", tuned.store, "--json").stdout)
@@ -174,6 +176,7 @@ def test_a_second_tuning_finds_its_answer_in_the_store(tuned: Tuned) -> None:
     assert "answered from the store" in done.stderr
 
 
+@pytest.mark.medium
 def test_json_is_exactly_one_object_with_what_programs_need() -> None:
     done = whet("tune", "work.py:blur", "--json", "--store", "s.db")
     result = json.loads(done.stdout)
@@ -188,12 +191,14 @@ def test_json_is_exactly_one_object_with_what_programs_need() -> None:
     assert result["outcome"] == "finished"
 
 
+@pytest.mark.medium
 def test_a_function_that_returns_a_tunable_can_be_named(here: Whet) -> None:
     done = here("tune", "work.py:build", "--json", "-q", "--store", ":memory:")
 
     assert json.loads(done.stdout)["workload"]["kernel"] == "made"
 
 
+@pytest.mark.medium
 def test_flags_reach_the_engine(here: Whet) -> None:
     flags = ("--budget", "2trials", "--seed", "3", "--jobs", "1", "--search", "random")
     done = here("tune", "work.py:blur", "--json", "-q", "--store", ":memory:", *flags)
@@ -213,6 +218,7 @@ def test_an_unknown_strategy_is_a_mistake_with_what_would_be_valid(here: Whet) -
     assert "grid" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.medium
 def test_quiet_leaves_stderr_to_the_file(here: Whet) -> None:
     done = here("tune", "work.py:blur", "-q", "--store", ":memory:")
 
@@ -229,12 +235,14 @@ def test_a_c_kernel_is_tuned_and_its_failures_are_summed_up(tuned: Tuned) -> Non
     assert widest(done.stdout + done.stderr) <= 80
 
 
+@pytest.mark.medium
 def test_failures_are_listed_with_the_first_line_of_their_error(tuned: Tuned) -> None:
     done = whet("trials", "scale", "--status", "build_error", "--store", tuned.store)
 
     assert re.search(r"build_error +TIMES=10 .*TIMES is too much", done.stdout)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "message"), [("fails", "no config of 'fail' works"), ("empty", "has no valid config")]
 )
@@ -288,6 +296,7 @@ def interrupted(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, "".join(seen) + err
 
 
+@pytest.mark.medium
 def test_ctrl_c_prints_the_best_so_far_and_keeps_every_trial() -> None:
     code, out, err = interrupted("tune", "slow.py", "--store", "s.db")
 
@@ -300,6 +309,7 @@ def test_ctrl_c_prints_the_best_so_far_and_keeps_every_trial() -> None:
         assert known.configs >= 1
 
 
+@pytest.mark.medium
 def test_ctrl_c_gives_json_that_says_so() -> None:
     code, out, _ = interrupted("tune", "slow.py", "--store", "s.db", "--json")
     result = json.loads(out)
@@ -336,6 +346,7 @@ def on_a_terminal(*arguments: str, **environ: str) -> tuple[int, str, str]:
 COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7])m")
 
 
+@pytest.mark.medium
 def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
     code, out, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="")
 
@@ -349,6 +360,7 @@ def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
     assert "\x1b" not in out
 
 
+@pytest.mark.medium
 def test_no_color_leaves_the_display_without_colours() -> None:
     _, _, plain = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="1")
 
@@ -356,6 +368,7 @@ def test_no_color_leaves_the_display_without_colours() -> None:
     assert not COLOURS.search(plain)
 
 
+@pytest.mark.medium
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     _, _, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", TERM="dumb")
 
@@ -363,6 +376,7 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
     assert "tuning blur" in sent
 
 
+@pytest.mark.medium
 def test_ctrl_c_on_a_terminal_leaves_the_cursor_visible() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

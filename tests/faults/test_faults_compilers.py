@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from faults_compilers import numbers_in, stuck_compiler
 from faults_processes import alive, eventually, left_of
 
@@ -26,6 +27,7 @@ void fill(float *y, int n)
 """
 
 
+@pytest.mark.medium
 def test_a_stuck_c_compiler_is_killed_with_its_family_and_the_best_is_found(
     tmp_path: Path, scratch: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_after_a_crash_between_calls_the_next_process_leaves_the_culprit_alone(
     assert "3" not in refined["trials"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("how", ["refine", "verify"])
 def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
     told_by: Told, tmp_path: Path, how: str
@@ -118,6 +119,7 @@ def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
     assert "the process that first ran it died" in error
 
 
+@pytest.mark.medium
 def test_a_pick_that_ended_its_verification_fails_the_next_one(
     told_by: Told, tmp_path: Path
 ) -> None:

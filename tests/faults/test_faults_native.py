@@ -105,6 +105,7 @@ def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
 
 
+@pytest.mark.medium
 def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path) -> None:
     """An alarm goes off some configs later, whoever is being measured then."""
     for seed in range(count(1, 20)):

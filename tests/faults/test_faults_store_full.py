@@ -89,6 +89,7 @@ def test_a_limit_on_the_size_of_files_ends_it_likewise(tmp_path: Path) -> None:
     check_the_next(first, told(tune(tmp_path, store), store))
 
 
+@pytest.mark.medium
 def test_a_store_cannot_be_made_on_a_full_disk_and_says_so(
     small_disk: list[str], tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_folder_that_may_not_be_made_is_said(folder: Path) -> None:
     assert not (folder / "a").exists()
 
 
+@pytest.mark.medium
 def test_a_folder_that_may_not_be_entered_is_said(folder: Path) -> None:
     path = folder / "store.db"
     fill(path)
@@ -111,6 +112,7 @@ def test_a_link_to_a_store_is_the_store(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["link.db", "real"]
 
 
+@pytest.mark.medium
 def test_results_in_the_log_of_a_linked_store_are_not_passed_over(folder: Path) -> None:
     real, link = folder / "real" / "store.db", folder / "store.db"
     real.parent.mkdir()

@@ -67,6 +67,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return batches
 
 
+@pytest.mark.medium
 def test_the_command_shows_the_best_and_says_that_it_is_not_kept(
     remembered: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +79,7 @@ def test_the_command_shows_the_best_and_says_that_it_is_not_kept(
     assert said.err.splitlines()[-1].startswith("whet: store x is on a full disk")
 
 
+@pytest.mark.medium
 def test_what_was_measured_before_is_handed_on_at_once(remembered: list[int]) -> None:
     with pytest.warns(RuntimeWarning, match="results will not be saved"):
         main(["tune", "kernel.py:tuned", "--key", "n=64", "--store", "s.db", "--quiet"])

@@ -55,6 +55,7 @@ def integrity(path: Path) -> str:
         return str(db.execute("PRAGMA integrity_check").fetchone()[0])
 
 
+@pytest.mark.medium
 def test_many_writers_lose_and_double_nothing_and_readers_go_on(
     path: Path, workload: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ def double(out, x, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, 2 * tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
 
 
+@pytest.mark.medium
 def test_a_stuck_ptxas_is_killed_with_its_family_and_the_next_kernel_compiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch: Path
 ) -> None:

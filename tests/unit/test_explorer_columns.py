@@ -49,6 +49,7 @@ def test_every_trial_is_a_row_with_its_config_its_outcome_and_its_time(tmp_path:
             assert arrays["high_ns"][row] == pytest.approx(interval[1], rel=1e-6)
 
 
+@pytest.mark.medium
 def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         of = workload()
@@ -66,6 +67,7 @@ def test_a_run_that_is_watched_for_long_does_not_come_to_pieces(tmp_path: Path) 
         np.testing.assert_array_equal(arrays[name], values)
 
 
+@pytest.mark.medium
 def test_the_first_answer_waits_for_the_first_batch_alone(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         of = workload()

@@ -102,6 +102,7 @@ def written() -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(ROOT)), path.read_text()
 
 
+@pytest.mark.medium
 def test_nobody_is_told_to_install_the_package_that_another_project_reserved() -> None:
     """On PyPI, `whet` is an empty package of somebody else, which would replace this one."""
     told = re.compile(r"pip install(?: -\S+)* ['\"]?whet(?![-\w])|\bwhet\[[a-z]")
@@ -197,6 +198,7 @@ def test_every_capability_has_a_whole_test() -> None:
     assert listed == marked
 
 
+@pytest.mark.medium
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

@@ -87,11 +87,13 @@ import whet
 """
 
 
+@pytest.mark.medium
 def test_every_name_but_autotune_is_there_without_torch_and_triton() -> None:
     names = "print([getattr(whet, name) is None for name in whet.__all__ if name != 'autotune'])"
     assert "True" not in run(f"{NO_TRITON}{names}")
 
 
+@pytest.mark.medium
 def test_names_other_than_autotune_do_not_import_triton_where_it_is() -> None:
     names = "[getattr(whet, name) for name in whet.__all__ if name != 'autotune']"
     heavy = "[m for m in ('rich', 'sklearn', 'torch', 'triton') if m in sys.modules]"

@@ -50,6 +50,7 @@ def test_tune_runs_nothing_where_it_may_not() -> None:
     assert ran == []
 
 
+@pytest.mark.medium
 def test_its_own_mode_outranks_the_context() -> None:
     with whet.mode("off"):
         assert tuner([], "tune").tune().best_config

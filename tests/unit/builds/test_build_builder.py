@@ -64,6 +64,7 @@ def test_a_build_past_its_limit_is_a_timeout_with_that_limit(shared: Builder) ->
     assert result.error.startswith("the build was still running after 1.5 s and was killed")
 
 
+@pytest.mark.medium
 def test_a_crash_names_the_signal_and_quotes_the_last_words(shared: Builder) -> None:
     result = build(shared, Job(builds.crash))
     assert (result.status, result.limit) == (Status.BUILD_ERROR, None)
@@ -137,6 +138,7 @@ def test_starts_are_observable_and_follow_priority(tmp_path: Path) -> None:
     assert [result.config for result in results] == started
 
 
+@pytest.mark.medium
 def test_cancelled_builds_are_not_reported_and_finished_ones_still_are(tmp_path: Path) -> None:
     with Builder(1, "fork") as builder:
         builder.submit(Config(n=0), Job(builds.at_once, ("first",)))
@@ -150,6 +152,7 @@ def test_cancelled_builds_are_not_reported_and_finished_ones_still_are(tmp_path:
         assert build(builder, Job(builds.at_once, ("after",))).artifact == "after"
 
 
+@pytest.mark.medium
 def test_waiting_for_a_build_ends_with_the_time_given(tmp_path: Path) -> None:
     with Builder(1, "fork") as builder:
         builder.submit(Config(n=1), Job(builds.touch_and_wait, (tmp_path / "1", tmp_path / "x")))

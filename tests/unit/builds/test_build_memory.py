@@ -66,6 +66,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert [memory.recall(id, {}) is not None for id in "abc"] == [True, False, True]
 
 
+@pytest.mark.medium
 def test_a_failure_is_not_built_again_by_another_builder(memory: BuildMemory) -> None:
     started: list[Config] = []
     for config in (ONE, TWO):
@@ -92,6 +93,7 @@ def test_a_refusal_is_tried_again_under_a_limit_that_has_risen(memory: BuildMemo
     assert started == [TWO]
 
 
+@pytest.mark.medium
 def test_a_success_is_not_built_again_either(memory: BuildMemory) -> None:
     started: list[Config] = []
     with Builder(1, "fork", memory=memory, on_start=started.append) as builder:
@@ -104,6 +106,7 @@ def test_a_success_is_not_built_again_either(memory: BuildMemory) -> None:
     assert started == [ONE]
 
 
+@pytest.mark.medium
 def test_equal_jobs_under_way_at_once_are_built_once(memory: BuildMemory, tmp_path: Path) -> None:
     gate, place = tmp_path / "gate", tmp_path / "built"
     started: list[Config] = []
@@ -118,6 +121,7 @@ def test_equal_jobs_under_way_at_once_are_built_once(memory: BuildMemory, tmp_pa
     assert started == [ONE]
 
 
+@pytest.mark.medium
 def test_jobs_without_an_identity_are_always_built(memory: BuildMemory) -> None:
     started: list[Config] = []
     with Builder(1, "fork", memory=memory, on_start=started.append) as builder:
@@ -128,6 +132,7 @@ def test_jobs_without_an_identity_are_always_built(memory: BuildMemory) -> None:
     assert len(memory) == 0
 
 
+@pytest.mark.medium
 def test_what_died_for_want_of_memory_may_go_well_another_time(memory: BuildMemory) -> None:
     with Builder(1, "fork", memory=memory) as builder:
         builder.submit(ONE, Job(builds.kill_itself, identity="a"))

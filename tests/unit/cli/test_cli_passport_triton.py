@@ -67,6 +67,7 @@ def shown(whet: Whet, *words: str) -> dict[str, Any]:
     return json.loads(ran.out)  # type: ignore[no-any-return]
 
 
+@pytest.mark.medium
 def test_a_kernel_that_was_only_met_has_a_passport(whet: Whet) -> None:
     call(64, 33)
     told = shown(whet, "scale")
@@ -85,6 +86,7 @@ def test_a_kernel_that_was_only_met_has_a_passport(whet: Whet) -> None:
     assert "nothing: never tuned here" in ran.out
 
 
+@pytest.mark.medium
 def test_a_bucket_of_what_is_not_in_the_key_is_said_to_be_skipped(
     whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_bucket_of_what_is_not_in_the_key_is_said_to_be_skipped(
     ]
 
 
+@pytest.mark.medium
 def test_specializations_are_what_triton_compiles_for(whet: Whet) -> None:
     call(64, 128, 33)
     call(1, shift=3)
@@ -140,6 +143,7 @@ def test_picks_costs_and_keys_are_told_with_the_last_workload(
         assert part in ran.out
 
 
+@pytest.mark.medium
 def test_a_kernel_goes_by_its_file_or_its_module_too(whet: Whet) -> None:
     call(64)
     for name in ("shown_kernels.py:tuned", "shown_kernels:scale"):
@@ -149,6 +153,7 @@ def test_a_kernel_goes_by_its_file_or_its_module_too(whet: Whet) -> None:
     assert "other_module:scale" in ran.err
 
 
+@pytest.mark.medium
 def test_a_name_that_nothing_goes_by_is_an_error_with_what_may_be_meant(whet: Whet) -> None:
     call(64, mode="tune")
     ran = whet("show", "scalle")
@@ -156,6 +161,7 @@ def test_a_name_that_nothing_goes_by_is_an_error_with_what_may_be_meant(whet: Wh
     assert "did you mean 'scale'?" in ran.err
 
 
+@pytest.mark.medium
 def test_many_keys_are_cut_with_how_to_see_all(whet: Whet) -> None:
     call(*range(100, 120))
     out = whet("show", "scale").out
@@ -164,6 +170,7 @@ def test_many_keys_are_cut_with_how_to_see_all(whet: Whet) -> None:
     assert len(shown(whet, "scale")["kernels"][0]["keys"]) == 20
 
 
+@pytest.mark.medium
 def test_hostile_text_in_a_store_does_not_steer_the_terminal(whet: Whet) -> None:
     from dataclasses import replace
 

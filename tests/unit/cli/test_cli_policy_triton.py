@@ -74,6 +74,7 @@ def rule(match: str, text: str) -> str:
     return f'[[kernel]]\nmatch = "{match}"\n{text}\n'
 
 
+@pytest.mark.medium
 def test_the_settings_of_a_kernel_name_the_file_and_the_line(whet: Whet) -> None:
     path = policy(
         rule("lib.*:*", 'mode = "cached"\nbuckets = { n = "pow2", m = [16, 64] }')
@@ -108,6 +109,7 @@ def test_the_table_has_the_same_for_people(whet: Whet) -> None:
     assert ran.widest <= 80
 
 
+@pytest.mark.medium
 def test_the_module_of_a_stored_kernel_is_read_off_its_file(whet: Whet, program: Path) -> None:
     policy(rule("fla.ops.*:chunk", 'mode = "off"') + rule("other.*:chunk", 'l2 = "warm"'))
     workload = Workload(
@@ -137,6 +139,7 @@ def test_without_a_policy_the_settings_of_a_kernel_say_so(whet: Whet) -> None:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("where", [("train.py",), ("--module", "policed_lib")])
 def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
     whet: Whet, where: tuple[str, ...]
@@ -163,6 +166,7 @@ def test_rules_that_match_nothing_do_not_fit_or_disagree_are_named(
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("match", "said"),
     [
@@ -180,6 +184,7 @@ def test_a_rule_for_nobody_names_the_module_that_may_be_meant(
     assert line == f"{path}:2: '{match}' matches no known kernel{said}"
 
 
+@pytest.mark.medium
 def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", "leave_out = [{ BLOCK = 16 }, { BLOK = 16 }]"))
     lines = whet("policy", "check", "train.py").out.splitlines()
@@ -188,6 +193,7 @@ def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) 
     )
 
 
+@pytest.mark.medium
 def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", 'buckets = { n = "pow2" }') + rule("halve", 'mode = "off"'))
     ran = whet("policy", "check", "train.py")
@@ -207,6 +213,7 @@ def test_rules_with_the_same_pattern_disagree_whatever_the_kernels_are(whet: Whe
     assert "name a FILE.py or a --module" in ran.out
 
 
+@pytest.mark.medium
 def test_a_file_is_looked_for_beside_the_program_that_was_named(
     whet: Whet, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +232,7 @@ def test_a_broken_policy_is_one_line(whet: Whet) -> None:
         assert ran.err.count("\n") == 1
 
 
+@pytest.mark.medium
 def test_a_module_that_is_not_there_is_one_line(whet: Whet) -> None:
     policy("")
     ran = whet("policy", "check", "-m", "no_such_module")
@@ -268,6 +276,7 @@ def test_settings_of_a_kernel_that_nobody_met_name_the_one_that_may_be_meant(
     assert "Did you mean 'chunk_gla_fwd_kernel_o'?" in said
 
 
+@pytest.mark.medium
 def test_a_check_against_the_store_alone_says_so(whet: Whet, program: Path) -> None:
     met(program, "chunk", BT=64)
     policy(rule("fla.modules.*:conv_*", 'mode = "off"'))
@@ -276,6 +285,7 @@ def test_a_check_against_the_store_alone_says_so(whet: Whet, program: Path) -> N
     assert "Known are" not in whet("policy", "check", "train.py").out
 
 
+@pytest.mark.medium
 def test_a_bucket_that_fits_none_of_several_kernels_names_the_keys_there_are(whet: Whet) -> None:
     policy(rule("policed_lib:*", 'buckets = { T = "pow2" }'))
     out = whet("policy", "check", "train.py").out

@@ -149,7 +149,7 @@ def test_every_config_is_shown_with_what_it_uses_of_every_gpu(whet: Whet) -> Non
     assert "making inputs" not in ran.out
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_what_is_refused_says_why(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90,gfx942", "--keys", "n=512")
 
@@ -161,6 +161,7 @@ def test_what_is_refused_says_why(whet: Whet) -> None:
     assert "3 of 6 compiled" in text
 
 
+@pytest.mark.medium
 def test_what_fails_alike_is_said_once_with_triton_s_words_and_the_line_of_the_kernel(
     whet: Whet,
 ) -> None:

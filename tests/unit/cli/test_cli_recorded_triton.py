@@ -164,6 +164,7 @@ def test_a_call_with_an_address_that_was_not_aligned_is_tuned_as_such(whet: Whet
     assert missed() == []
 
 
+@pytest.mark.medium
 def test_a_miss_of_0_1_has_neither_placements_nor_grids(whet: Whet) -> None:
     miss = recorded(torch.zeros(16), torch.zeros(16), 2.0, n=16)
     old = miss.to_json()
@@ -248,6 +249,7 @@ def test_a_bundle_takes_missed_keys_to_the_machine_that_tunes_them(
         assert kernel.best_config.kwargs["BLOCK"] == 64
 
 
+@pytest.mark.medium
 def test_run_record_tunes_nothing_and_records(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_MODE", "tune")
     script = Path("script.py")

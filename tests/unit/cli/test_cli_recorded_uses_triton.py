@@ -108,6 +108,7 @@ def test_what_was_recorded_on_another_device_is_not_verified_here(whet: Whet) ->
     assert "it was recorded on cuda 90, but this is cuda 80" in ran.err
 
 
+@pytest.mark.medium
 def test_verify_takes_a_name_or_missed_and_no_keys_with_it(whet: Whet) -> None:
     assert "missing argument 'FILE.py:NAME' or --missed" in whet("verify").err
     record()
@@ -152,6 +153,7 @@ def test_recorded_calls_are_compiled_for_other_gpus_and_as_they_were_specialized
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
+@pytest.mark.medium
 def test_keys_that_are_left_for_the_same_reason_are_told_together(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import typer
 
 from whet.cli.app import app
@@ -31,6 +32,7 @@ def test_it_names_every_strategy() -> None:
     assert listed == set(STRATEGIES)
 
 
+@pytest.mark.medium
 def test_its_commands_have_the_options_they_show() -> None:
     commands = getattr(typer.main.get_command(app), "commands")  # noqa: B009
     shown = [shlex.split(line) for line in re.findall(r"^\$ whet (.*)$", PAGE, re.M)]

@@ -68,6 +68,7 @@ def test_best_is_set_against_first_with_its_interval() -> None:
     assert "first    BM=8 BN=8\n         4.00 µs; the best is 4.00× as fast" in said
 
 
+@pytest.mark.medium
 def test_a_speed_up_that_was_measured_side_by_side_is_said_to_be() -> None:
     result = a_result()
     said = text(replace(result, run=replace(result.run, paired_speedup=3.5)))

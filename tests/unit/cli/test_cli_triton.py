@@ -295,6 +295,7 @@ def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whe
     assert "not this number" in ran.err
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(whet: Whet) -> None:
     full = 'HostFailure("there is no space; free some")'
@@ -338,7 +339,7 @@ class UntimedProduct(demo.TritonProduct):
         return 200e-6
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.usefixtures("_gpu")
 def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(

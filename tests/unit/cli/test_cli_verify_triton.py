@@ -121,6 +121,7 @@ def test_a_stored_key_that_inputs_calls_otherwise_is_named(whet: Whet) -> None:
     assert "not verified" in ran.out
 
 
+@pytest.mark.medium
 def test_a_kernel_below_heuristics_is_verified(whet: Whet) -> None:
     tune(whet, "n=64")
 

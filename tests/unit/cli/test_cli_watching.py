@@ -61,12 +61,14 @@ def tuned(**more: Any) -> whet.Result:
     return whet.tune(target, store=MemoryStore(), budget="2trials", jobs=1, **more)
 
 
+@pytest.mark.medium
 def test_a_terminal_shows_it_live() -> None:
     written = on_a_terminal("tune()")
     assert "work() on" in written
     assert "the first config's speed" in written
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "code",
     [
@@ -81,6 +83,7 @@ def test_a_terminal_shows_nothing_that_nobody_waits_for(code: str) -> None:
     assert on_a_terminal(code) == ""
 
 
+@pytest.mark.medium
 def test_without_a_terminal_nothing_is_said_or_loaded() -> None:
     code = "tune(); sys.exit(any(name in sys.modules for name in ('rich', 'whet.cli')))"
     done = subprocess.run(
@@ -89,6 +92,7 @@ def test_without_a_terminal_nothing_is_said_or_loaded() -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
+@pytest.mark.medium
 def test_it_can_be_asked_for_and_heard_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     heard: list[Event] = []
     tuned(progress=True, on_event=heard.append)

@@ -48,6 +48,7 @@ def test_sizes_of_numpy_are_sizes() -> None:
     assert bucket("pow2").value("M", np.int64(37)) == 64
 
 
+@pytest.mark.medium
 @given(st.integers(1, 10**9), st.sampled_from(["pow2", (16, 256), (3,)]))
 def test_a_value_lies_within_its_bounds_and_these_bounds_are_the_buckets_of_others(
     value: int, spec: Any

@@ -200,6 +200,7 @@ class TestBudget:
         with pytest.raises(BudgetError, match=f"{re.escape(repr(value))} is .*give seconds above"):
             Budget.parse(value)
 
+    @pytest.mark.medium
     @given(st.floats(0.001, 1e6), st.integers(1, 10**6))
     def test_covers_itself_and_less_but_not_more(self, seconds, trials):
         budget = Budget(seconds, trials)

@@ -36,6 +36,7 @@ class TestUniformity:
         space = lopsided()
         assert_uniform(space.sample(generator(), 20_000, replace=True), space)
 
+    @pytest.mark.medium
     def test_of_distinct_draws(self) -> None:
         space = lopsided()
         rng = generator()
@@ -112,6 +113,7 @@ class TestDrawing:
         assert lopsided().sample(generator(3), 9) == lopsided().sample(generator(3), 9)
         assert lopsided().sample(generator(3), 9) != lopsided().sample(generator(4), 9)
 
+    @pytest.mark.medium
     def test_works_where_the_count_is_beyond_64_bits(self) -> None:
         space = Space({f"p{at}": range(100) for at in range(16)}, ["p0 < p1"])
         drawn = space.sample(generator(), 2_000)
@@ -147,6 +149,7 @@ def test_common_shapes_in_a_million_million_combinations_are_counted_exactly(sha
     assert all(config in space for config in drawn)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_count_of_common_shapes_agrees_with_enumeration(shape: str) -> None:
     spec = {name: [1, 16, 32] for name in NAMES}

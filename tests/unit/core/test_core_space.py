@@ -46,12 +46,14 @@ class TestIterating:
         ]
         assert [dict(config) for config in space] == expected
 
+    @pytest.mark.medium
     def test_follows_the_valid_prefixes_and_not_the_product(self) -> None:
         space = divisor_chain(8)
         configs = list(space)
         assert len(configs) == len(set(configs)) == space.count == 4631
         assert all(config in space for config in configs)
 
+    @pytest.mark.medium
     def test_is_not_misled_by_an_unfortunate_order_of_parameters(self) -> None:
         names = ["p3", "p7", "p0", "p5", "p1", "p6", "p2", "p4"]
         chain = [f"p{at} % p{at + 1} == 0" for at in range(7)]
@@ -371,7 +373,7 @@ def holds(expression: str, values: dict[str, Any]) -> bool:
         return False
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, DOMAINS)), st.lists(truths(2), max_size=3))
 def test_listing_counting_and_sampling_agree_with_brute_force(

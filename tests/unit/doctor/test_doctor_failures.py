@@ -80,6 +80,7 @@ def test_a_model_is_its_own_smallest_part_where_no_layer_fails_alone() -> None:
     assert "without" not in told
 
 
+@pytest.mark.medium
 def test_a_compiler_that_can_do_nothing_is_not_the_models_fault() -> None:
     subject = subject_of(Stack(), torch.ones(4, 8))
     assert smallest_failure(subject, "default", without("")) == {"everywhere": True}

@@ -103,6 +103,7 @@ def with_eager_backend(model: Any) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.medium
 def test_the_layer_is_found_though_the_model_was_compiled_before_without_looking() -> None:
     """Dynamo does not guard on hooks."""
     torch._dynamo.reset()
@@ -117,6 +118,7 @@ def test_code_that_does_something_else_under_the_compiler_is_not_blamed_on_fusin
     assert first_far_part(with_eager_backend, subject) == "eager"
 
 
+@pytest.mark.medium
 def test_fusing_is_blamed_only_where_the_difference_is_gone_without_it() -> None:
     import torch._inductor.config as config
 

@@ -45,6 +45,7 @@ class Recurrent(torch.nn.Module):  # type: ignore[misc]
         return self.out(states.mean(1))
 
 
+@pytest.mark.medium
 def test_a_function_that_is_left_to_eager_is_told_with_its_line_and_torchs_own_remedy() -> None:
     [one] = found_in(Recurrent(), torch.ones(2, 3, 8))
     assert (one.name, one.place.line) == ("not-compiled", line_of(Recurrent.forward, "self.cells("))
@@ -54,6 +55,7 @@ def test_a_function_that_is_left_to_eager_is_told_with_its_line_and_torchs_own_r
     assert remedy.tried == "tried: 1 → 0 graph breaks"
 
 
+@pytest.mark.medium
 def test_a_model_of_which_nothing_is_compiled_is_not_within_a_budget_without_breaks() -> None:
     looked = examine(subject_of(Recurrent(), torch.ones(2, 3, 8)))
     done = Diagnosis("Recurrent", "", "2", looked)
@@ -76,6 +78,7 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         return out
 
 
+@pytest.mark.medium
 def test_a_hint_whose_setting_was_tried_in_vain_is_not_given() -> None:
     """A break in a loop leaves the whole function to eager."""
     [one] = found_in(Experts(), torch.ones(4, 8))
@@ -120,6 +123,7 @@ class Careful(torch.nn.Module):  # type: ignore[misc]
         return y + 1
 
 
+@pytest.mark.medium
 def test_an_assertion_is_checked_on_the_device_and_what_a_model_logs_is_not_printed(
     capfd: Any,
 ) -> None:

@@ -68,6 +68,7 @@ def test_nothing_is_left_out_while_too_little_is_known(ahead: Ahead) -> None:
     assert places(prospect) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_of_what_is_built_whole_nothing_is_left_out(ahead: Ahead) -> None:
     prospect = begun(ahead, [0.05] * 4 + [2.5], partial=False)
     while ahead.left(prospect):

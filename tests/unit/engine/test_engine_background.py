@@ -177,6 +177,7 @@ def test_what_is_not_shown_to_be_faster_does_not_take_over(seed: int) -> None:
     assert refinement.choice.config == FIRST
 
 
+@pytest.mark.medium
 def test_its_run_is_finished_and_does_not_answer_a_whole_tuning() -> None:
     target, store = a_target(dict.fromkeys(range(1, 9), 10_000.0)), MemoryStore()
     serve(target, a_refinement(target, store))

@@ -59,6 +59,7 @@ def statuses(result: Result) -> dict[Config, Status]:
     return {trial.config: trial.status for trial in result.trials}
 
 
+@pytest.mark.medium
 def test_the_authors_first_is_the_reference_though_it_is_built_last() -> None:
     target = Checked("bitwise")
     result = tune(target, store=MemoryStore(), jobs=3)
@@ -86,6 +87,7 @@ def test_where_the_authors_first_does_not_run_the_next_of_the_list_is_the_refere
         assert result.config == NEXT
 
 
+@pytest.mark.medium
 def test_a_budget_that_reaches_no_further_takes_what_there_is_as_the_reference() -> None:
     class Unbuildable(Checked):
         def job(self, config: Config) -> Job | None:
@@ -97,10 +99,12 @@ def test_a_budget_that_reaches_no_further_takes_what_there_is_as_the_reference()
     assert result.config == target.looked[0]
 
 
+@pytest.mark.medium
 def test_without_a_check_the_fastest_wins() -> None:
     assert tune(Checked(None), store=MemoryStore()).config == OTHER
 
 
+@pytest.mark.medium
 def test_a_refused_config_keeps_its_time_and_the_price_is_said() -> None:
     result = tune(Checked("bitwise"), store=MemoryStore())
     [refused] = [trial for trial in result.trials if trial.config == OTHER]
@@ -112,6 +116,7 @@ def test_a_refused_config_keeps_its_time_and_the_price_is_said() -> None:
     )
 
 
+@pytest.mark.medium
 def test_a_check_that_costs_nothing_says_so() -> None:
     result = tune(Checked("bitwise", configs=(OTHER, SLOW, SAME)), store=MemoryStore())
     assert result.config == OTHER
@@ -120,6 +125,7 @@ def test_a_check_that_costs_nothing_says_so() -> None:
     assert "check=bitwise refused no config" in tune(alike, store=MemoryStore()).notes
 
 
+@pytest.mark.medium
 def test_a_later_run_compares_with_what_an_earlier_one_measured() -> None:
     store = MemoryStore()
     tune(Checked("bitwise", configs=(SLOW, SAME)), store=store)
@@ -130,6 +136,7 @@ def test_a_later_run_compares_with_what_an_earlier_one_measured() -> None:
     assert statuses(result)[OTHER] is Status.WRONG_RESULT
 
 
+@pytest.mark.medium
 def test_deterministic_lets_any_order_win_that_repeats_itself() -> None:
     def varying(config: Config) -> Mapping[str, Value]:
         return {**written(config), **({VARIES: "launch 2"} if config == OTHER else {})}

@@ -153,6 +153,7 @@ def test_what_was_refused_for_one_key_is_not_built_for_the_next() -> None:
     assert "build" not in refused.cost.work
 
 
+@pytest.mark.medium
 def test_a_binary_of_several_keys_is_built_once() -> None:
     def target(name: str) -> BuildingTarget:
         space = [{"t": t} for t in (1, 2, 3)]
@@ -165,6 +166,7 @@ def test_a_binary_of_several_keys_is_built_once() -> None:
     assert result.config["t"] == 1
 
 
+@pytest.mark.medium
 def test_a_device_that_is_elsewhere_measures_while_the_pool_builds(tmp_path: Path) -> None:
     measured = tmp_path / "measured"
 
@@ -229,6 +231,7 @@ def test_what_other_keys_found_good_and_cheap_is_built_first() -> None:
     assert sum(order[8:16]) > sum(order[-8:])
 
 
+@pytest.mark.medium
 def test_a_finished_build_says_where_and_when_it_ran_and_what_its_stages_took() -> None:
     before = time.monotonic()
     _, events = tuned(BuildingTarget([{"t": t} for t in (1, 2, 3)], lambda config: 0.01))
@@ -241,6 +244,7 @@ def test_a_finished_build_says_where_and_when_it_ran_and_what_its_stages_took() 
         assert (build.ok, build.status) == (True, Status.OK)
 
 
+@pytest.mark.medium
 def test_every_visit_to_the_bench_is_reported() -> None:
     _, events = tuned(BuildingTarget([{"t": t} for t in (100, 101, 500)]))
     visits = [event for event in events if isinstance(event, Measured)]
@@ -254,6 +258,7 @@ def test_every_visit_to_the_bench_is_reported() -> None:
         assert sum(visit.seconds.values()) <= visit.ended - visit.started + 1e-3
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("micros", "together"), [(100, True), (30_000, False)])
 def test_rounds_of_a_duel_share_a_visit_where_kernels_are_short(
     micros: int, together: bool

@@ -49,6 +49,7 @@ def test_a_budget_of_time_ends_it() -> None:
     assert 0 < tried < size
 
 
+@pytest.mark.medium
 def test_a_budget_that_ends_before_the_first_build_is_said_to() -> None:
     class Long(FakeTarget):
         def job(self, config: Config) -> Job:

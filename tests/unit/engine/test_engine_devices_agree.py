@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+import pytest
+
 from whet.engine.executors.calibration import (
     AgreementPolicy,
     KeptAgreement,
@@ -79,6 +81,7 @@ def test_one_bad_round_leaves_nobody_out() -> None:
     assert agreement(taken, POLICY).left_out == {}
 
 
+@pytest.mark.medium
 def test_healthy_devices_are_seldom_left_out() -> None:
     wrong = sum(
         bool(agreement(rounds({str(n): 1.0 for n in range(8)}, seed=seed), POLICY).left_out)

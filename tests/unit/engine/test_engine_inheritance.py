@@ -188,6 +188,7 @@ class TestKeeping:
         )
         assert done.stdout.split() == ["model", "False"]
 
+    @pytest.mark.medium
     def test_it_is_fitted_again_only_when_trials_were_added(self, tmp_path: Path) -> None:
         with SqliteStore(tmp_path / "store.db") as store:
             knowing(*SIZES, store=store)
@@ -231,6 +232,7 @@ class TestKeeping:
             inherited(Sized({"M": 1024}), store, fit=True)
         assert not Path(f"{path}.models").exists()
 
+    @pytest.mark.medium
     @given(st.text() | st.sampled_from(["[" * 100_000, "{}", "1" * 5000, '{"format": NaN}']))
     def test_any_other_text_is_refused_in_one_line(self, text: str) -> None:
         with pytest.raises(ModelError, match=r"\Acannot use the cost model: [^\n]*\Z"):

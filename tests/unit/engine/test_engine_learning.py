@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
@@ -48,12 +49,14 @@ def knowing(*sizes: int) -> MemoryStore:
     return store
 
 
+@pytest.mark.medium
 def test_another_size_leads_to_the_best_in_a_few_evaluations() -> None:
     target = Sized(512)
     result = tune(target, store=knowing(256, 1024), budget="6trials")
     assert target.share(result.config) > 0.9
 
 
+@pytest.mark.medium
 def test_the_authors_first_config_is_always_tried() -> None:
     result = tune(Sized(512), store=knowing(256), budget="6trials")
     assert result.first is not None
@@ -95,6 +98,7 @@ def test_only_the_same_source_teaches() -> None:
     assert learned(store, replace(workload, kernel="another"), SPACE) is None
 
 
+@pytest.mark.medium
 def test_the_nearest_sizes_teach_most() -> None:
     store = knowing(32, 4096)
     near, far = (learned(store, Sized(n).workload(), SPACE) for n in (64, 2048))

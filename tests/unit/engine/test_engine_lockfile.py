@@ -204,6 +204,7 @@ class TestChoosing:
         with pytest.raises(NotTunedError, match="not in lock file"):
             whet.tune(target(256, lock=lock), mode="cached", store=":memory:")
 
+    @pytest.mark.medium
     def test_nothing_is_random_in_another_process(self, lock: Path, tmp_path: Path) -> None:
         """Sets of names have another order in every process."""
         wide = {f"size_{number}": 3 + number for number in range(9)}

@@ -265,6 +265,7 @@ def test_a_bucket_must_be_of_the_key() -> None:
 # the log
 
 
+@pytest.mark.medium
 def test_a_tuning_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="whet")
     result = whet.tune(target(), store=MemoryStore())

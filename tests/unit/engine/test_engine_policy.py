@@ -231,6 +231,7 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
         read_policy(path)
 
 
+@pytest.mark.medium
 @given(st.binary(max_size=60) | st.text("[]kernel=\"\n'{},.#match ", max_size=60).map(str.encode))
 def test_any_file_is_a_policy_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes

@@ -6,6 +6,7 @@ import fnmatch
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def matched(pattern: str, text: str) -> bool:
     return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME)
 def test_the_index_finds_what_a_look_at_every_rule_finds(
     policy: Policy, kernel: str, module: str
@@ -58,6 +60,7 @@ def test_the_index_finds_what_a_look_at_every_rule_finds(
     }
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME, MODES)
 def test_a_rule_that_names_the_kernel_and_its_module_beats_all_others_wherever_it_stands(
     policy: Policy, kernel: str, module: str, mode: str
@@ -69,6 +72,7 @@ def test_a_rule_that_names_the_kernel_and_its_module_beats_all_others_wherever_i
     assert found["mode"].exact
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME)
 def test_a_rule_about_another_kernel_changes_nothing(
     policy: Policy, kernel: str, module: str
@@ -98,6 +102,7 @@ def best_rank(rule: Rule, kernel: str, module: str) -> Any:
     return max(ranks, default=None)
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME)
 def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
     policy: Policy, kernel: str, module: str
@@ -116,6 +121,7 @@ def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
         assert said == {k: v for k, v in whole.items() if k == name}
 
 
+@pytest.mark.medium
 @given(policies(), st.randoms(use_true_random=False), NAME, NAME)
 def test_the_order_in_the_file_matters_only_between_equally_specific_rules(
     policy: Policy, draws: Any, kernel: str, module: str
@@ -129,6 +135,7 @@ def test_the_order_in_the_file_matters_only_between_equally_specific_rules(
     )
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME, MODES)
 def test_a_rule_for_everything_only_fills_what_no_other_says(
     policy: Policy, kernel: str, module: str, mode: str
@@ -139,6 +146,7 @@ def test_a_rule_for_everything_only_fills_what_no_other_says(
     assert after == {"mode": mode, "l2": mode, **before}
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME)
 def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     policy: Policy, kernel: str, module: str
@@ -153,6 +161,7 @@ def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     )
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME)
 def test_writing_a_rule_down_twice_changes_nothing_but_its_place(
     policy: Policy, kernel: str, module: str
@@ -161,6 +170,7 @@ def test_writing_a_rule_down_twice_changes_nothing_but_its_place(
     assert values(doubled, kernel, [module]) == values(policy, kernel, [module])
 
 
+@pytest.mark.medium
 @given(policies(), NAME, NAME, NAME)
 def test_a_kernel_with_several_names_of_its_module_gets_what_the_best_of_them_would(
     policy: Policy, kernel: str, one: str, two: str
@@ -176,6 +186,7 @@ def test_a_kernel_with_several_names_of_its_module_gets_what_the_best_of_them_wo
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
 
+@pytest.mark.medium
 @given(policies(), TEXTS, TEXTS)
 def test_any_name_of_a_kernel_can_be_looked_up(policy: Policy, kernel: str, module: str) -> None:
     for name, ruling in policy.rulings(kernel, [module]).items():
@@ -201,6 +212,7 @@ def files(draw: st.DrawFn) -> str:
     return "\n".join(said)
 
 
+@pytest.mark.medium
 @given(files(), st.text("ab", min_size=1, max_size=4))
 def test_the_line_that_is_named_is_the_one_that_says_it(
     tmp_path_factory: Any, text: str, kernel: str

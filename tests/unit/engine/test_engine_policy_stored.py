@@ -73,6 +73,7 @@ def test_a_file_without_rules_leaves_nothing_behind(tmp_path: Path, cache: Path)
     assert not cache.exists()
 
 
+@pytest.mark.medium
 def test_a_changed_file_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_POLICY", str(tmp_path / "whet.toml"))
     for mode in ("cached", "tune", "off", "cached"):
@@ -106,6 +107,7 @@ def damages(data: bytes) -> Iterator[bytes]:
         yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
 
 
+@pytest.mark.medium
 def test_a_damaged_index_is_ignored_and_written_again(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path, long_text())
     expected = said(indexed(path), "kernel_7")
@@ -160,6 +162,7 @@ def test_a_change_that_keeps_size_and_time_counts_in_a_file_that_had_settled(
     assert "mode" not in said(known_policy(path), "kernel_7")
 
 
+@pytest.mark.medium
 def test_a_damaged_index_of_a_file_that_had_settled_is_written_again(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -212,6 +215,7 @@ def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None
     }
 
 
+@pytest.mark.medium
 def test_a_first_look_imports_two_small_modules_where_a_kernel_is_decorated(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -297,6 +301,7 @@ def test_a_mistake_in_a_long_file_is_told_every_time_with_its_line(
     assert not cache.exists()
 
 
+@pytest.mark.medium
 def test_other_ends_of_lines_and_other_letters(tmp_path: Path) -> None:
     text = ("# Größe\n" + long_text()).replace("m7:kernel_7", "größe:kernel_7") + RULE.format(n="é")
     for content in (text.encode(), text.replace("\n", "\r\n").encode()):
@@ -337,6 +342,7 @@ WRITTEN = st.builds(
 )
 
 
+@pytest.mark.medium
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=8), NAME, NAME)
 def test_any_policy_says_the_same_by_its_index(

@@ -104,6 +104,7 @@ def test_a_quiet_machine_is_not() -> None:
     assert not any("as if other work" in note for note in tune(target, store=MemoryStore()).notes)
 
 
+@pytest.mark.medium
 def test_what_is_slow_and_quiet_may_be_called_once(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
 

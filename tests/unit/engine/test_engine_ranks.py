@@ -182,6 +182,7 @@ class TestDecidedByOthersMeanwhile:
         agreed = Agreed(2, best).to_json()
         board.notes[key] = json.dumps({"generation": 2, "rank": 2, "agreed": agreed})
 
+    @pytest.mark.medium
     def test_a_claimant_that_ends_late_takes_the_choice_and_remembers_it(
         self, board: SharedBoard
     ) -> None:

@@ -33,6 +33,7 @@ class Board:
 WORK = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 50), max_size=8)
 
 
+@pytest.mark.medium
 @given(st.lists(WORK, min_size=1, max_size=5))
 def test_each_workload_falls_to_one_rank_that_has_it(met: list[Mapping[str, int]]) -> None:
     found = owners(met)
@@ -40,6 +41,7 @@ def test_each_workload_falls_to_one_rank_that_has_it(met: list[Mapping[str, int]
     assert all(name in met[rank] for name, rank in found.items())
 
 
+@pytest.mark.medium
 @given(st.dictionaries(st.text(max_size=3), st.integers(1, 50), max_size=30), st.integers(1, 6))
 def test_ranks_that_have_the_same_share_it_evenly(work: dict[str, int], size: int) -> None:
     found = owners([work] * size)

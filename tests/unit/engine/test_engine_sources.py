@@ -59,6 +59,7 @@ def test_it_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
     assert "captures M=512 (was 256)" in said
 
 
+@pytest.mark.medium
 def test_a_stored_answer_is_found_under_the_name_of_now_too(tmp_path: Any) -> None:
     target = made(256, key={"M": 256}).placed("/first/a.py:one")
     with open_store(tmp_path / "s.db") as store:
@@ -89,6 +90,7 @@ def test_configs_that_are_tried_again_are_not_known_before() -> None:
     assert result.known + len(result.trials) == store.workloads()[0].configs
 
 
+@pytest.mark.medium
 def test_a_key_that_was_read_off_the_arguments_cannot_disagree_with_the_code() -> None:
     store, inner = MemoryStore(), made(512).fn
 

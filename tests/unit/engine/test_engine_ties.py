@@ -32,7 +32,7 @@ def fake(times, noise=None, seed=0):
     return FakeTarget(configs, nanoseconds, noise=noise, seed=seed)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_among_seven_equals_the_first_is_left_no_more_often_than_an_interval_of_95_percent_errs(
     noise: NoiseModel,

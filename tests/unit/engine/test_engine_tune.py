@@ -40,6 +40,7 @@ def fake(times, **more):
 
 
 class TestFinding:
+    @pytest.mark.medium
     def test_the_fastest_of_many_is_found_through_noise(self):
         for seed in range(5):
             times = [100 + 5 * i for i in range(40)]
@@ -111,6 +112,7 @@ def test_no_worker_is_forked_while_a_strategy_calculates():
 
 
 class TestRemembering:
+    @pytest.mark.medium
     def test_a_second_run_builds_and_measures_nothing(self):
         store = MemoryStore()
         tune(fake([3, 1, 2], building=True), store=store)
@@ -154,6 +156,7 @@ class TestRemembering:
         after = fake([300, 100, 200, 50], building=True)
         assert tune(after, store=store).source == "stored"
 
+    @pytest.mark.medium
     def test_a_smaller_space_with_the_same_best_is_answered_from_the_store(self):
         store = MemoryStore()
         tune(fake([300, 100, 200], building=True), store=store)
@@ -204,7 +207,7 @@ class TestBudget:
         assert result.run.outcome is Outcome.FINISHED
         assert not result.run.exhaustive
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_large_space_without_a_budget_gets_one_and_says_so(self):
         space = Space({"t": list(range(1, 200)), "u": list(range(100))})
         result = tune(FakeTarget(space, micros), store=MemoryStore())
@@ -213,6 +216,7 @@ class TestBudget:
 
 
 class TestFailing:
+    @pytest.mark.medium
     def test_a_rejected_config_is_neither_built_nor_run(self):
         target = fake([1, 2], building=True, reject=lambda c: "too small" if c["t"] == 1 else None)
         result = tune(target, store=MemoryStore())
@@ -253,6 +257,7 @@ class TestFailing:
 
 
 class TestReporting:
+    @pytest.mark.medium
     def test_events_tell_the_story_in_order(self):
         events = []
         tune(fake([3, 1, 2], building=True), store=MemoryStore(), on_event=events.append)

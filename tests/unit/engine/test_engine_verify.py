@@ -82,6 +82,7 @@ def test_a_pick_that_is_as_fast_as_it_was_is_ok(store: Store) -> None:
     assert done.speedup.mid == pytest.approx(4.0, rel=0.02)
 
 
+@pytest.mark.medium
 def test_only_the_pick_and_the_first_config_are_measured(store: Store) -> None:
     target = Target(building=True)
     verify(target, store)
@@ -162,6 +163,7 @@ def test_a_pick_that_no_longer_runs_fails(store: Store, status: Status) -> None:
     assert done.reason == f"{status}: not today"
 
 
+@pytest.mark.medium
 def test_a_pick_that_no_longer_builds_is_said_to(store: Store) -> None:
     class Broken(Target):
         def job(self, config: Config) -> Job | None:

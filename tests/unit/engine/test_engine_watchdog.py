@@ -143,6 +143,7 @@ class TestRuns:
         assert store.marks(workload) == []
         assert result.notes[0] == told[0]
 
+    @pytest.mark.medium
     def test_builds_that_do_not_end_are_given_up_and_the_rest_decides(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

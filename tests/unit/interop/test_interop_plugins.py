@@ -50,6 +50,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mm.txt").write_text("64")
 
 
+@pytest.mark.medium
 def test_one_is_read_and_written_by_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,6 +249,7 @@ def test_hostile_names_stay_in_comments_and_literals(tmp_path: Path) -> None:
     assert run_alone(source, ["pick(1, 2, 3, 4)"], tmp_path) == [{evil: evil}]
 
 
+@pytest.mark.medium
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1), st.integers(1, 99), min_size=1, max_size=5), st.text())
 def test_whatever_the_names_the_file_is_python(key: dict[str, int], text: str) -> None:

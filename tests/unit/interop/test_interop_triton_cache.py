@@ -130,6 +130,7 @@ def test_stock_takes_the_pick_where_a_loser_reads_quicker(tmp_path: Path, cache:
     assert len(stock.configs_timings) == 3
 
 
+@pytest.mark.medium
 def test_what_stock_wrote_is_kept_as_foreign(tmp_path: Path, cache: Path) -> None:
     times = iter([[0.4, 0.3, 0.5], [0.2, 0.1, 0.6], [math.inf] * 3, [0.3, 0.3, 0.3]])
     with fake_driver():

@@ -234,6 +234,7 @@ def test_what_shares_a_scale():
     assert quantize_fp8(x[0], scaling="block")[1].shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_a_few_dozen_configs_are_left_for_any_shape(monkeypatch):
     from types import SimpleNamespace
 

@@ -64,6 +64,7 @@ def now(choice):
     return source_of_choice(choice.name, choice.implementations).fingerprint
 
 
+@pytest.mark.medium
 def test_every_result_is_of_a_kernel_or_a_choice_that_there_is(shipped):
     assert shipped.keys() == KERNELS.keys() | CHOICES.keys()
 

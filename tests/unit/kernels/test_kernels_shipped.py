@@ -28,6 +28,7 @@ def kernels():
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("bundle", sorted(RESULTS.glob("*.whet")), ids=lambda path: path.stem)
 def test_shipped_results_are_of_the_kernels_as_they_are(bundle):
     with whet.open_store(":memory:", bundle=bundle) as store:

@@ -116,6 +116,7 @@ class TestFitting:
         assert mean == pytest.approx(each.mean(axis=0), abs=1e-4)
         assert deviation == pytest.approx(each.std(axis=0), abs=1e-4)
 
+    @pytest.mark.medium
     def test_of_very_many_one_in_four_of_the_slowest_stands_for_all(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

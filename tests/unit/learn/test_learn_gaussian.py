@@ -143,6 +143,7 @@ MIXED = (SMOOTH + NOISE) / (SMOOTH + NOISE).std()
 BOUNDS = [(np.log(0.05), np.log(20.0))] * 3 + [(np.log(1e-5), np.log(0.5))]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("values", [SMOOTH, MIXED, NOISE], ids=["smooth", "mixed", "noise"])
 def test_the_hyperparameters_are_the_likeliest_within_bounds(values: Floats) -> None:
     fitted = fit_hyperparameters(FEW, values, Hyperparameters.default(3))

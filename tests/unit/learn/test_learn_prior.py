@@ -80,6 +80,7 @@ class TestPriorFrom:
         assert math.isnan(chances[2])
         assert math.isnan(prior.scores([broken])[0])
 
+    @pytest.mark.medium
     def test_what_no_source_tried_is_guessed_once_enough_is_known(self) -> None:
         known = [one for one in table(2) if one.config["b"] != 3]
         prior = prior_from([known], SPACE)
@@ -157,6 +158,7 @@ class TestSizes:
         assert prior is not None
         assert prior.scores([fast, slow]).tolist() == [0.0, 2.0]
 
+    @pytest.mark.medium
     def test_what_no_size_tried_is_what_the_model_expects(self) -> None:
         told = [({"M": m}, [one for one in table(2) if one.config["b"] != 3]) for m in (1, 8)]
         left = [config for config in SPACE if config["b"] == 3]

@@ -46,6 +46,7 @@ def test_a_forest_says_what_scikit_learns_says() -> None:
     assert deviation == pytest.approx(each.std(axis=0))
 
 
+@pytest.mark.medium
 def test_by_itself_a_forest_has_sixty_trees_grown_to_the_end() -> None:
     reference = RandomForestRegressor(60, max_features=0.8, random_state=4).fit(ROWS, VALUES)
     expected = pytest.approx(reference.predict(OTHERS))

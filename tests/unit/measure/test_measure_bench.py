@@ -231,6 +231,7 @@ class TestRemote:
         assert not remote.in_process
         assert first(remote, GOOD, 1).facts["pid"] != os.getpid()
 
+    @pytest.mark.medium
     @pytest.mark.parametrize(
         ("does", "says"),
         [
@@ -336,6 +337,7 @@ class TestRemote:
             failure_of(bench, Config(does="lie"))
             assert first(bench, GOOD, 1).facts["pid"] == before
 
+    @pytest.mark.medium
     def test_a_memory_limit_is_kept_and_reported(self) -> None:
         with RemoteBench(KernelLoader, quick_timer, memory_bytes=200 << 20) as bench:
             failure = failure_of(bench, Config(does="allocate", when="load"))
@@ -352,12 +354,14 @@ class TestRemote:
             assert failure.limit == Limit("memory_bytes", 200 << 20)
             assert len(first(bench, GOOD, 1).reading.samples) == 1
 
+    @pytest.mark.medium
     def test_closures_work_in_a_fork(self) -> None:
         loader = KernelLoader()
         with RemoteBench(lambda: loader, lambda: quick_timer(), mode="fork") as bench:
             assert first(bench, GOOD, 1).facts["pid"] != os.getpid()
         assert loader.log == []
 
+    @pytest.mark.medium
     def test_a_loader_that_cannot_be_made_is_said_so(self) -> None:
         with RemoteBench(broken_loader, quick_timer) as bench:
             failure = failure_of(bench, GOOD)
@@ -365,6 +369,7 @@ class TestRemote:
             "the measuring process could not be set up: ValueError: no such device"
         )
 
+    @pytest.mark.medium
     def test_a_users_mistake_stays_one(self) -> None:
         with (
             RemoteBench(misused_loader, quick_timer) as bench,

@@ -37,6 +37,7 @@ def kernel(driver, name="kernel"):
     return driver.function(driver.module(b"\x7fELF"), name)
 
 
+@pytest.mark.medium
 def test_parameters_arrive_in_order_eight_bytes_each(driver, log, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "3")
     words = [(1 << 47).to_bytes(8, "little"), b"\x07", b"\xff\xff\xff\xff"]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from visits import failure_of
 
 from whet.core.config import Config
@@ -25,6 +26,7 @@ class Endless:
         time.sleep(600)
 
 
+@pytest.mark.medium
 def test_a_call_that_is_ended_from_another_thread_is_a_crash_of_its_config(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     with RemoteBench(lambda: Endless(begun), CpuTimer, mode="fork") as bench:

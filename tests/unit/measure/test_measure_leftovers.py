@@ -121,6 +121,7 @@ def test_what_comes_to_rest_is_no_failure(bench: RemoteBench, leaves: str) -> No
     assert look(bench, "nothing").facts["pid"] == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("KMP_BLOCKTIME", "infinite")]
 )
@@ -133,7 +134,7 @@ def test_threads_that_were_told_never_to_rest_are_no_failure(
         assert look(bench, "nothing").facts["pid"] == before
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_of_several_only_the_one_that_leaves_something_running_fails(bench: RemoteBench) -> None:
     configs = [
         Config(leaves=leaves) for leaves in ("nothing", "three threads", "a sleeping thread")

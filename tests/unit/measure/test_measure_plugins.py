@@ -40,6 +40,7 @@ def work(n: int) -> int:
     return sum(range(n))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("isolate", [True, False])
 def test_a_function_is_timed_by_it(isolate: bool) -> None:
     target = whet.function(work, {"n": [200, 100]}, timer="patient", isolate=isolate)

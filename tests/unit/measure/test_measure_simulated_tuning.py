@@ -80,6 +80,7 @@ def test_a_close_field_takes_more_samples_and_still_gives_the_best() -> None:
 QUIET = NoiseModel(gaussian=0.003, tail_chance=0.02, tail_factor=3.0)
 
 
+@pytest.mark.medium
 def test_on_a_quiet_device_the_first_looks_nearly_suffice() -> None:
     runs = [tune(forty(seed), QUIET, seed) for seed in range(60)]
     assert share(run.regret <= 0.01 for run in runs) >= 0.95

@@ -98,6 +98,7 @@ def test_576_configs_64_sizes_12_samples_fit_in_a_megabyte_and_a_half(folder: Pa
     assert reread(packed, folder) == table
 
 
+@pytest.mark.medium
 @given(st.integers(0, len(PACKED) - 1))
 def test_a_file_that_is_cut_off_is_refused(folder: Path, length: int) -> None:
     with pytest.raises(TableError, match=r"one\.whet\.json\.gz"):

@@ -86,6 +86,7 @@ def test_time_is_what_random_configs_cost_on_average() -> None:
     assert Baseline(case(), 1000).eval_s == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.medium
 def test_finding_the_optimum_at_once_scores_one() -> None:
     found = Replayed(case(), "x", (course(100.0),))
     for axis in ("evaluations", "time"):
@@ -120,6 +121,7 @@ def test_random_scores_zero_where_half_of_the_configs_fail(axis: Axis, first_s: 
     assert abs(float(scores.mean())) < 3 * error + 0.02
 
 
+@pytest.mark.medium
 def test_slow_thinking_costs_score_over_time_only() -> None:
     random = Baseline(case(), 30)
     quick = Replayed(random.case, "x", (course(100.0),))
@@ -146,6 +148,7 @@ def test_random_search_scores_zero_within_its_interval() -> None:
     assert np.mean(got.repeats) == pytest.approx(got.mean)
 
 
+@pytest.mark.medium
 def test_luck_that_tables_share_widens_the_interval() -> None:
     """The same repeats on two tables that are alike say no more than those on one of them."""
     one = case(300)

@@ -28,7 +28,7 @@ def ok(*visits: tuple[float, ...], **more: Any) -> TableOutcome:
     return TableOutcome(Status.OK, visits, **more)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @given(st.lists(st.lists(st.lists(st.integers(1, 10**12), min_size=1))))
 def test_a_median_is_over_all_visits(configs: Sequence[Sequence[Sequence[int]]]) -> None:
     medians = Visits.of(configs).medians

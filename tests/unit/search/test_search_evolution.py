@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from search_landscapes import ClassicSearch, bowl, bowl_space, run
 
 from whet.core.config import Config
@@ -15,6 +16,7 @@ class TestEvolution(ClassicSearch):
         return Evolution(space, seed)
 
 
+@pytest.mark.medium
 def test_it_keeps_away_from_where_configs_fail() -> None:
     def fails(config: Config) -> bool:
         return config["layout"] == "col"
@@ -23,6 +25,7 @@ def test_it_keeps_away_from_where_configs_fail() -> None:
     assert sum(map(fails, asked[40:])) < 10
 
 
+@pytest.mark.medium
 def test_too_few_successes_to_differ_leave_it_searching() -> None:
     survivors = list(bowl_space())[::700]
     asked = run(Evolution(bowl_space(), 0), bowl, 60, lambda config: config not in survivors)

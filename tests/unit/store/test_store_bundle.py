@@ -263,7 +263,7 @@ def test_one_look_up_reads_a_small_part_of_a_large_bundle(
         assert sum(counted.values()) < bundle.manifest.bytes / 10
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_loose_match_reads_no_trials_but_those_of_its_answer(
     tmp_path: Path, counted: Counter[str]
 ) -> None:
@@ -284,6 +284,7 @@ def test_what_was_read_is_not_read_again(packed: Path, counted: Counter[str]) ->
         assert counted == once
 
 
+@pytest.mark.medium
 def test_a_forked_child_and_its_parent_read_at_once(packed: Path) -> None:
     with open_bundle(packed) as bundle:
         assert in_child(lambda: bundle.store.best(SMALL.id) is not None)

@@ -50,6 +50,7 @@ def test_an_older_store_that_is_only_read_has_no_marks(version_4: Path) -> None:
             store.mark(MARK)
 
 
+@pytest.mark.medium
 def test_a_mark_outlives_the_process_that_made_it(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     pid = os.fork()

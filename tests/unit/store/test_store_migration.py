@@ -167,6 +167,7 @@ def test_an_earlier_backup_is_not_overwritten(path: Path) -> None:
     assert version_of(path.with_name("store.db.v1.2.bak")) == 1
 
 
+@pytest.mark.medium
 def test_processes_that_upgrade_at_once_make_one_backup(path: Path) -> None:
     children = []
     for _ in range(4):

@@ -51,6 +51,7 @@ def test_an_older_store_that_is_only_read_has_missed_nothing(version_3: Path) ->
             store.miss(SOME)
 
 
+@pytest.mark.medium
 def test_a_process_that_is_killed_has_written_its_misses_down(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     pid = os.fork()

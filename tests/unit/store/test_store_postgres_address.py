@@ -70,6 +70,7 @@ def test_a_place_is_named_without_a_password_and_is_no_file() -> None:
     assert lock_folder(url) is None
 
 
+@pytest.mark.medium
 def test_without_psycopg_one_line_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"

@@ -77,6 +77,7 @@ def test_processes_that_append_at_once_lose_and_double_nothing(
     assert check_file(path) == "ok"
 
 
+@pytest.mark.medium
 def test_processes_that_append_the_same_trials_store_each_once(
     path: Path, workload: Workload
 ) -> None:
@@ -94,6 +95,7 @@ def test_processes_that_append_the_same_trials_store_each_once(
         assert len(store.trials(workload.id, all=True)) == 50
 
 
+@pytest.mark.medium
 def test_a_child_keeps_what_it_wrote_after_its_parent_closed(
     path: Path, workload: Workload
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_child_keeps_what_it_wrote_after_its_parent_closed(
         assert len(again.trials(workload.id)) == 1
 
 
+@pytest.mark.medium
 def test_a_child_that_exits_does_not_disturb_its_parent(path: Path, workload: Workload) -> None:
     with SqliteStore(path) as store:
         store.put_workload(workload)
@@ -159,6 +162,7 @@ def test_forks_in_the_midst_of_other_threads_writes_are_safe(
     assert check_file(path) == "ok"
 
 
+@pytest.mark.medium
 def test_processes_that_make_the_store_at_once_make_one(path: Path, workload: Workload) -> None:
     def make_and_append(worker: int) -> None:
         with SqliteStore(path) as store:
@@ -217,6 +221,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing_it_had_committed(
     assert committed
 
 
+@pytest.mark.medium
 def test_a_store_whose_checkpoint_was_cut_short_opens(path: Path, workload: Workload) -> None:
     """A checkpoint writes the first page, which has the file's new length, before the rest."""
 

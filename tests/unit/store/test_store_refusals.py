@@ -197,6 +197,7 @@ def reads_and_refuses(path: Path, workload: Workload, trials: int) -> bool:
         )
 
 
+@pytest.mark.medium
 def test_a_store_in_a_read_only_folder_can_be_read(shared_folder: Path) -> None:
     path = shared_folder / "store.db"
     workload = fill(path)
@@ -204,6 +205,7 @@ def test_a_store_in_a_read_only_folder_can_be_read(shared_folder: Path) -> None:
     assert unprivileged(lambda: reads_and_refuses(path, workload, trials=1))
 
 
+@pytest.mark.medium
 def test_a_read_only_store_in_a_writable_folder_can_be_read(shared_folder: Path) -> None:
     path = shared_folder / "store.db"
     workload = fill(path)
@@ -212,6 +214,7 @@ def test_a_read_only_store_in_a_writable_folder_can_be_read(shared_folder: Path)
     assert unprivileged(lambda: reads_and_refuses(path, workload, trials=1))
 
 
+@pytest.mark.medium
 def test_a_store_in_use_can_be_read_from_a_read_only_folder(shared_folder: Path) -> None:
     path = shared_folder / "store.db"
     workload = fill(path)
@@ -221,6 +224,7 @@ def test_a_store_in_use_can_be_read_from_a_read_only_folder(shared_folder: Path)
         assert unprivileged(lambda: reads_and_refuses(path, workload, trials=2))
 
 
+@pytest.mark.medium
 def test_results_in_a_log_that_cannot_be_read_are_not_passed_over(shared_folder: Path) -> None:
     path = shared_folder / "store.db"
     workload = fill(path)
@@ -237,6 +241,7 @@ def test_results_in_a_log_that_cannot_be_read_are_not_passed_over(shared_folder:
     )
 
 
+@pytest.mark.medium
 def test_without_the_right_to_read_it_says_so(shared_folder: Path) -> None:
     path = shared_folder / "store.db"
     fill(path)
@@ -244,12 +249,14 @@ def test_without_the_right_to_read_it_says_so(shared_folder: Path) -> None:
     assert unprivileged(lambda: "cannot be opened" in refusal(lambda: SqliteStore(path)))
 
 
+@pytest.mark.medium
 def test_a_folder_that_cannot_be_written_gets_no_new_store(shared_folder: Path) -> None:
     make_read_only(shared_folder)
     path = shared_folder / "store.db"
     assert unprivileged(lambda: "store=…" in refusal(lambda: SqliteStore(path)))
 
 
+@pytest.mark.medium
 def test_running_out_of_room_is_said_and_loses_nothing_committed(
     path: Path, workload: Workload
 ) -> None:

@@ -106,6 +106,7 @@ MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_kill_9_during_an_upgrade_leaves_the_old_store_whole(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch

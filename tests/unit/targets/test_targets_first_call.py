@@ -156,6 +156,7 @@ def test_prepare_takes_the_place_of_the_first_call():
     assert sorted(set(prepared)) == [(3, 1), (3, 2)]
 
 
+@pytest.mark.medium
 def test_what_prepare_raises_is_its_configs_failure():
     def prepare(mode):
         if mode == 2:

@@ -58,6 +58,7 @@ def test_a_check_that_only_makes_a_coroutine_is_refused():
         whet.function(lambda a: a, {"a": [1]}, check=awaited)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{}, {"isolate": False}, {"prepare": lambda a: None}])
 @pytest.mark.parametrize(
     ("fn", "kind"), [(lambda a: awaited(a), "coroutine"), (lambda a: yielding(a), "generator")]
@@ -69,6 +70,7 @@ def test_a_function_that_returns_its_work_undone_is_refused_and_nothing_stored(f
     assert not store.trials(target.workload().id)
 
 
+@pytest.mark.medium
 def test_a_coroutine_that_the_function_runs_is_tuned():
     target = whet.function(lambda a: asyncio.run(awaited(a)), {"a": [1]}, reference=1)
     assert whet.tune(target, store=MemoryStore()).best.status is Status.OK
@@ -104,6 +106,7 @@ def test_only_what_compares_results_counts_as_checking(reference):
     assert all(trial.cost.work["warmup"] > 0 for trial in result.trials)
 
 
+@pytest.mark.medium
 def test_arguments_are_passed_on():
     def f(x, scale, *, power):
         return (x * scale) ** power
@@ -116,6 +119,7 @@ def test_arguments_are_passed_on():
     assert dict(target.key) == {"0": "float64[4]", "scale": 3.0}
 
 
+@pytest.mark.medium
 def test_a_check_may_say_what_is_wrong():
     def check(result, config):
         return f"{result} is odd" if result % 2 else True
@@ -127,6 +131,7 @@ def test_a_check_may_say_what_is_wrong():
     assert result.config == whet.Config(a=2)
 
 
+@pytest.mark.medium
 def test_a_check_that_raises_over_the_first_config_is_named_and_no_config_blamed():
     def check(result):
         return True
@@ -138,6 +143,7 @@ def test_a_check_that_raises_over_the_first_config_is_named_and_no_config_blamed
     assert not store.trials(target.workload().id)
 
 
+@pytest.mark.medium
 def test_a_check_may_assert():
     def check(result, config):
         assert result % 2 == 0, f"{result} is odd"

@@ -27,7 +27,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @both_modes
 def test_many_quick_tasks_are_each_delivered_once(mode: str) -> None:
     count = 200 if mode == "spawn" else 20
@@ -73,6 +73,7 @@ def test_the_memory_limit_counts_from_what_the_process_already_holds() -> None:
     assert outcome.value == 140 << 20
 
 
+@pytest.mark.medium
 def test_fork_runs_closures() -> None:
     secret = object()
     with open_pool(1, "fork") as pool:
@@ -148,6 +149,7 @@ def test_closing_leaves_no_folder_no_process_and_no_descriptor(mode: str, folder
     assert tasks.children() == children_before
 
 
+@pytest.mark.medium
 def test_unreadable_folders_are_removed_and_linked_files_left_alone(
     folders: Path, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_build_that_was_not_started_is_no_failure_of_its_config(forks: Forks) 
         assert builder.pending == 0
 
 
+@pytest.mark.medium
 def test_what_was_built_by_then_is_handed_out_first(forks: Forks) -> None:
     forks.room = 1
     with Builder(jobs=1, mode="fork", limit_s=10.0) as builder:

@@ -31,6 +31,7 @@ def test_a_task_returns_its_value(pool: Pool) -> None:
     assert 0 <= outcome.seconds <= outcome.ended - outcome.started
 
 
+@pytest.mark.medium
 def test_values_of_many_megabytes_go_both_ways(pool: Pool) -> None:
     big = os.urandom(5_000_000)
     (outcome,) = tasks.run(pool, Task(bytes.join, (b"", [big, big])))
@@ -63,6 +64,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_that_says_so(pool: Pool) -> No
     assert "the result, of type lock, cannot be sent back" in outcome.error
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("how", [SystemExit, KeyboardInterrupt])
 def test_a_task_that_tries_to_leave_only_fails(pool: Pool, how: type[BaseException]) -> None:
     left, after = tasks.run(pool, Task(tasks.leave, (how,)), Task(tasks.add, (1, 1)))
@@ -71,6 +73,7 @@ def test_a_task_that_tries_to_leave_only_fails(pool: Pool, how: type[BaseExcepti
     assert after.value == 2
 
 
+@pytest.mark.medium
 def test_death_by_signal_names_the_signal_and_quotes_the_last_words(pool: Pool) -> None:
     (outcome,) = tasks.run(pool, Task(tasks.segfault, ("cc1: internal error\n",)))
     assert (outcome.kind, outcome.signal) == (Kind.DIED, signal.SIGSEGV)
@@ -83,18 +86,21 @@ def test_a_sudden_exit_names_the_code(pool: Pool) -> None:
     assert outcome.error == "exited with code 3"
 
 
+@pytest.mark.medium
 def test_a_worker_that_hangs_up_but_lives_is_ended(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(os.closerange, (3, 256)), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DIED
     assert after.value == 2
 
 
+@pytest.mark.medium
 def test_a_task_that_forks_and_returns_twice_has_one_outcome(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(tasks.fork_and_return), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DONE
     assert after.value == 2
 
 
+@pytest.mark.medium
 def test_a_garbled_answer_ends_the_worker_and_not_the_pool(pool: Pool) -> None:
     outcome, after = tasks.run(pool, Task(tasks.babble), Task(tasks.add, (1, 1)))
     assert outcome.kind is Kind.DIED
@@ -113,6 +119,7 @@ def test_passing_the_time_limit_kills_the_whole_tree(pool: Pool, tmp_path: Path)
     assert [pid for pid in tasks.pids_in(tmp_path) if tasks.alive(pid)] == []
 
 
+@pytest.mark.medium
 def test_what_a_crashed_task_started_is_killed(pool: Pool, tmp_path: Path) -> None:
     (outcome,) = tasks.run(pool, Task(tasks.spawn_and_crash, (tmp_path,)))
     assert outcome.signal == signal.SIGSEGV

@@ -84,6 +84,7 @@ def test_nothing_is_installed_and_nothing_is_missed():
     assert adapters.matmul() == adapters.rms_norm() == adapters.attention() == {}
 
 
+@pytest.mark.medium
 def test_what_is_installed_agrees_with_torch(install):
     install({**FLASHINFER, **LIGER, **CUTLASS})
     assert adapters.found() == ("cutlass", "flashinfer", "liger")

@@ -102,6 +102,7 @@ def test_an_implementation_registered_later_is_considered():
         double.register("fast")
 
 
+@pytest.mark.medium
 def test_a_choice_inside_a_choice_is_tuned_before_it_is_timed(store):
     inner = whet.choice({"slow": slow, "fast": fast}, name="inner")
     outer = whet.choice(
@@ -160,6 +161,7 @@ def test_a_warning_names_the_choice_as_its_file_does_and_the_implementation():
         unnamed(torch.ones(4))
 
 
+@pytest.mark.medium
 def test_tolerances_decide_what_is_wrong():
     near = {"slow": slow, "near": lambda x: x * 2.1}
     loose = whet.choice(near, name="loose", rtol=0.1)
@@ -170,6 +172,7 @@ def test_tolerances_decide_what_is_wrong():
     assert picks(unchecked) == ["far"]
 
 
+@pytest.mark.medium
 def test_near_zero_a_relative_tolerance_is_of_the_mean():
     by = torch.tensor([1.0, 1.0, 1.0, 0.0])
     off = {"slow": lambda x: slow(x * by), "near": lambda x: x * by * 2 + 0.01}
@@ -217,6 +220,7 @@ def test_wrong_gradients_are_wrong():
     assert torch.equal(x.grad, torch.full((4,), 2.0))
 
 
+@pytest.mark.medium
 def test_inference_and_training_are_different_keys():
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     double(torch.ones(4, requires_grad=True))
@@ -316,6 +320,7 @@ def test_once_tuned_the_other_modes_use_it_too():
     assert calls == ["fast"]
 
 
+@pytest.mark.medium
 def test_a_size_that_was_not_tuned_is_inherited():
     def by_size(x):
         time.sleep(SLOW_S)
@@ -352,6 +357,7 @@ def test_keys_may_name_arguments():
         whet.choice({"slow": slow}, key=["y"])
 
 
+@pytest.mark.medium
 def test_sizes_dtypes_strides_and_values_tell_calls_apart():
     both = whet.choice({"slow": lambda x, n: slow(x), "fast": lambda x, n: fast(x)}, name="both")
     square = torch.ones(4, 4)
@@ -369,6 +375,7 @@ def quickly(x, ids):
     return fast(x)
 
 
+@pytest.mark.medium
 def test_a_list_counts_by_its_length_and_the_types_in_it(store):
     double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
     x = torch.ones(4)
@@ -382,6 +389,7 @@ def test_a_list_counts_by_its_length_and_the_types_in_it(store):
     ]
 
 
+@pytest.mark.medium
 def test_short_tuples_and_lists_of_tensors_count_by_what_they_hold():
     double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
     x = torch.ones(4)
@@ -390,6 +398,7 @@ def test_short_tuples_and_lists_of_tensors_count_by_what_they_hold():
     assert len(double.picks) == 4
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -407,6 +416,7 @@ def test_an_argument_that_keeps_changing_is_named_once(values, said, recwarn):
     assert "key=['x']" in warned
 
 
+@pytest.mark.medium
 def test_sizes_that_change_are_not_warned_of(recwarn):
     double = whet.choice({"slow": slow, "fast": fast}, name="sizes")
     for n in range(1, 11):
@@ -414,6 +424,7 @@ def test_sizes_that_change_are_not_warned_of(recwarn):
     assert not [one for one in recwarn if "tuned anew" in str(one.message)]
 
 
+@pytest.mark.medium
 def test_keys_that_earlier_versions_stored_for_lists_are_left_alone(store):
     """They had one part for each number."""
     double = whet.choice({"slow": listed, "fast": quickly}, name="listed")
@@ -436,6 +447,7 @@ def test_a_known_call_is_not_looked_up_again(monkeypatch):
     assert torch.equal(double(x), x * 2)
 
 
+@pytest.mark.medium
 def test_known_calls_are_not_looked_up_again_though_their_arguments_have_other_types(monkeypatch):
     """A layer calls one function with a residual, without one, and with a number for it."""
     both = whet.choice(

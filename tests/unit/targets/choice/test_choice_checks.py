@@ -28,6 +28,7 @@ def said_of(other, chosen, *args):
     return target.load(Config({"implementation": other}), None).check().message
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_a_right_implementation_is_not_rejected_in_training(case):
     assert {dtype: verdict(case, dtype, 0, True) for dtype in case.dtypes} == dict.fromkeys(
@@ -35,6 +36,7 @@ def test_a_right_implementation_is_not_rejected_in_training(case):
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
 def test_a_subtly_wrong_implementation_is_found_in_training(case):
     assert all(verdict(case, dtype, 0, True) for dtype in case.dtypes)
@@ -79,6 +81,7 @@ def test_an_output_without_gradient_is_wrong_and_does_not_spoil_the_others():
     assert right.check().ok
 
 
+@pytest.mark.medium
 def test_under_autocast_float32_results_may_be_as_coarse_as_its_dtype():
     def by_torch(x, w):
         return torch.nn.functional.linear(x, w).float().softmax(-1)
@@ -112,6 +115,7 @@ def test_where_an_infinity_is_expected_a_large_number_is_wrong():
     assert "expected -inf" in said_of("b", chosen, torch.ones(2))
 
 
+@pytest.mark.medium
 def test_arguments_are_left_alone_where_rounding_is_tried():
     seen = []
 
@@ -161,6 +165,7 @@ def test_an_implementation_that_answers_at_random_is_not_excused_by_that():
         assert said_of("noisy", chosen, torch.randn(64, 64).to(dtype))
 
 
+@pytest.mark.medium
 def test_softmax_by_hand_is_chosen_in_training_where_it_is_faster():
     def by_torch(x):
         time.sleep(0.004)

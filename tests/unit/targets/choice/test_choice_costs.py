@@ -67,6 +67,7 @@ def double(**options):
     return whet.choice({"steady": steady, "launches": eagerly_slow}, name="double", **options)
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("gpu")
 def test_each_cost_has_its_own_winner_and_key():
     made, x = double(), torch.ones(4)
@@ -78,6 +79,7 @@ def test_each_cost_has_its_own_winner_and_key():
     assert set(by_cost) == {"eager", "graph"}
 
 
+@pytest.mark.medium
 def test_graphs_are_timed_by_the_timer_of_graphs(gpu):
     with whet.cost("graph"):
         double()(torch.ones(4))

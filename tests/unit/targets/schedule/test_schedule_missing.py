@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import whet
 
 WITHOUT = """\
@@ -19,6 +21,7 @@ except whet.UsageError as error:
 """
 
 
+@pytest.mark.medium
 def test_one_line_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     assert done.stderr == ""
@@ -28,6 +31,7 @@ def test_one_line_says_what_to_install():
     )
 
 
+@pytest.mark.medium
 def test_the_demo_says_so_too():
     code = (
         'import sys; sys.modules["torch_mlir"] = None\nfrom whet.cli import main\nsys.exit(main())'
@@ -40,6 +44,7 @@ def test_the_demo_says_so_too():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.medium
 def test_only_one_module_names_the_package():
     rooms = Path(whet.__file__).parent.rglob("*.py")
     assert [p.name for p in rooms if re.search(r"\btorch_mlir\b", p.read_text())] == ["bindings.py"]

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.medium, pytest.mark.timeout(600)]
 HANDFUL = 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "payload",
     [matmul(32, 32, 16), matmul_bias_relu(32, 32, 16), softmax(16, 64), layernorm(16, 64)],

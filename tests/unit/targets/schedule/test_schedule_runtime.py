@@ -77,6 +77,7 @@ def run(tmp_path_factory):
     return runs
 
 
+@pytest.mark.medium
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 def test_a_worker_is_never_left_waiting_for_the_core_of_its_caller(run):
     alone, apart = map(int, run(2, 7).split())
@@ -84,6 +85,7 @@ def test_a_worker_is_never_left_waiting_for_the_core_of_its_caller(run):
     assert apart >= 45  # the caller itself may be moved in between
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("threads", "iterations"), [(2, 1), (3, 8), (5, 3)])
 def test_every_iteration_runs_once_however_many_threads_there_are(run, threads, iterations):
     assert "ran" not in run(threads, iterations)

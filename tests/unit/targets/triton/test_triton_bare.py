@@ -152,6 +152,7 @@ def test_parameters_are_those_the_binary_declares(driver):
     assert [len(one) for one in bare.parameters[1:5]] == sizes[1:5]
 
 
+@pytest.mark.medium
 def test_what_is_not_specialised_is_passed(driver):
     launch, _ = launched(*arguments(one=16), LABEL="text")
     assert len(plain.bare_launch(launch).parameters) == len(declared_bytes(launch)) == 9
@@ -182,6 +183,7 @@ def test_what_is_no_plain_parameter_is_left_to_triton(kind, value):
         plain._parameter(kind, value)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "special",
     [

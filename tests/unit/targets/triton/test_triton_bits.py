@@ -116,6 +116,7 @@ def facts(cold):
     return {(t.config["BLOCK"], t.config["num_warps"]): t for t in trials}
 
 
+@pytest.mark.medium
 def test_only_configs_with_the_bits_of_the_first_may_win(driver, cold):
     """All of them add zeros to zero: that the order differs shows on made inputs only."""
     assert call(tuned())[0] == (256, 4)
@@ -133,6 +134,7 @@ def test_only_configs_with_the_bits_of_the_first_may_win(driver, cold):
     assert trials[128, 8].facts[BITS] == trials[128, 4].facts[BITS]
 
 
+@pytest.mark.medium
 def test_the_price_is_said(driver):
     kernel = tuned(check="bitwise")
     call(kernel)
@@ -141,6 +143,7 @@ def test_the_price_is_said(driver):
     assert "would be the fastest, 2 times as fast" in said
 
 
+@pytest.mark.medium
 def test_arguments_are_what_they_were_and_autograd_saw_nothing(driver):
     x = torch.arange(N, dtype=torch.float32, requires_grad=True)
     squared = x * x  # which saves x
@@ -152,6 +155,7 @@ def test_arguments_are_what_they_were_and_autograd_saw_nothing(driver):
     squared.sum().backward()
 
 
+@pytest.mark.medium
 def test_results_of_a_checked_kernel_are_its_own(driver, cold):
     assert call(tuned())[0] == (256, 4)
     assert call(tuned(check="bitwise"))[0] == (128, 8)
@@ -160,6 +164,7 @@ def test_results_of_a_checked_kernel_are_its_own(driver, cold):
     assert {str(w.key.get("whet.check")) for w in cold.workloads()} == {"None", "bitwise"}
 
 
+@pytest.mark.medium
 def test_a_later_run_compares_with_the_stored_reference(driver, cold):
     call(tuned(configs=CONFIGS[:1] + CONFIGS[2:3], check="bitwise"))
     before = driver.device_.launches
@@ -169,6 +174,7 @@ def test_a_later_run_compares_with_the_stored_reference(driver, cold):
     assert str(facts(cold)[256, 4].status) == "wrong_result"
 
 
+@pytest.mark.medium
 def test_a_reference_that_differs_from_itself_stays_and_is_said(driver, capfd):
     driver.device_.wobble = (128,)
     kernel = tuned(configs=CONFIGS[:2] + CONFIGS[3:], check="bitwise")
@@ -179,6 +185,7 @@ def test_a_reference_that_differs_from_itself_stays_and_is_said(driver, capfd):
     assert "it stays" in said
 
 
+@pytest.mark.medium
 def test_deterministic_refuses_what_differs_from_launch_to_launch(driver, cold):
     driver.device_.wobble = (256, 512)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
@@ -190,6 +197,7 @@ def test_deterministic_refuses_what_differs_from_launch_to_launch(driver, cold):
     assert str(trials[128, 4].status) == "outraced"
 
 
+@pytest.mark.medium
 def test_atomics_on_zeros_are_shown_to_vary_by_made_inputs(driver, cold):
     driver.device_.wobble = (256,)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
@@ -197,6 +205,7 @@ def test_atomics_on_zeros_are_shown_to_vary_by_made_inputs(driver, cold):
     assert "on random inputs" in facts(cold)[256, 4].error
 
 
+@pytest.mark.medium
 def test_a_kernel_of_which_every_config_varies_is_refused_and_still_runs(driver, cold):
     driver.device_.wobble = (128, 256, 512)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
@@ -208,6 +217,7 @@ def test_a_kernel_of_which_every_config_varies_is_refused_and_still_runs(driver,
     assert {str(t.status) for t in facts(cold).values()} == {"wrong_result"}
 
 
+@pytest.mark.medium
 def test_numbers_that_become_addresses_are_left_alone(driver, cold, capfd):
     driver.on_launch = lambda name, args: driver.device_.seen.append(float(args[0][0]))
     kernel = tuned(gathered, check="bitwise")
@@ -217,6 +227,7 @@ def test_numbers_that_become_addresses_are_left_alone(driver, cold, capfd):
     assert "on the real inputs only" in capfd.readouterr().err
 
 
+@pytest.mark.medium
 def test_without_a_check_nothing_is_hashed(driver, monkeypatch):
     hashed = []
     monkeypatch.setattr(bits, "tensor_hash", lambda tensor: hashed.append(tensor) or "")
@@ -227,6 +238,7 @@ def test_without_a_check_nothing_is_hashed(driver, monkeypatch):
     assert hashed
 
 
+@pytest.mark.medium
 def test_a_policy_asks_for_it_in_a_library(driver, monkeypatch, tmp_path):
     path = tmp_path / "whet.toml"
     path.write_text('[[kernel]]\nmatch = "total"\ncheck = "bitwise"\n')
@@ -282,6 +294,7 @@ def test_what_lies_between_rows_is_left_out():
     assert tensor_hash(whole[:, :5]) == tensor_hash(other[:, :5])
 
 
+@pytest.mark.medium
 def test_two_million_elements_and_more_are_hashed_in_parts():
     values = torch.arange(5_000_000, dtype=torch.int32)
     swapped = values.clone()

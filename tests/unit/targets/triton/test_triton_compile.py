@@ -144,6 +144,7 @@ def test_the_memory_an_early_look_finds_is_what_triton_allocates(monkeypatch, tm
     assert f"Required: {needed}, Hardware limit: {needed - 1}" in refused.error
 
 
+@pytest.mark.medium
 def test_more_threads_than_a_block_may_have_are_refused_without_compiling():
     with fake_driver():
         result = build(double_request(double_kernel(), num_warps=64))
@@ -152,6 +153,7 @@ def test_more_threads_than_a_block_may_have_are_refused_without_compiling():
     assert not result.stages
 
 
+@pytest.mark.medium
 def test_a_kernel_that_does_not_compile_says_what_triton_says():
     @triton.jit
     def broken(out, x, n, BLOCK: tl.constexpr):
@@ -177,6 +179,7 @@ def test_what_a_worker_compiled_is_loaded_and_not_compiled_again(compiled, cold)
     assert result.artifact == next(iter(kernel.device_caches[0][0].values())).hash
 
 
+@pytest.mark.medium
 def test_nothing_is_asked_for_what_is_in_memory_already():
     kernel = double_kernel()
     with fake_driver():

@@ -162,6 +162,7 @@ def test_early_pruning_gets_positional_arguments_and_keywords_apart(driver, cold
     assert cold.measured() == {128, 256}
 
 
+@pytest.mark.medium
 def test_a_list_pruned_to_one_is_not_measured(driver, cold):
     kernel = tuned(prune_configs_by={"early_config_prune": lambda listed, nargs, **_: listed[1:]})
     kernel[(1,)](*pair(), 4)
@@ -502,6 +503,7 @@ def test_without_a_driver_the_error_says_what_is_missing(monkeypatch):
         tuned()[(1,)](*pair(), 4)
 
 
+@pytest.mark.medium
 def test_installing_replaces_tritons_decorator_until_it_is_taken_out():
     theirs, inner = triton.autotune, stock.autotune
     whet.install()

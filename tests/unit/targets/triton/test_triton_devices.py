@@ -89,6 +89,7 @@ def launched():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [ProcessPerDevice, FarDevices])
 def test_a_kernel_is_measured_on_both_devices_and_the_best_is_run_here(driver, cold, executor):
     made = executor(["0", "1"]) if executor is FarDevices else executor(["0", "1"], lambda n: {})

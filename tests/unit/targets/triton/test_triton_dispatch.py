@@ -164,6 +164,7 @@ def long_way(self, args, kwargs):
     raise AssertionError("a call that is known was looked up the long way")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("blocks", "wrap", "keywords"),
     [
@@ -185,6 +186,7 @@ def test_a_second_call_takes_the_quick_way(driver, monkeypatch, blocks, wrap, ke
         kernel[(1,)](FakeTensor([1.0] * 4, "float16"), 4, **keywords)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("blocks", [(64, 128), (64,)])
 @pytest.mark.parametrize("wrap", [lambda kernel: kernel, EVEN], ids=["plain", "heuristics"])
 def test_a_hook_is_called_with_all_arguments_on_the_quick_way(driver, monkeypatch, wrap, blocks):
@@ -201,6 +203,7 @@ def test_a_hook_is_called_with_all_arguments_on_the_quick_way(driver, monkeypatc
     assert named == {"x": x, "n": 4, "BLOCK": 64, "EVEN": False, "grid": (1,), "warmup": False}
 
 
+@pytest.mark.medium
 def test_other_configs_are_used_as_soon_as_they_are_given(driver):
     inner = scaling(64)
     kernel, x = EVEN(inner), FakeTensor([1.0] * 4)

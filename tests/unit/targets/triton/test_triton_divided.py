@@ -102,6 +102,7 @@ def cache_in(folder):
         yield folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", [None, "DISABLE_LLVM_OPT", "TRITON_DISABLE_LINE_INFO"])
 def test_every_file_in_tritons_cache_is_the_one_that_would_have_been_made_here(
     node, tmp_path, monkeypatch, variable
@@ -119,6 +120,7 @@ def test_every_file_in_tritons_cache_is_the_one_that_would_have_been_made_here(
     assert not said
 
 
+@pytest.mark.slow
 def test_the_same_holds_for_another_maker(node, tmp_path):
     with fake_driver("gfx942", shared_bytes=65_536):
         with cache_in(tmp_path / "here") as here:

@@ -43,7 +43,7 @@ def tuned(made):
     return made.whet_result.run
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_kernels_own_effort_outranks_the_settings(monkeypatch):
     monkeypatch.setenv("WHET_EFFORT", "full")
     run = tuned(tuner(effort="quick"))
@@ -51,7 +51,7 @@ def test_a_kernels_own_effort_outranks_the_settings(monkeypatch):
     assert run.tried < SIZE
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_without_one_of_its_own_the_settings_decide(monkeypatch):
     monkeypatch.setenv("WHET_EFFORT", "quick")
     assert tuned(tuner()).stopped is Stop.EFFORT

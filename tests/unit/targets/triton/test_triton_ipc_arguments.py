@@ -114,7 +114,7 @@ def test_it_can_be_unpacked_again_and_again(packer):
     assert second.tolist() == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_another_process_reads_what_this_one_keeps(packer):
     encoded = packer.add(torch.arange(3.0))
     script = (

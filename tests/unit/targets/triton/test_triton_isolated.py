@@ -147,6 +147,7 @@ def test_what_is_out_of_memory_leaves_the_process_in_use(driver):
     assert len({entry["pid"] for entry in others()}) == 1
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_anothers_place_agrees_with_the_same_config(driver, cold, monkeypatch):
     """The wrong config is the first that the second process is asked for."""
     monkeypatch.setenv("WHET_JOBS", "1")

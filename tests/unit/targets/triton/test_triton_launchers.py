@@ -130,6 +130,7 @@ def libraries(cold):
     return list(cold.triton.glob("*/__triton_launcher*"))
 
 
+@pytest.mark.medium
 def test_one_worker_compiles_the_launcher_for_all_configs(compiler, driver, cold):
     there = []
     results = built(
@@ -142,6 +143,7 @@ def test_one_worker_compiles_the_launcher_for_all_configs(compiler, driver, cold
     assert set(there) == {1}, "a kernel was handed out before its launcher was there"
 
 
+@pytest.mark.medium
 def test_the_process_that_launches_finds_it(compiler, driver):
     """The first call of a kernel, from tuning to launching."""
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
@@ -153,11 +155,13 @@ def test_the_process_that_launches_finds_it(compiler, driver):
     assert os.getpid() not in compiler.starts
 
 
+@pytest.mark.medium
 def test_another_signature_has_another_launcher(compiler, driver, cold):
     built(request(64), request(64, "float16"), request(128, "float16"))
     assert len(compiler.starts) == len(libraries(cold)) == 2
 
 
+@pytest.mark.medium
 def test_a_config_that_is_refused_leaves_the_launcher_for_the_others(compiler, driver, cold):
     (refused,) = built(request(num_warps=64))
     assert refused.status is Status.RESOURCES
@@ -167,6 +171,7 @@ def test_a_config_that_is_refused_leaves_the_launcher_for_the_others(compiler, d
     assert len(compiler.starts) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("broken", ["/nonexistent/cc", None])
 def test_without_a_c_compiler_the_kernel_is_built_all_the_same(
     broken, compiler, driver, cold, monkeypatch, capfd
@@ -181,6 +186,7 @@ def test_without_a_c_compiler_the_kernel_is_built_all_the_same(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.medium
 def test_a_worker_that_is_killed_leaves_no_half_launcher_and_locks_nobody_out(
     compiler, driver, cold
 ):
@@ -195,6 +201,7 @@ def test_a_worker_that_is_killed_leaves_no_half_launcher_and_locks_nobody_out(
     assert list(cold.triton.glob("*.lock")) == []
 
 
+@pytest.mark.medium
 def test_a_compiler_that_hangs_does_not_hold_up_the_kernel(compiler, driver, cold, monkeypatch):
     monkeypatch.setattr(launchers, "_LONGEST_WAIT_S", 0.2)
     compiler.does("sleep 60")
@@ -212,6 +219,7 @@ class OwnManager(FileCacheManager):
         os.makedirs(self.cache_dir, exist_ok=True)
 
 
+@pytest.mark.medium
 def test_it_goes_where_a_users_own_cache_manager_puts_it(compiler, driver, monkeypatch, tmp_path):
     monkeypatch.setenv("OWN_CACHE", str(tmp_path / "own"))
     monkeypatch.setattr(knobs.cache, "manager_class", OwnManager)
@@ -220,6 +228,7 @@ def test_it_goes_where_a_users_own_cache_manager_puts_it(compiler, driver, monke
     assert len(list((tmp_path / "own").glob("*/__triton_launcher*"))) == 1
 
 
+@pytest.mark.medium
 def test_with_descriptors_it_is_made_of_the_compiled_kernel(compiler, driver, cold):
     """How they are passed is in the kernel's metadata only."""
     descriptors = replace(request(), signature={"out": "tensordesc<fp16[16, 16]>", "x": "i32"})
@@ -235,6 +244,7 @@ def test_with_descriptors_it_is_made_of_the_compiled_kernel(compiler, driver, co
     assert len(compiler.starts) == 1
 
 
+@pytest.mark.medium
 def test_two_processes_build_it_once(compiler, driver, cold):
     """As ranks do that tune different kernels of one signature."""
     compiler.does('sleep 0.5; exec gcc "$@"')

@@ -73,6 +73,7 @@ def no_store(monkeypatch):
     monkeypatch.setattr(stores, "_last", None)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["cached", "require"])
 def test_a_locked_key_is_launched_without_a_store(lock, no_store, mode):
     made = kernel(lock=lock, mode=mode)
@@ -81,6 +82,7 @@ def test_a_locked_key_is_launched_without_a_store(lock, no_store, mode):
     assert whet.unlocked() == ()
 
 
+@pytest.mark.medium
 def test_the_variable_does_the_same_for_every_kernel(lock, no_store, monkeypatch):
     monkeypatch.setenv("WHET_LOCK", str(lock))
     monkeypatch.setenv("WHET_MODE", "require")
@@ -89,6 +91,7 @@ def test_the_variable_does_the_same_for_every_kernel(lock, no_store, monkeypatch
         call(kernel(), n=8)
 
 
+@pytest.mark.medium
 def test_a_key_that_is_not_locked_is_inherited_and_listed(lock, no_store):
     made = kernel(lock=lock, mode="cached")
     assert call(made, n=8) == 512
@@ -96,6 +99,7 @@ def test_a_key_that_is_not_locked_is_inherited_and_listed(lock, no_store):
     assert [one.workload.key["n"] for one in whet.unlocked()] == [8]
 
 
+@pytest.mark.medium
 def test_what_was_tuned_in_this_process_does_not_count(lock, driver):
     made = kernel(fastest=128, lock=lock)
     with whet.mode("tune"):
@@ -110,6 +114,7 @@ def test_what_was_tuned_in_this_process_does_not_count(lock, driver):
         assert call(made, n=16) == 128
 
 
+@pytest.mark.medium
 def test_a_hooked_config_is_locked_too(lock, no_store):
     made = kernel(lock=lock, mode="cached")
     seen = []
@@ -120,6 +125,7 @@ def test_a_hooked_config_is_locked_too(lock, no_store):
     assert len(seen) == 1
 
 
+@pytest.mark.medium
 def test_another_source_uses_the_first_config(lock, no_store):
     @triton.jit
     def scaled(out, x, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
@@ -131,6 +137,7 @@ def test_another_source_uses_the_first_config(lock, no_store):
     assert "another source" in whet.unlocked()[0].reason
 
 
+@pytest.mark.medium
 def test_dynamo_is_shown_the_locked_config(lock, no_store):
     torch = pytest.importorskip("torch")
     made = kernel(lock=lock, mode="cached")
@@ -138,6 +145,7 @@ def test_dynamo_is_shown_the_locked_config(lock, no_store):
     assert [c.kwargs["BLOCK"] for c in made.early_config_prune(made.configs, named)] == [512]
 
 
+@pytest.mark.medium
 def test_the_decorator_and_the_default_agree_on_a_digest(lock, no_store):
     call(kernel(lock=lock, mode="cached"))
     first = whet.digest()

@@ -117,6 +117,7 @@ def test_where_every_config_is_wrong_that_is_said_though_the_launch_works():
         launch(kernel)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("check", "said"),
     [

@@ -240,6 +240,7 @@ def test_a_choice_made_without_tuning_is_replaced_when_tuning_is_allowed(driver)
         assert call(made) == 512
 
 
+@pytest.mark.medium
 def test_a_choice_made_without_tuning_does_not_satisfy_require(driver):
     made = kernel()
     with whet.mode("cached"):
@@ -308,6 +309,7 @@ def test_threads_may_be_in_different_modes_at_once(driver):
     assert launched == {"off": {128}, "cached": {512}, "tune": {512}}
 
 
+@pytest.mark.medium
 def test_a_hook_of_the_chosen_config_is_run(driver):
     ran = []
     made = kernel()

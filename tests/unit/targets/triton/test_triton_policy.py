@@ -107,6 +107,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     return write
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Caching])
 def test_buckets_by_policy_end_tuning_again_for_every_length(
     policy: Callable[[str], Path], cold: Any, kind: Any
@@ -120,6 +121,7 @@ def test_buckets_by_policy_end_tuning_again_for_every_length(
     assert sorted(one.key["n"] for one in cold.workloads()) == [8, 16, 32, 64, 128]
 
 
+@pytest.mark.medium
 def test_without_a_policy_every_length_is_tuned(cold: Any) -> None:
     tuner = kernel()
     for n in range(5, 10):
@@ -127,6 +129,7 @@ def test_without_a_policy_every_length_is_tuned(cold: Any) -> None:
     assert len(cold.workloads()) == 5
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Caching])
 def test_configs_are_added_and_left_out(
     policy: Callable[[str], Path], cold: Any, kind: Any
@@ -149,6 +152,7 @@ def test_configs_are_added_and_left_out(
     assert [one.kwargs["BLOCK"] for one in before] == list(BLOCKS)
 
 
+@pytest.mark.medium
 def test_a_loop_of_a_library_gets_the_policys_configs(policy: Callable[[str], Path]) -> None:
     policy('[[kernel]]\nmatch = "*"\nadd = [{ BLOCK = 128 }]\nleave_out = [{ BLOCK = 64 }]\n')
     tuner = others(Loop)
@@ -159,6 +163,7 @@ def test_a_loop_of_a_library_gets_the_policys_configs(policy: Callable[[str], Pa
     assert [one.kwargs["BLOCK"] for one in tuner.timings] == [16, 32, 128]
 
 
+@pytest.mark.medium
 def test_a_kernel_with_one_config_can_be_tuned_among_those_added(
     policy: Callable[[str], Path], cold: Any
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_kernel_with_one_config_can_be_tuned_among_those_added(
     assert cold.measured() == {16, 256}
 
 
+@pytest.mark.medium
 def test_an_added_config_has_the_hook_that_all_others_have(policy: Callable[[str], Path]) -> None:
     seen = []
     configs = [
@@ -179,6 +185,7 @@ def test_an_added_config_has_the_hook_that_all_others_have(policy: Callable[[str
     assert seen[-1] == 64
 
 
+@pytest.mark.medium
 def test_the_mode_of_a_rule_outranks_the_decorator_and_the_context(
     policy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, cold: Any
 ) -> None:
@@ -264,6 +271,7 @@ def test_what_does_not_fit_is_an_error_in_a_rule_that_names_the_kernel(
     assert cold.workloads() == []
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:.*none of its configs would be left")
 @pytest.mark.parametrize(
     "text",
@@ -286,6 +294,7 @@ def test_what_does_not_fit_is_left_out_where_a_pattern_met_the_kernel(
     assert text.startswith(skipped.setting.partition(".")[0])
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:.*none of its configs would be left")
 def test_a_pattern_never_leaves_a_kernel_without_configs(
     policy: Callable[[str], Path], cold: Any
@@ -295,6 +304,7 @@ def test_a_pattern_never_leaves_a_kernel_without_configs(
     assert cold.measured() == set(BLOCKS)
 
 
+@pytest.mark.medium
 def test_all_configs_may_be_replaced(policy: Callable[[str], Path], cold: Any) -> None:
     policy(
         '[[kernel]]\nmatch = "double"\nadd = [{ BLOCK = 128, num_warps = 2 }]\n'
@@ -312,6 +322,7 @@ def test_a_broken_file_stops_a_call_with_one_line(policy: Callable[[str], Path])
     assert str(caught.value).startswith(f"{path}:3: 'moed' is not a setting of a kernel")
 
 
+@pytest.mark.medium
 def test_a_tuned_call_never_looks_at_the_policy_again(
     policy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +345,7 @@ def test_configs_that_are_assigned_later_are_edited_too(policy: Callable[[str], 
     assert [one.kwargs["BLOCK"] for one in tuner.configs] == [8, 128]
 
 
+@pytest.mark.medium
 def test_threads_that_call_first_at_once_see_the_same_kernel(
     policy: Callable[[str], Path], cold: Any
 ) -> None:
@@ -355,6 +367,7 @@ def test_threads_that_call_first_at_once_see_the_same_kernel(
     assert len(tuner.configs) == 4
 
 
+@pytest.mark.slow
 def test_installing_again_applies_the_policy_again(
     policy: Callable[[str], Path], cold: Any
 ) -> None:

@@ -108,18 +108,21 @@ def call(tuner: Any, n: int = 4) -> int:
     return int(tuner.best_config.kwargs["BLOCK"])
 
 
+@pytest.mark.medium
 def test_mode_off(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy('mode = "off"')
     assert call(kernel()) == 16
     assert cold.workloads() == []
 
 
+@pytest.mark.medium
 def test_mode_require(kernel: Taken, policy: Policy) -> None:
     policy('mode = "require"')
     with pytest.raises(NotTunedError):
         call(kernel())
 
 
+@pytest.mark.medium
 def test_mode_record(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy('mode = "record"')
     assert call(kernel()) == 16
@@ -128,7 +131,7 @@ def test_mode_record(kernel: Taken, policy: Policy, cold: Any) -> None:
         assert [miss.workload.kernel for miss in store.missed()] == ["double"]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_mode_cached_then_tune(kernel: Taken, policy: Policy, cold: Any) -> None:
     policy('mode = "cached"')
     assert call(kernel()) == 16

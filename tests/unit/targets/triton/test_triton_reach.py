@@ -152,6 +152,7 @@ def made(request: Any, installing: Any) -> Callable[..., Any]:
     return make
 
 
+@pytest.mark.medium
 def test_installing_looks_only_for_kernels_that_are_not_whet_s() -> None:
     ours, theirs = kernel(Autotuner), [kernel(), kernel(Plain)]
     others = list(adoption.live(not_ours=True))
@@ -294,6 +295,7 @@ def test_off_ignores_what_whet_has_put_there(made: Any, driver: Any) -> None:
         assert call(tuner) == 16
 
 
+@pytest.mark.medium
 def test_a_config_of_the_subclass_is_for_every_device(made: Any, driver: Any) -> None:
     tuner = made(Super)
     tuner.files = (4, "torch.float32", "torch.float32"), triton.Config({"BLOCK": 128})
@@ -414,6 +416,7 @@ def test_a_bench_of_its_own_is_used(made: Any, driver: Any) -> None:
     assert tuner.benched == list(BLOCKS)
 
 
+@pytest.mark.medium
 def test_a_prune_of_its_own_is_used_with_the_authors(made: Any, driver: Any) -> None:
     def prune(configs: Any, named: Any, **more: Any) -> Any:
         return configs[:2]
@@ -480,6 +483,7 @@ def test_a_hook_that_is_put_there_is_called_as_triton_would(
     assert tuner.seen_by_hook[-1] == (64, True)
 
 
+@pytest.mark.medium
 def test_the_authors_pruning_holds(made: Any, driver: Any) -> None:
     def prune(configs: Any, named: Any, **more: Any) -> Any:
         return configs[:2]
@@ -500,6 +504,7 @@ def test_the_compiler_finds_what_was_tuned(made: Any, driver: Any) -> None:
     assert left.kwargs == {"BLOCK": 64}
 
 
+@pytest.mark.medium
 def test_what_torch_makes_as_it_traces_stays_tritons(installing: Any) -> None:
     installing()
     jit = kernel().fn
@@ -513,6 +518,7 @@ def test_what_torch_makes_as_it_traces_stays_tritons(installing: Any) -> None:
     }
 
 
+@pytest.mark.medium
 def test_tritons_own_function_makes_kernels_that_are_taken(installing: Any) -> None:
     installing()
     tuner = stock.autotune([triton.Config({"BLOCK": 16})], key=["n"])(kernel().fn)
@@ -520,6 +526,7 @@ def test_tritons_own_function_makes_kernels_that_are_taken(installing: Any) -> N
     assert type(tuner) is Autotuner
 
 
+@pytest.mark.medium
 def test_the_interpreter_takes_the_first_config(made: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     tuner = made(Super)
@@ -530,6 +537,7 @@ def test_the_interpreter_takes_the_first_config(made: Any, monkeypatch: Any) -> 
     assert launched == [16]
 
 
+@pytest.mark.medium
 def test_nothing_is_tuned_while_a_graph_is_captured(
     made: Any, driver: Any, monkeypatch: Any
 ) -> None:
@@ -590,6 +598,7 @@ def test_an_uninstalled_kernel_uses_what_was_tuned(installing: Any, driver: Any)
     assert call(tuner) == 64
 
 
+@pytest.mark.medium
 def test_uninstalling_leaves_nothing_in_tritons_class() -> None:
     before = dict(vars(stock.Autotuner))
     whet.install()
@@ -614,6 +623,7 @@ def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any)
     assert call(tuner) == 16
 
 
+@pytest.mark.medium
 def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, driver: Any) -> None:
     tuner = kernel(Plain)
     tuner._busy = "mine"
@@ -624,6 +634,7 @@ def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, drive
     assert one.reason == "Plain sets _busy, a name that whet needs"
 
 
+@pytest.mark.medium
 def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
     made: Any, driver: Any, compiled: list[tuple[str, bool]], monkeypatch: Any
 ) -> None:
@@ -674,6 +685,7 @@ def test_every_kernel_is_listed_with_what_it_cost(
     assert one.seconds > 0
 
 
+@pytest.mark.medium
 def test_what_whet_decorates_is_listed_as_that(installing: Any) -> None:
     installing()
     tuner = triton.autotune([triton.Config({"BLOCK": 16})], key=["n"])(kernel().fn)
@@ -681,6 +693,7 @@ def test_what_whet_decorates_is_listed_as_that(installing: Any) -> None:
     assert "decorated" in {one.how for one in whet.installed() if one.place == place(tuner)}
 
 
+@pytest.mark.medium
 def test_without_installing_kernels_are_listed_as_left_alone() -> None:
     tuner = kernel(Super)
 
@@ -733,6 +746,7 @@ def test_a_library_may_reassign_the_decorator(
     assert type(theirs) is Super
 
 
+@pytest.mark.medium
 def test_uninstalling_leaves_a_librarys_decorator_in_place(
     installing: Any, monkeypatch: Any
 ) -> None:
@@ -756,6 +770,7 @@ def test_a_known_call_is_not_looked_into_again(made: Any, driver: Any, monkeypat
     assert tuner.seen.kwargs == {"BLOCK": 64}
 
 
+@pytest.mark.medium
 def test_a_config_of_the_subclass_wins_over_a_stopgap(made: Any, driver: Any) -> None:
     tuner = made(Super)
     with whet.mode("cached"):
@@ -837,6 +852,7 @@ class Late(stock.Autotuner):
         return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
 
 
+@pytest.mark.medium
 def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     installing: Any, driver: Any
 ) -> None:

@@ -62,6 +62,7 @@ def too_large(driver: Any) -> Callable[..., list[int]]:
     return refuse
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["record", "cached"])
 def test_the_next_config_that_fits_is_used_and_remembered(
     too_large: Callable[..., list[int]], cold: Any, mode: Any, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +83,7 @@ def test_the_next_config_that_fits_is_used_and_remembered(
         assert len(store.missed()) == (2 if mode == "record" else 0)
 
 
+@pytest.mark.medium
 def test_where_none_fits_the_first_refusal_is_raised(too_large: Callable[..., list[int]]) -> None:
     too_large(*BLOCKS)
     with whet.mode("record"), pytest.raises(OutOfResources, match="Required: 300000"):

@@ -54,6 +54,7 @@ def again(most: int = 4, **named: Any) -> dict[str, Any]:
     return made(recorded(most, **named))
 
 
+@pytest.mark.medium
 @given(
     st.lists(st.integers(-(2**31), 2**31 - 1), min_size=5, max_size=40),
     st.sampled_from(["", "rising", "strict"]),
@@ -150,6 +151,7 @@ def test_two_storages_in_the_same_memory_are_known_for_one() -> None:
     assert found["x"][16:20].equal(found["y"])
 
 
+@pytest.mark.medium
 @given(st.integers(0, 40), st.sampled_from(["float32", "float16", "int8"]))
 def test_addresses_are_aligned_as_they_were(offset: int, dtype: str) -> None:
     kind = getattr(torch, dtype)

@@ -68,6 +68,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("whet.")]))
 """
 
 
+@pytest.mark.medium
 def test_installing_imports_nothing_of_tuning():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", INSTALLED]

@@ -299,6 +299,7 @@ def test_tensors_that_an_autograd_function_reaches_are_put_back() -> None:
     assert not kept.cannot
 
 
+@pytest.mark.slow
 def test_little_effort_leaves_some_out_and_full_effort_goes_on(
     driver: FakeDriver, cold: Any
 ) -> None:
