@@ -128,6 +128,7 @@ def test_machines_without_a_gpu_build_for_the_one_that_has_one(cluster, cold):
 
 
 @pytest.mark.slow
+@pytest.mark.timing  # a build has a limit by the clock, and four machines here share two cores
 def test_a_machine_that_dies_while_it_builds_costs_no_config(cluster, cold):
     configs = [triton.Config({"BLOCK": b}, num_warps=w) for b in BLOCKS for w in (1, 2, 4, 8)]
     victim = cluster.join(gpus=0)
