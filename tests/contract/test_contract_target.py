@@ -51,6 +51,7 @@ class TestFake(TargetContract):
         return FakeTarget({"t": [2, 1]}, lambda config: 1000.0 * config["t"], building=True)
 
 
+@pytest.mark.slow
 class TestSchedule(TargetContract):
     def make_target(self):
         pytest.importorskip("torch_mlir", reason="schedules need torch-mlir")

@@ -213,7 +213,7 @@ def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_second_time_nothing_is_compiled(whet: Whet) -> None:
     builds(whet, "--arch=sm_90", "--keys=n=512", "--out=packed")
     kept = sorted(Path("packed").iterdir())

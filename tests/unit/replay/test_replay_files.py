@@ -37,6 +37,7 @@ def reread(packed: bytes, folder: Path) -> Table:
 
 @pytest.mark.medium
 @given(tables())
+@pytest.mark.slow
 def test_what_is_written_is_read(folder: Path, table: Table) -> None:
     back = reread(table_bytes(table), folder)
     assert back == table
