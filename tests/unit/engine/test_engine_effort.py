@@ -46,7 +46,7 @@ def test_a_quick_run_finds_the_best_without_trying_all(shares_host: bool) -> Non
     result = tune(target, store=MemoryStore(), effort="quick", jobs=4)
     assert time_ns(result.config) <= 1.05 * time_ns(BEST)
     assert result.run.tried <= 0.6 * SIZE
-    assert target.looked[0] == target.space.first
+    assert target.space.first in target.looked[:4]  # whichever of four builds ends first
 
 
 @pytest.mark.medium
