@@ -46,6 +46,7 @@ def test_what_is_written_is_read(folder: Path, table: Table) -> None:
 
 @pytest.mark.medium
 @given(tables())
+@pytest.mark.slow
 def test_the_same_table_gives_the_same_bytes(folder: Path, table: Table) -> None:
     packed = table_bytes(table)
     assert packed == table_bytes(table)
