@@ -99,7 +99,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     before = spent_s()
     result = yield
-    if (took_s := spent_s() - before) > 10 * LIMIT_S and not any(map(item.get_closest_marker, FREE)):
+    free = any(map(item.get_closest_marker, FREE))
+    if (took_s := spent_s() - before) > 10 * LIMIT_S and not free:
         words = f"took {took_s:.1f} CPU-seconds, {LIMIT_S:g} are allowed"
         pytest.fail(f"{words}: make it cheaper, or mark it slow", pytrace=False)
     return result
