@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def test_update_writes_what_the_store_chose_and_then_nothing_more(whet: Whet) ->
     assert "whet.lock: 2 choices (2 added)" in first.out
     again = whet("lock", "update")
     assert again.out == "whet.lock: 2 choices (unchanged)\n"
+
+
+def test_update_names_what_no_run_has_confirmed(whet: Whet, tmp_path: Path) -> None:
+    with library.open_store(tmp_path / "store.db") as store:
+        cut = replace(
+            a_run(a_workload(key={"N": 512}), Config(BM=64), started=2e9), provisional=True
+        )
+        store.save_run(cut)
+    name = "matmul(N=512) on Test CPU"
+    assert f"provisional: {name}; tune it again to confirm it" in whet("lock", "update").out
+    assert json.loads(whet("lock", "update", "--json").out)["provisional"] == [name]
 
 
 def test_update_keeps_what_the_store_does_not_know_unless_told_to_prune(whet: Whet) -> None:

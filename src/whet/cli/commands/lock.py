@@ -101,7 +101,10 @@ def update(
     if changes or not path.exists():
         write_lock(path, after.values())
     if json:
-        print_json({"v": 1, "lock": str(path), "entries": len(after), **_as_json(changes)})
+        named = {"contested": known.contested, "provisional": known.provisional}
+        open_ones = {name: [str(one) for one in some] for name, some in named.items()}
+        counted = {"v": 1, "lock": str(path), "entries": len(after)}
+        print_json({**counted, **_as_json(changes), **open_ones})
         return
     print_lines(_difference_lines(changes))
     print_lines([f"contested: {one}; tune it again" for one in known.contested])
