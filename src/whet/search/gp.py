@@ -92,8 +92,6 @@ class Surrogate:
     def _outcomes(self, rows: Sequence[int]) -> Floats:
         """Log times, eased; those of pending rows are so already."""
         told = np.array([self._values[row] for row in self._measured])
-        if not len(told):
-            return np.array([self._values.get(row, 0.0) for row in rows])
         best, slow = float(told.min()), float(np.quantile(told, SLOW))
         known = np.array([slow if row in self._failed else self._values[row] for row in rows])
         settled = np.array([row in self._failed or row in self._measured for row in rows])

@@ -23,6 +23,7 @@ from whet.search.gp import Surrogate, eased
 from whet.search.modelled import Modelled
 from whet.search.moves import Axis, Listed, Unlisted, ground_of
 from whet.search.outcomes import Outcomes, Risk
+from whet.search.quick import Quick
 from whet.search.two_views import TwoViews
 
 POINTS = np.random.default_rng(5).random((14, 2)).astype(np.float32)
@@ -266,6 +267,11 @@ class TestStarting:
         strategy.tell(told)
         strategy.ask(1)
         assert strategy.choices == 1
+
+    def test_builds_that_were_not_timed_are_all_alike(self) -> None:
+        strategy = Quick(self.SPACE)
+        strategy.tell([trial(row, 5.0) for row in range(4)])
+        assert strategy._build_times().tolist() == [1.0] * 6
 
 
 class Chooser(Modelled):
