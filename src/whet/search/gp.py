@@ -19,7 +19,7 @@ from whet.search.modelled import Floats, Modelled, Singles
 REFIT = 1.4
 # They are fit to at most so many outcomes, and the process keeps at most so many.
 FITTED, KEPT = 80, 400
-# The steps of a fit, the first times and after that.
+# The steps of a fit, the first times and after that: by judgement, as most rest before these end.
 FIRST_STEPS, STEPS = 25, 12
 # Below this expected gain, in log time, every so often a neighbour of the best is looked at.
 LITTLE, POLISH_EVERY = 0.001, 4
