@@ -17,6 +17,5 @@ def expected_improvement(mean: Singles, deviation: Singles, best: float) -> Sing
     # The normal distribution function to three digits, which needs no scipy; in the tail their
     # difference has none of them left, and there the first terms of a continued fraction do.
     below = 0.5 * (1 + np.tanh(0.7978845608 * z * (1 + 0.044715 * square)))
-    tail = density / (square + 3 - 6 / (square + 7))
-    gain: Singles = deviation * np.where(z < -2, tail, z * below + density)
-    return gain
+    gain: Singles = np.where(z < -2, density / (square + 3 - 6 / (square + 7)), z * below + density)
+    return gain * deviation

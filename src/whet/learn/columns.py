@@ -188,7 +188,7 @@ def _sized(values: Sequence[Any]) -> bool:
 
 
 def _extra(value: Any) -> float:
-    return float(value) if is_number(value) and math.isfinite(value) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
 def _listed(given: Any, name: str, most: int) -> list[Any]:

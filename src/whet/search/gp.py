@@ -19,7 +19,7 @@ from whet.search.modelled import Floats, Modelled, Singles
 REFIT = 1.4
 # They are fit to at most so many outcomes, and the process keeps at most so many.
 FITTED, KEPT = 80, 400
-# The steps of a fit, the first times and after that.
+# The steps of a fit, the first times and after that: by judgement, as most rest before these end.
 FIRST_STEPS, STEPS = 25, 12
 # Below this expected gain, in log time, every so often a neighbour of the best is looked at.
 LITTLE, POLISH_EVERY = 0.001, 4
@@ -92,8 +92,6 @@ class Surrogate:
     def _outcomes(self, rows: Sequence[int]) -> Floats:
         """Log times, eased; those of pending rows are so already."""
         told = np.array([self._values[row] for row in self._measured])
-        if not len(told):
-            return np.array([self._values.get(row, 0.0) for row in rows])
         best, slow = float(told.min()), float(np.quantile(told, SLOW))
         known = np.array([slow if row in self._failed else self._values[row] for row in rows])
         settled = np.array([row in self._failed or row in self._measured for row in rows])

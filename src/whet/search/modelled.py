@@ -33,7 +33,7 @@ APART = 0.3
 class Modelled:
     """Asks for `starts` configs far from one another, then for what `_choose` finds best.
 
-    A subclass gives `_choose`, and may follow what is asked and told in `_entered` and `_learned`.
+    A subclass gives `_choose`, and may follow what is told in `_learned`.
     With `transfer` most of the starts are what the prior rates best.
     """
 
@@ -63,7 +63,6 @@ class Modelled:
                 break
             self._candidates.take(row)
             self._pending[row] = None
-            self._entered(row)
             asked.append(self._candidates.config(row))
         return asked
 
@@ -84,9 +83,6 @@ class Modelled:
     def _choose(self, free: npt.NDArray[np.intp]) -> int:
         """The free row to ask for next, once two configs have been measured."""
         raise NotImplementedError
-
-    def _entered(self, row: int) -> None:
-        """A row was asked for."""
 
     def _learned(self, row: int) -> None:
         """The outcome of a row is known, also of one that nobody asked for."""

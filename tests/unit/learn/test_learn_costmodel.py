@@ -364,12 +364,12 @@ class TestColumns:
         assert self.row(Columns.of(space, []), {}, a=2)[((-1, 1),)] == -9.0
 
     def test_what_a_target_says_comes_last_and_0_where_it_says_nothing(self) -> None:
-        columns = Columns.of(SPACE, [], ["waves", "blocks"])
+        columns = Columns.of(SPACE, [], ["waves", "blocks", "silent"])
         said = {"waves": 2.5, "blocks": math.inf}
         parts = columns.parts([Config(BM=16, stages=1, order="rows")], lambda _: said)
-        assert columns.extras == ("blocks", "waves")
-        assert columns.rows({}, parts)[0, -2:].tolist() == [0.0, 2.5]
-        assert columns.width == len(columns.sums) + 2
+        assert columns.extras == ("blocks", "silent", "waves")
+        assert columns.rows({}, parts)[0, -3:].tolist() == [0.0, 0.0, 2.5]
+        assert columns.width == len(columns.sums) + 3
 
     def columns(self) -> dict[str, Any]:
         return {

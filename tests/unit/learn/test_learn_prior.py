@@ -52,6 +52,14 @@ class TestPriorFrom:
         assert prior is not None
         assert prior.scores([first])[0] == pytest.approx(math.log(200 / 101))
 
+    def test_one_that_was_timed_and_then_failed_has_no_score(self) -> None:
+        broken, works = Config(a=1, b=1), Config(a=2, b=1)
+        wrong = Trial("w", broken, Status.RUN_ERROR, Timing((1.0,), "fake"))
+        prior = prior_from([[wrong, trial(works, 5.0)]], SPACE)
+        assert prior is not None
+        assert math.isnan(prior.scores([broken])[0])
+        assert prior.scores([works])[0] == 0.0
+
     def test_beyond_two_logs_a_config_is_just_slow(self) -> None:
         fast, slow = Config(a=1, b=1), Config(a=2, b=1)
         prior = prior_from([[trial(fast, 1.0), trial(slow, 900.0)]], SPACE)
@@ -111,6 +119,7 @@ class TestSizes:
         assert key_distance({"M": -1}, {"M": 3}) == 3.0
         assert key_distance({"M": 1, "on": True}, {"M": 1, "on": False}) == 3.0
         assert key_distance({"M": 1, "d": "f16"}, {"M": 1}) == 3.0
+        assert key_distance({"M": 1, "N": 2}, {"M": 1}) == 3.0
 
     def test_the_nearest_size_counts_most(self) -> None:
         told = [({"M": 256}, table(1)), ({"M": 8192}, table(3))]

@@ -523,6 +523,16 @@ class TestRounds:
         assert race.reason(requests[-1].id) == "crashed"
         assert requests[-1].id not in [request.id for request in race.plan()]
 
+    def test_they_end_with_the_pass_after_which_only_finalists_are_left(self) -> None:
+        race = self.crowd(6, finalists=4)
+        for id in ("4", "5"):
+            race.plan()
+            race.drop(id, "crashed")
+        for request in race.plan():
+            race.record(request.id, [100_000])
+        assert race.plan() == []
+        assert race.rounds == 0
+
     def test_one_who_arrives_late_takes_part(self) -> None:
         race = self.crowd(6)
         for request in race.plan():

@@ -172,6 +172,12 @@ class TestPairedRatio:
         assert ratio is not None
         assert math.log(ratio.low) == pytest.approx(averages[1954])
 
+    def test_a_confidence_that_no_average_may_be_left_out_for_has_all_of_them(self) -> None:
+        gaps = np.random.default_rng(0).normal(size=61)
+        ratio = paired_ratio(np.exp(gaps), np.ones(61), 1 - 1e-13)
+        assert ratio is not None
+        assert np.log([ratio.low, ratio.high]) == pytest.approx([gaps.min(), gaps.max()])
+
     def test_too_few_pairs_give_none(self) -> None:
         assert paired_ratio([1.0] * 5, [1.0] * 5, 0.95) is None
         assert paired_ratio([1.0] * 6, [1.0] * 6, 0.95) is not None

@@ -47,6 +47,10 @@ def test_the_best_is_polished_in_every_parameter_before_it_moves_on() -> None:
     assert set(asked[found : found + len(polish)]) == polish
 
 
+def test_no_search_is_so_long_that_it_explores_for_the_sake_of_it() -> None:
+    assert Coordinate.explore_every > 1e9
+
+
 def test_a_batch_has_neighbours_of_more_than_one_config() -> None:
     strategy = Coordinate(bowl_space(), 0)
     asked = run(strategy, bowl, 30)

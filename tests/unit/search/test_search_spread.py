@@ -22,3 +22,15 @@ def test_none_comes_twice_and_all_are_of_the_space(n: int) -> None:
     chosen = spread(space, n)
     assert len(chosen) == len(set(chosen)) == min(n, 12)
     assert all(config in space for config in chosen)
+
+
+def chosen(n: int, *points: str) -> list[str]:
+    names = "abcd"[: len(points[0])]
+    space = Space([dict(zip(names, map(int, point), strict=True)) for point in points])
+    return ["".join(str(config[name]) for name in names) for config in spread(space, n)]
+
+
+def test_far_is_by_the_straight_distance() -> None:
+    """Two thirds of the way in three parameters, 3 × (2/3)², is farther than all of it in one."""
+    assert chosen(2, "000", "300", "222", "030", "003") == ["000", "222"]
+    assert chosen(3, "0000", "3333", "0333", "1113") == ["0000", "3333", "1113"]

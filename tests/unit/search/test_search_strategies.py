@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.search import STRATEGIES, Strategy, make_strategy
 from whet.search.given import Given
+from whet.search.registry import _CLASSES
 from whet.search.unguided import Grid, Random
 
 SMALL = Space({"a": [4, 1, 2], "b": [2, 1]}, constraints=["a % b == 0"])
@@ -112,6 +114,13 @@ class TestByName:
         assert asked == [Config(a=0), Config(a=3)]
         unguided = make_strategy("grid", space, transfer=prior)  # type: ignore[arg-type]
         assert unguided.ask(2) == [Config(a=0), Config(a=1)]
+
+    @pytest.mark.parametrize("name", ["anneal", "coordinate", "evolution", "genetic", "gp", "tpe"])
+    def test_without_a_seed_it_is_0(self, name: str) -> None:
+        module, _, made = _CLASSES[name].partition(":")
+        strategy = getattr(import_module(module), made)
+        space = wide(2, 9)
+        assert strategy(space).ask(9) == strategy(space, 0).ask(9) != strategy(space, 1).ask(9)
 
     def test_an_instance_is_taken_as_it_is(self) -> None:
         strategy = Grid(SMALL)

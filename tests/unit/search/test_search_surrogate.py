@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from sklearn.gaussian_process.kernels import Matern
 
 from whet.core.config import Config
+from whet.core.cost import Cost
+from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
@@ -23,6 +26,7 @@ from whet.search.gp import Surrogate, eased
 from whet.search.modelled import Modelled
 from whet.search.moves import Axis, Listed, Unlisted, ground_of
 from whet.search.outcomes import Outcomes, Risk
+from whet.search.quick import Quick
 from whet.search.two_views import TwoViews
 
 POINTS = np.random.default_rng(5).random((14, 2)).astype(np.float32)
@@ -266,6 +270,13 @@ class TestStarting:
         strategy.tell(told)
         strategy.ask(1)
         assert strategy.choices == 1
+
+    def test_builds_are_thought_alike_until_three_were_timed(self) -> None:
+        """Three have to be known before the others are guessed; of one of these nothing is."""
+        strategy = Quick(self.SPACE)
+        costs = [Cost(FrozenMap(work)) for work in ({"build": 1.0}, {"build": 9.0}, {})]
+        strategy.tell([replace(trial(row, 5.0), cost=cost) for row, cost in enumerate(costs)])
+        assert strategy._build_times().tolist() == [1.0] * 6
 
 
 class Chooser(Modelled):
