@@ -216,11 +216,10 @@ def one_cell(asked: tuple[Cell, int, bool]) -> dict[str, float]:
 
 
 def all_cells(cells: list[Cell], seeds: int, told: bool) -> dict[str, dict[str, float]]:
+    longest = sorted(cells, key=lambda cell: -cell.size * cell.budget)
     with ProcessPoolExecutor() as pool:
-        asked = [(cell, seeds, told) for cell in cells]
-        return dict(
-            zip((cell.name for cell in cells), pool.map(one_cell, asked, chunksize=4), strict=True)
-        )
+        asked = [(cell, seeds, told) for cell in longest]
+        return dict(zip((cell.name for cell in longest), pool.map(one_cell, asked), strict=True))
 
 
 def of_base(base: Path, arguments: list[str]) -> dict[str, dict[str, float]]:
