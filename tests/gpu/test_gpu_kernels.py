@@ -123,7 +123,10 @@ def test_what_cannot_be_captured_fails_for_graphs_alone() -> None:
     def waits(x: Any) -> Any:
         return x * (2 if bool((x == x).all().item()) else 3)
 
-    double = whet.choice({"one": quick, "waits": waits}, name="waiting")
+    def slow(x: Any) -> Any:  # so that the other one is in the race when it is captured
+        return [x * 2 for _ in range(200)][-1]
+
+    double = whet.choice({"one": slow, "waits": waits}, name="waiting")
     x = torch.randn(64, device="cuda")
     with whet.cost("graph"):
         result = whet.tune(double.target(x))

@@ -72,6 +72,8 @@ def test_a_cold_l2_is_no_faster_than_a_warm_one(torch: Any) -> None:
 
 def test_hooks_are_not_timed(torch: Any) -> None:
     class Restored(Product):
+        after = None
+
         def before(self) -> None:
             for _ in range(3):
                 self._mm(self._right, self._right)
@@ -83,6 +85,8 @@ def test_hooks_are_not_timed(torch: Any) -> None:
 
 def test_a_hook_that_waits_for_the_device_is_noticed(torch: Any) -> None:
     class Waiting(Product):
+        before = None
+
         def after(self) -> None:
             torch.cuda.synchronize()
 

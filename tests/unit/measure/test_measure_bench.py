@@ -378,11 +378,15 @@ class TestRemote:
             first(bench, GOOD, 1)
 
 
+TORCHS_ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+
+
 @pytest.mark.parametrize(
     ("problem", "status", "spoils"),
     [
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "run_error", True),
         (RuntimeError("CUDA error: device-side assert triggered"), "run_error", True),
+        (RuntimeError(f"CUDA error: invalid argument\n{TORCHS_ADVICE}"), "run_error", False),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "resources", False),
         (RuntimeError("shapes do not fit"), "run_error", False),
         (ValueError("illegal memory access, said the author"), "run_error", False),

@@ -220,6 +220,22 @@ def test_what_was_put_aside_by_the_collector_is_found(
     assert gc.get_freeze_count() >= before
 
 
+def test_what_python_itself_put_aside_is_no_reason_to_freeze_the_rest(
+    installing: Any, monkeypatch: Any
+) -> None:
+    """As from 3.12 on, where the collector starts with some hundred objects put aside."""
+    monkeypatch.setattr(live, "_thawed", THAWED)
+    frozen = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    plain = kernel()
+
+    installing()
+
+    assert isinstance(plain, Autotuner)
+    assert frozen == []
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super, ByName, Plain])
 def test_whet_tunes_it(kind: Any, made: Any, driver: Any, cold: Any) -> None:
