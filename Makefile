@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-TESTS := $(BIN)/python -m pytest -n auto
+TESTS := $(BIN)/python tests/goes.py -n auto
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --editable
 
 .DEFAULT_GOAL := help

@@ -22,7 +22,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-pytest_plugins = ("costs",)
+pytest_plugins = ("costs", "goes")
 
 _XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 

@@ -44,9 +44,11 @@ LEAST_S = 0.5
 # However long a kernel is: that the pick is faster than the first config is what people quote.
 PAIRS_WITH_DEFAULT = 7
 
-# Where the times of a config vary by more than this, a person is told, and more of the budget goes
-# to comparing few configs often.
+# Where the times of a config vary by more than this, a person is told. By more than the second, and
+# twice as much of the budget is kept to compare few configs often: below, it is worth more to have
+# looked at all of them.
 NOISY = 0.08
+VERY_NOISY = 0.25
 
 # As many configs as a budget of time is thought to be enough for, where the space has more.
 MANY = 256
@@ -119,7 +121,7 @@ class Sampler:
         # That it is hopeless takes fewer rounds to see.
         apart = bool(pair) and pair[0] > self.plan.race.hopeless * pair[-1]
         rounds = 2 if apart else PAIRS_WITH_DEFAULT
-        least = least_finals_s(self.budget) * (2 if self.race.noise > NOISY else 1)
+        least = least_finals_s(self.budget) * (2 if self.race.noise > VERY_NOISY else 1)
         return min(seconds / 2, max(least, rounds * sum(pair)))
 
     @property
