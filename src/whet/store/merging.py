@@ -59,15 +59,24 @@ def lookalikes(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
 
 
 def _contents(store: StoreReader, workload: Workload) -> Contents:
-    """Reads again while somebody appends in between: what stands must be among the trials."""
-    while True:
-        trials = store.trials(workload.id, all=True)
-        standing = [trial.id for trial in store.trials(workload.id)]
-        if set(standing) <= {trial.id for trial in trials}:
-            runs = departing(list(reversed(store.runs(workload.id))))
-            kept = {run.id: store.timeline(run.id) for run in runs}
-            timelines = {id: timeline for id, timeline in kept.items() if timeline is not None}
-            return Contents(workload, tuple(trials), tuple(standing), runs, timelines)
+    trials, latest = trials_and_standing(store, workload.id)
+    runs = departing(list(reversed(store.runs(workload.id))))
+    kept = {run.id: store.timeline(run.id) for run in runs}
+    timelines = {id: timeline for id, timeline in kept.items() if timeline is not None}
+    return Contents(workload, trials, tuple(trial.id for trial in latest), runs, timelines)
+
+
+def trials_and_standing(
+    store: StoreReader, workload_id: str
+) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
+    """All trials, and those that are their config's latest, also while somebody appends or sweeps.
+    What stands is read first: it is among the trials later on, unless it was swept, and of a
+    config that came in between the last one stands."""
+    standing = store.trials(workload_id)
+    trials = store.trials(workload_id, all=True)
+    ids, configs = {trial.id for trial in trials}, {trial.config.id for trial in standing}
+    later = {trial.config.id: trial for trial in trials if trial.config.id not in configs}
+    return tuple(trials), (*(one for one in standing if one.id in ids), *later.values())
 
 
 def merged_pick(workload: Workload, before: Pick | None, now: Pick | None) -> list[MergedPick]:

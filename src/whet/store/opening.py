@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from whet.core.errors import UsageError, option
 from whet.core.plugins import Plugin, find_plugin, plugin_names
@@ -131,19 +131,26 @@ def printable(where: str) -> str:
     return redacted(where)
 
 
-def unsent(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """How many entries of this host wait for the store's server; 0 where there is no server."""
+class Unsent(NamedTuple):
+    """Of this host: how many entries wait for the store's server, and why it refused others."""
+
+    waiting: int = 0
+    refused: tuple[str, ...] = ()
+
+
+def unsent(where: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Unsent:
+    """Nothing where there is no server."""
     named = _named(where, environ)
     if named is None or isinstance(named, Path | Plugin):
-        return 0
+        return Unsent()
     folder = _shared_folder(named, environ)
     if not (folder / "outbox.db").exists():
-        return 0
+        return Unsent()
     from whet.store.postgres.outbox import Outbox
 
     outbox = Outbox(folder)
     try:
-        return len(outbox)
+        return Unsent(len(outbox), tuple(outbox.refused))
     finally:
         outbox.close()
 

@@ -109,10 +109,12 @@ def stats(store: StoreOption = None, json: JsonOption = False) -> None:
 
     from whet.cli.arguments.reading import moment_text, open_known
     from whet.cli.terminal.output import Column, bytes_text, columns, print_json, print_lines, table
+    from whet.store import unsent
     from whet.store.upkeep import counts_of
 
     with open_known(store, bundle=False) as opened:
         found = counts_of(opened)
+    here = unsent(store)
     if json:
         print_json(
             {
@@ -126,6 +128,7 @@ def stats(store: StoreOption = None, json: JsonOption = False) -> None:
                 "kernels": dict(found.kernels),
                 "devices": dict(found.devices),
                 "writers": [asdict(one) for one in found.writers],
+                "unsent": {"waiting": here.waiting, "refused": list(here.refused)},
             }
         )
         return
@@ -135,6 +138,13 @@ def stats(store: StoreOption = None, json: JsonOption = False) -> None:
         f"{found.workloads:,} workloads, {found.trials:,} trials, {found.runs:,} runs, "
         f"{found.missed:,} missed{size}",
     ]
+    if here.waiting:
+        lines.append(f"{here.waiting:,} entries of this host wait for the server")
+    if here.refused:
+        lines.append(
+            f"{len(here.refused):,} were refused and are kept, to be sent again; the last:"
+        )
+        lines.append(f"  {here.refused[-1]}")
     for title, counts in (("kernel", found.kernels), ("device", found.devices)):
         layout = [Column(title, flexible=True), Column("workloads", align="right")]
         rows = [(name, f"{count:,}") for name, count in counts.items()]

@@ -205,7 +205,7 @@ def whereabouts(
         lines, commands = ["not saved: the store is :memory:"], [*more]
     else:
         lines = [f"saved in {location}", f"         as workload {workload.id}"]
-        if waiting := unsent(location):
+        if waiting := unsent(location).waiting:
             lines.append(f"         {waiting} entries are still on this host: the server was away;")
             lines.append("         the next run that uses this store sends them")
         whet = program()

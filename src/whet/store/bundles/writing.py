@@ -43,6 +43,7 @@ from whet.store.bundles.format import (
 from whet.store.bundles.misses import miss_lines
 from whet.store.bundles.records import Group, group_lines, joined, summary_lines
 from whet.store.lineage import departing, lineages
+from whet.store.merging import trials_and_standing
 from whet.store.protocol import StoreReader, WorkloadSummary
 
 # Lines that share an entry, about: to look one workload up, its whole entry is unpacked.
@@ -207,14 +208,9 @@ def _put_store(
 
 
 def _whole_group(store: StoreReader, summary: WorkloadSummary) -> Group:
-    """Reads again while somebody appends in between: what stands must be among the trials."""
     id_ = summary.workload.id
-    while True:
-        trials, standing = store.trials(id_, all=True), store.trials(id_)
-        if {trial.id for trial in standing} <= {trial.id for trial in trials} and (
-            {trial.config.id for trial in standing} == {trial.config.id for trial in trials}
-        ):
-            return Group(summary.workload, tuple(trials), tuple(standing), _runs(store, id_))
+    trials, standing = trials_and_standing(store, id_)
+    return Group(summary.workload, trials, standing, _runs(store, id_))
 
 
 def _runs(store: StoreReader, workload_id: str) -> tuple[Run, ...]:

@@ -43,6 +43,15 @@ class ServerAwayError(StoreError):
         self.reason = reason
 
 
+class NotNowError(StoreError):
+    """The server is there and cannot do this now: read-only, full, too busy, or its administrator
+    has to do something first. What it could not take is as good as before."""
+
+
+# Classes of SQLSTATE that say something of the server and nothing of what was sent.
+_PASSING = ("08", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
+
+
 def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError:
     """`store postgresql://db/whet refused the login (…); check the user and password …`"""
     import psycopg
@@ -54,9 +63,11 @@ def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError
     if found is None and "authentication failed" in reason:
         found = _WORDS["28"]
     if found is not None:
-        return StoreError(f"store {address.location} {found[0]} ({reason}); {found[1]}")
+        return NotNowError(f"store {address.location} {found[0]} ({reason}); {found[1]}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return ServerAwayError(address.location, reason)
+    if state.startswith(_PASSING):
+        return NotNowError(f"store {address.location} failed ({reason}); run 'whet store check'")
     if isinstance(error, psycopg.DataError):
         return StoreError(f"store {address.location} cannot hold this ({reason}); use valid text")
     return StoreError(f"store {address.location} failed ({reason}); run 'whet store check'")

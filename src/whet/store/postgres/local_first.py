@@ -24,7 +24,12 @@ from whet.core.workload import Workload
 from whet.store.leases import Lease, LeaseHeld
 from whet.store.merging import contents
 from whet.store.postgres.address import PostgresAddress
-from whet.store.postgres.faults import ServerAwayError, closed_error, read_only_error
+from whet.store.postgres.faults import (
+    NotNowError,
+    ServerAwayError,
+    closed_error,
+    read_only_error,
+)
 from whet.store.postgres.fetching import FetchedTrials, fetched_from
 from whet.store.postgres.intake import receive
 from whet.store.postgres.leasing import LEASE_S, HeldLease, renew_lease, take_lease
@@ -42,6 +47,8 @@ _BATCH = 500
 _CLOSE_S = 2.0
 # What the server did not know either may be known there later.
 _ASK_AGAIN_S = 30.0
+# A server that takes nothing at present is tried again after this, and then ever more rarely.
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 60.0
 # As many of a kernel's other workloads are fetched to learn from.
 _MOST_OTHERS = 200
 
@@ -74,6 +81,9 @@ class LocalFirstStore(Store):
         self._listed: set[str] = set()
         self._leases: dict[str, HeldLease] = {}
         self._closed = False
+        self._pause_s, self._paused_until = 0.0, 0.0
+        if not read_only:
+            self._outbox.retry_refused()
         self._link = ServerLink(
             address, wait_s=wait_s, read_only=read_only, on_return=self._send_some
         )
@@ -123,10 +133,14 @@ class LocalFirstStore(Store):
     def flush(self, seconds: float) -> bool:
         """Whether all is sent, within so many seconds."""
         deadline = time.monotonic() + seconds
-        while len(self._outbox) and time.monotonic() < deadline and not self._link.away:
+        while len(self._outbox) and time.monotonic() < deadline and self._sends:
             self._link.nudge()
             time.sleep(0.01)
         return not len(self._outbox)
+
+    @property
+    def _sends(self) -> bool:
+        return not self._link.away and time.monotonic() >= self._paused_until
 
     def lease(self, workload_id: str, process: str) -> Lease | LeaseHeld | None:
         """See `LeasingStore`. Releasing one sends first what was found under it; where that takes
@@ -143,7 +157,7 @@ class LocalFirstStore(Store):
 
         try:
             token = self._link.ask(work)
-        except ServerAwayError:
+        except (ServerAwayError, NotNowError):
             return None
         if isinstance(token, LeaseHeld):
             return token
@@ -327,7 +341,7 @@ class LocalFirstStore(Store):
             return
         try:
             self._link.ask(lambda server: self._pull(server, workload_id))
-        except ServerAwayError:
+        except (ServerAwayError, NotNowError):
             self._asked.pop(workload_id, None)
 
     def _list_others(self, kernel: str) -> None:
@@ -373,6 +387,8 @@ class LocalFirstStore(Store):
         """One batch; when to be called again, or None where nothing is left."""
         if self._read_only:
             return None
+        if (pause_s := self._paused_until - time.monotonic()) > 0:
+            return pause_s
         with self._outbox.sending() as mine:
             entries = self._outbox.oldest(_BATCH)
             if not mine:
@@ -380,21 +396,35 @@ class LocalFirstStore(Store):
             if not entries:
                 return None
             try:
-                receive(server, entries)
-            except ServerAwayError:
-                raise
-            except StoreError:
-                self._send_singly(server, entries)
-            else:
-                self._outbox.remove(entry.n for entry in entries)
+                try:
+                    receive(server, entries)
+                except (ServerAwayError, NotNowError):
+                    raise
+                except StoreError:
+                    self._send_singly(server, entries)
+                else:
+                    self._outbox.remove(entry.n for entry in entries)
+            except NotNowError as reason:
+                return self._pause(reason)
+            if self._pause_s:
+                self._pause_s = 0.0
+                logger.warning("store %s takes results again", self.location)
             return 0.0
+
+    def _pause(self, reason: NotNowError) -> float:
+        """Nothing is sent for a while, and nothing is lost; the server can still be read."""
+        if not self._pause_s:
+            logger.warning("%s; results are kept here and sent later", reason)
+        self._pause_s = min(_LAST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
+        self._paused_until = time.monotonic() + self._pause_s
+        return self._pause_s
 
     def _send_singly(self, server: PostgresStore, entries: Sequence[OutboxEntry]) -> None:
         """So that what the server refuses does not hold up the rest."""
         for entry in entries:
             try:
                 receive(server, [entry])
-            except ServerAwayError:
+            except (ServerAwayError, NotNowError):
                 raise
             except StoreError as reason:
                 self._outbox.refuse(entry, str(reason))

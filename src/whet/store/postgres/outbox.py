@@ -139,6 +139,24 @@ class Outbox:
             db.execute("DELETE FROM entries WHERE n = ?", (entry.n,))
             db.execute("COMMIT")
 
+    def retry_refused(self) -> None:
+        """What was refused once is sent again, before what came later."""
+        with self._guarded() as db:
+            if not db.execute("SELECT 1 FROM refused LIMIT 1").fetchone():
+                return
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(
+                "INSERT OR IGNORE INTO entries (n, kind, body) SELECT n, kind, body FROM refused"
+            )
+            db.execute("DELETE FROM refused")
+            db.execute("COMMIT")
+
+    @property
+    def refused(self) -> list[str]:
+        """Why the server did not take what it was sent, a reason each."""
+        with self._guarded() as db:
+            return [row[0] for row in db.execute("SELECT reason FROM refused ORDER BY n")]
+
     def __len__(self) -> int:
         with self._guarded() as db:
             return int(db.execute("SELECT count(*) FROM entries").fetchone()[0])
@@ -146,7 +164,8 @@ class Outbox:
     @contextmanager
     def sending(self) -> Iterator[bool]:
         """Whether it is this process's turn to send. The system ends the turn of a dead one."""
-        descriptor = os.open(self._folder / "sending.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._folder / "sending.lock", flags, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -171,9 +171,18 @@ class PostgresStore(Store):
         return [trial_from(row, workload_id, self.location) for row in rows]
 
     def everything(self, workload_id: str) -> tuple[list[Trial], list[Trial], list[Run]]:
-        """All trials, the latest of each config, and the runs, newest first."""
-        every, latest = self.trials(workload_id, all=True), self.trials(workload_id)
-        return every, latest, self.runs(workload_id)
+        """All trials, the latest of each config, and the runs, newest first, of one moment."""
+        here = {"workload": workload_id}
+
+        def work(db: Connection) -> tuple[list[Trial], list[Trial], list[Run]]:
+            read = [
+                [trial_from(row, workload_id, self.location) for row in db.execute(text, here)]
+                for text in (self._view.ALL_TRIALS, self._view.LATEST_TRIALS)
+            ]
+            runs = db.execute(self._view.RUNS, (workload_id,)).fetchall()
+            return read[0], read[1], runs_of(runs, self.location)
+
+        return self.read(work, one_state=True)
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         asked = {"workload": workload_id, "config": config_id}
