@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -18,13 +18,13 @@ import pytest
 from whet.core.config import Config
 from whet.core.errors import StoreError
 from whet.core.workload import Workload
-from whet.store import Store, open_store
+from whet.store import Store, open_store, unsent
 from whet.store.postgres import connections
 from whet.store.postgres.intake import receive
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.outbox import OutboxEntry
 from whet.store.postgres.store import PostgresStore
-from whet.testing.postgres_server import PostgresServer, new_namespace
+from whet.testing.postgres_server import DATABASE, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, in_child, refusal
 
@@ -188,6 +188,95 @@ class TestOutages:
             store._outbox.put([OutboxEntry.of(WORKLOAD), OutboxEntry.of(trial)])
             store._link.nudge()
             self.check_all_arrived_once(postgres_url, store, {trial.id})
+
+
+def test_what_is_fetched_is_of_one_moment(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host appends between two statements of the reading."""
+    with open_store(postgres_url, direct=True) as other:
+        tuned(other)
+        more = [a_trial(WORKLOAD, {"BM": 9})]
+        real = psycopg.Connection.execute
+
+        def execute(self: Any, query: Any, *rest: Any, **how: Any) -> Any:
+            found = real(self, query, *rest, **how)
+            if more and "FROM" in str(query) and "trials" in str(query):
+                other.append([more.pop()])
+            return found
+
+        monkeypatch.setattr(psycopg.Connection, "execute", execute)
+        with host(postgres_url, tmp_path) as store:
+            assert len(store.trials(WORKLOAD.id)) in (3, 4)
+            assert not store._link.away
+    assert not more
+
+
+class TestServerThatTakesNothing:
+    """It answers, and what it says is about itself: nothing that was sent is at fault."""
+
+    FAULTS: ClassVar = {
+        "read-only": (
+            "ALTER DATABASE {database} SET default_transaction_read_only = on",
+            "ALTER DATABASE {database} RESET default_transaction_read_only",
+        ),
+        "forbidden": (
+            "REVOKE INSERT ON {space}.trials FROM {role}",
+            "GRANT INSERT ON {space}.trials TO {role}",
+        ),
+        "slow": ("ALTER ROLE {role} SET statement_timeout = '1ms'", "ALTER ROLE {role} RESET ALL"),
+    }
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_results_wait_and_arrive(
+        self,
+        fault: str,
+        own_postgres: PostgresServer,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        role, space = new_namespace(), "team"
+        own_postgres.scram_role(role, "word")
+        with open_store(own_postgres.url(space), direct=True) as server:
+            server.put_workload(WORKLOAD)
+        own_postgres.sql(
+            f"GRANT USAGE ON SCHEMA {space} TO {role}",
+            f"GRANT ALL ON ALL TABLES IN SCHEMA {space} TO {role}",
+            f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {space} TO {role}",
+        )
+        url = own_postgres.url(space, user=f"{role}:word")
+        names = {"role": role, "space": space, "database": DATABASE}
+        begin, end = (text.format(**names) for text in self.FAULTS[fault])
+        own_postgres.sql(begin)
+        with caplog.at_level(logging.WARNING, "whet"), host(url, tmp_path) as store:
+            store.put_workload(WORKLOAD)
+            store.append([a_trial(WORKLOAD, {"BM": n}) for n in range(40)])
+            assert eventually(lambda: "sent later" in caplog.text)
+            store.flush(0.5)
+            assert store.unsent >= 40
+        own_postgres.sql("SET default_transaction_read_only = off", end)
+        with host(url, tmp_path) as store:
+            assert eventually(lambda: store.unsent == 0)
+        with open_store(own_postgres.url(space), direct=True) as server:
+            assert len(server.trials(WORKLOAD.id)) == 40
+
+
+def test_what_was_refused_is_sent_again_by_the_next(postgres_url: str, tmp_path: Path) -> None:
+    stranger = a_workload(kernel="stranger")
+    environ = {"XDG_DATA_HOME": str(tmp_path / "host")}
+    with host(postgres_url, tmp_path) as store:
+        store._outbox.put([OutboxEntry.of(a_trial(stranger))])
+        store._link.nudge()
+        assert eventually(lambda: store.unsent == 0)
+    [reason] = unsent(postgres_url, environ).refused
+    assert stranger.id in reason
+    with open_store(postgres_url, direct=True) as server:
+        server.put_workload(stranger)
+    with host(postgres_url, tmp_path) as store:
+        assert eventually(lambda: store.unsent == 0)
+    assert unsent(postgres_url, environ).refused == ()
+    with open_store(postgres_url, direct=True) as server:
+        assert len(server.trials(stranger.id)) == 1
 
 
 def test_what_the_server_refuses_is_named_and_holds_up_nothing(

@@ -190,3 +190,25 @@ def test_after_an_outage_one_host_has_the_lease_and_its_choice_counts(
 def finish(store: LocalFirstStore, workload: Any, best: int, started: float) -> None:
     store.save_run(a_run(workload, {"BM": best}, started=started))
     store.append([a_trial(workload, {"BM": best}, created=started)])
+
+
+def test_a_process_waits_once_for_a_server_that_is_silent(
+    own_postgres: PostgresServer, tmp_path: Path, waits: type[CountedWait]
+) -> None:
+    """However often it opens the store, and though something waits to be sent."""
+    with CutProxy(own_postgres.port) as network:
+        url = own_postgres.url("team").replace(str(own_postgres.port), str(network.port))
+        with host(url, tmp_path) as store:
+            store.put_workload(WORKLOAD)
+            assert eventually(lambda: store.unsent == 0)
+        network.silence()
+        in_vain = []
+        for n in range(5):
+            with host(url, tmp_path) as store:
+                store.append([a_trial(WORKLOAD, {"BM": n})])
+                assert store.best(WORKLOAD.id) is not None
+            in_vain.append(waits.in_vain)
+        assert in_vain == [in_vain[0]] * 5
+        network.mend()
+        with host(url, tmp_path) as store:
+            assert eventually(lambda: store.unsent == 0)

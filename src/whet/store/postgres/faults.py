@@ -44,12 +44,17 @@ class ServerAwayError(StoreError):
 
 
 class NotNowError(StoreError):
-    """The server is there and cannot do this now: read-only, full, too busy, or its administrator
-    has to do something first. What it could not take is as good as before."""
+    """The server is there and cannot do this now: read-only, full, too busy; what it could not take
+    is as good as before. `lasting` where a person has to do something first."""
+
+    def __init__(self, message: str, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 # Classes of SQLSTATE that say something of the server and nothing of what was sent.
-_PASSING = ("08", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
+_LASTING = ("28", "3D", "3F", "42")
+_PASSING = (*_LASTING, "08", "25", "40", "53", "54", "55", "57", "58", "XX")
 
 
 def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError:
@@ -61,13 +66,15 @@ def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError
     state = error.sqlstate or ""
     found = _WORDS.get(state) or _WORDS.get(state[:2])
     if found is None and "authentication failed" in reason:
-        found = _WORDS["28"]
+        found, state = _WORDS["28"], "28"
+    lasting = state.startswith(_LASTING)
     if found is not None:
-        return NotNowError(f"store {address.location} {found[0]} ({reason}); {found[1]}")
+        return NotNowError(f"store {address.location} {found[0]} ({reason}); {found[1]}", lasting)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return ServerAwayError(address.location, reason)
     if state.startswith(_PASSING):
-        return NotNowError(f"store {address.location} failed ({reason}); run 'whet store check'")
+        text = f"store {address.location} failed ({reason}); run 'whet store check'"
+        return NotNowError(text, lasting)
     if isinstance(error, psycopg.DataError):
         return StoreError(f"store {address.location} cannot hold this ({reason}); use valid text")
     return StoreError(f"store {address.location} failed ({reason}); run 'whet store check'")

@@ -2,7 +2,8 @@
 
 All that goes to the server goes through one thread. Who asks waits for the answer at most `wait_s`,
 and once per outage: from then on the breaker is open, everybody is told at once that the server is
-away, and the thread tries again by itself, at longer and longer intervals.
+away, and the thread tries again by itself, at longer and longer intervals. A link that is made
+meanwhile, by the same process, begins with an open breaker.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class ServerLink:
         self._closed = False
         self._begin()
         _links.add(self)
+        if self._away:
+            self._put(None)
 
     def _begin(self) -> None:
         """Also in a forked child, which has no thread and may not use the parent's connection."""
@@ -66,8 +69,9 @@ class ServerLink:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._store: PostgresStore | None = None
-        self._away = self._told = False
-        self._retry_s = FIRST_RETRY_S
+        self._outage = (self._address.dsn, self._read_only)
+        self._retry_s, self._retry_at = _outages.get(self._outage, (FIRST_RETRY_S, 0.0))
+        self._away = self._told = self._outage in _outages
         self._due = False
         self._attempting: float | None = None
 
@@ -146,7 +150,7 @@ class ServerLink:
             store.abort()
 
     def _serve(self) -> None:
-        jobs, retry_at = self._jobs, 0.0
+        jobs, retry_at = self._jobs, self._retry_at
         while not (self._closed and jobs.empty()):
             pause = max(0.0, retry_at - time.monotonic()) if self._away or self._due else None
             try:
@@ -163,6 +167,8 @@ class ServerLink:
             if self._away:
                 retry_at = time.monotonic() + self._retry_s
                 self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
+                if self._outage in _outages:
+                    _outages[self._outage] = self._retry_s, retry_at
             elif again is not None:
                 self._due, retry_at = True, time.monotonic() + again
             else:
@@ -212,6 +218,7 @@ class ServerLink:
             return
         if not self._away:
             self._away, self._retry_s, self._told = True, FIRST_RETRY_S, False
+            _outages[self._outage] = FIRST_RETRY_S, 0.0
             self._jobs.put(None)
         if reason is not None and not self._told:
             self._told = True
@@ -222,6 +229,7 @@ class ServerLink:
             )
 
     def _mend(self) -> None:
+        _outages.pop(self._outage, None)
         if self._away:
             self._away, self._due = False, True
             if self._told:
@@ -229,6 +237,8 @@ class ServerLink:
 
 
 _links: weakref.WeakSet[ServerLink] = weakref.WeakSet()
+# Servers that this process found away: how long to wait before the next try, and until when.
+_outages: dict[tuple[str, bool], tuple[float, float]] = {}
 
 
 def _after_fork() -> None:

@@ -91,10 +91,11 @@ class LocalFirstStore(Store):
             self._link.ask(lambda server: None)
         except ServerAwayError:
             pass
-        except StoreError:
-            self._link.close()
-            self._own.close()
-            raise
+        except StoreError as error:
+            if not isinstance(error, NotNowError) or error.lasting:
+                self._link.close()
+                self._own.close()
+                raise
         if not read_only and len(self._outbox):
             self._link.nudge()
 
