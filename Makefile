@@ -5,8 +5,11 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-TESTS := $(BIN)/python tests/goes.py -n auto
+TESTS := $(BIN)/python tests/goes.py
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --editable
+
+# The tests start hundreds of processes; without byte code each of them would compile whet anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test test-all faults lint format docs bench clean
@@ -18,13 +21,13 @@ demo: $(VENV)/.run-time ## tune a C kernel on this machine and show where the ti
 	@$(BIN)/whet demo
 
 quick: $(VENV)/.development ## run what takes a moment: for the edit loop, within a minute
-	@$(TESTS) -m "not (medium or slow or whole or timing)" tests/unit $(ARGS)
+	@$(TESTS) -n logical -m "not (medium or slow or whole or timing)" tests/unit $(ARGS)
 
 test: $(VENV)/.development ## run the tests, in some minutes; ARGS="-k cache" picks some
-	@$(TESTS) -m "whole or not slow" $(ARGS)
+	@$(TESTS) -n auto -m "whole or not slow" $(ARGS)
 
 test-all: $(VENV)/.development ## run those that take long as well
-	@$(TESTS) $(ARGS)
+	@$(TESTS) -n auto $(ARGS)
 
 faults: $(VENV)/.development ## try every fault in full, not just a tenth of it: the better part of an hour
 	@FAULTS=full $(BIN)/python -m pytest tests/faults -p no:cacheprovider $(ARGS)

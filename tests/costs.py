@@ -3,8 +3,8 @@
     COSTS=costs.jsonl make test-all      a line for each test
     python tests/costs.py costs.jsonl    a table of folders, and the dearest tests
 
-A test without a mark is for `make quick`, one that is `medium` for `make test`, both up to two
-CPU-seconds; `slow` ones are left to `make test-all`. One that goes through all of a capability is
+A test without a mark is for `make quick`, one that is `medium` for `make test`, both up to one
+CPU-second; `slow` ones are left to `make test-all`. One that goes through all of a capability is
 `whole` and may take longer. Ten times the limit fails: a core that is shared with another process
 counts its seconds double, and some machines take several times as long as others.
 """
@@ -17,7 +17,8 @@ import os
 import re
 import resource
 import sys
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -28,7 +29,8 @@ import pytest
 
 SHARED = re.compile(r"""^@pytest\.fixture\(.*scope=["'](module|class)["']""", re.MULTILINE)
 
-LIMIT_S = 2.0
+LIMIT_S = 1.0
+AT_A_TIME = 4
 FREE = ("slow", "whole", "gpu")
 
 
@@ -36,6 +38,23 @@ def spent_s() -> float:
     """Of this process and of those of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+class _Cost:
+    """Since it was made."""
+
+    def __init__(self) -> None:
+        self._before, self._began = spent_s(), time.monotonic()
+
+    @property
+    def wall_s(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def cpu_s(self) -> float:
+        """Not more than there can have been: a child of many tests that ends in one is counted
+        there with all it did."""
+        return min(spent_s() - self._before, self.wall_s * (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,15 +65,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What the tests of a file share is made by one process, which runs all of that file."""
+    """What the tests of a file share is made by one process, which runs all of that file. Other
+    tests are handed out some at a time, since the scheduler takes as long for one as for many."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFixtures(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return file if _shares(config.rootpath / file) else nodeid
+            return scope(nodeid)
 
+    @cache
+    def scope(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if _shares(config.rootpath / file):
+            return file
+        counts[file] += 1
+        return f"{file} {counts[file] // AT_A_TIME}"
+
+    counts: Counter[str] = Counter()
     return ByFixtures(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """More than there are cores: many tests wait, for a server, a limit or another process. But
+    not those that take a moment, for which `-n logical` is asked."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if config.option.numprocesses == "logical" else cores + (cores + 1) // 2
 
 
 @cache
@@ -65,10 +101,10 @@ def _shares(file: Path) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with _alone(item.get_closest_marker("timing") is not None):
-        before = spent_s()
+        took = _Cost()
         result = yield
         if name := os.environ.get("COSTS"):
-            line = {"id": item.nodeid, "s": round(spent_s() - before, 3)}
+            line = {"id": item.nodeid, "s": round(took.cpu_s, 3), "wall_s": round(took.wall_s, 3)}
             with Path(name).open("a") as file:
                 file.write(json.dumps(line) + "\n")
         return result
@@ -76,10 +112,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    before = spent_s()
+    took = _Cost()
     result = yield
     free = any(map(item.get_closest_marker, FREE))
-    if (took_s := spent_s() - before) > 10 * LIMIT_S and not free:
+    if (took_s := took.cpu_s) > 10 * LIMIT_S and not free:
         words = f"took {took_s:.0f} CPU-seconds; what is not marked slow may take {LIMIT_S:g}"
         pytest.fail(f"{words}: make it cheaper, or mark it", pytrace=False)
     return result
@@ -94,17 +130,24 @@ def _alone(quiet: bool) -> Iterator[None]:
 
 
 def _table(lines: list[dict[str, Any]]) -> None:
-    folders: dict[str, list[float]] = defaultdict(list)
+    folders: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         parts = line["id"].partition("::")[0].split("/")
-        folders["/".join(parts[1:-1]) or "."].append(line["s"])
-        folders["all"].append(line["s"])
-    print("  tests  CPU-s  above limit")
-    for folder, costs in sorted(folders.items(), key=lambda item: -sum(item[1])):
-        above = sum(cost for cost in costs if cost > LIMIT_S)
-        print(f"{len(costs):>7}  {sum(costs):>5.0f}  {above:>11.0f}  {folder}")
-    for line in sorted(lines, key=lambda line: -line["s"])[:20]:
-        print(f"{line['s']:>14.1f}  {line['id']}")
+        folders["/".join(parts[1:-1]) or "."].append(line)
+        folders["all"].append(line)
+    print("  tests  CPU-s  above limit  wall-s")
+    for folder, some in sorted(folders.items(), key=lambda item: -_sum(item[1], "s")):
+        above = _sum([line for line in some if line["s"] > LIMIT_S], "s")
+        wall_s = _sum(some, "wall_s")
+        print(f"{len(some):>7}  {_sum(some, 's'):>5.0f}  {above:>11.0f}  {wall_s:>6.0f}  {folder}")
+    for key in ("s", "wall_s"):
+        print(f"the dearest by {key}")
+        for line in sorted(lines, key=lambda line: -line[key])[:20]:
+            print(f"{line[key]:>14.1f}  {line['id']}")
+
+
+def _sum(lines: list[dict[str, Any]], key: str) -> float:
+    return sum(line[key] for line in lines)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from whet.testing.executor_kit import ExecutorContract
 from whet.testing.fake_devices import FakeRack, RackTarget
 from whet.testing.ray_nodes import LocalCluster, RayMissingError
 
-pytestmark = [pytest.mark.medium, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,7 @@ fake = RackTarget(
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_everywhere_and_prints_the_best_so_far(
     cluster: LocalCluster, kept: _Kept, tmp_path: Path
 ) -> None:

@@ -195,7 +195,7 @@ def test_ctrl_c_keeps_every_finished_trial_and_the_best_so_far(tmp_path):
         assert summary.best is not None
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_next_run_goes_on_where_an_interrupted_one_ended(tmp_path):
     script = tmp_path / "slow.py"
     script.write_text(textwrap.dedent(SLOW_SCRIPT).replace("range(500)", "range(12)"))

@@ -143,7 +143,7 @@ def widest(text: str) -> int:
     return max(map(len, kept))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
     done = tuned.blur
 
@@ -158,7 +158,7 @@ def test_tune_prints_a_summary_and_keeps_the_result(tuned: Tuned) -> None:
         assert store.workloads("blur")[0].configs == 4
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_what_was_tuned_is_found_by_the_other_commands(tuned: Tuned) -> None:
     best = json.loads(whet("best", "blur", "--store", tuned.store, "--json").stdout)
     trials = json.loads(whet("trials", "blur", "--store", tuned.store, "--json").stdout)
@@ -176,7 +176,7 @@ def test_a_second_tuning_finds_its_answer_in_the_store(tuned: Tuned) -> None:
     assert "answered from the store" in done.stderr
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_json_is_exactly_one_object_with_what_programs_need() -> None:
     done = whet("tune", "work.py:blur", "--json", "--store", "s.db")
     result = json.loads(done.stdout)
@@ -346,7 +346,7 @@ def on_a_terminal(*arguments: str, **environ: str) -> tuple[int, str, str]:
 COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7])m")
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
     code, out, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="")
 
@@ -360,7 +360,7 @@ def test_on_a_terminal_the_display_is_redrawn_in_place_and_cleared() -> None:
     assert "\x1b" not in out
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_no_color_leaves_the_display_without_colours() -> None:
     _, _, plain = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", NO_COLOR="1")
 
@@ -368,7 +368,7 @@ def test_no_color_leaves_the_display_without_colours() -> None:
     assert not COLOURS.search(plain)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     _, _, sent = on_a_terminal("tune", "work.py:blur", "--store", ":memory:", TERM="dumb")
 
@@ -376,7 +376,7 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
     assert "tuning blur" in sent
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_leaves_the_cursor_visible() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

@@ -16,7 +16,7 @@ from whet.cli import main
 from whet.store import SqliteStore
 from whet.store.scanning import journey_file
 
-pytestmark = [pytest.mark.medium, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 pytest.importorskip("torch", reason="the doctor needs torch, which is not installed")
 
@@ -67,6 +67,7 @@ def explorer(examined: Examined) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_a_report_has_the_artefacts_of_this_very_model(examined: Examined) -> None:
     text = examined.report.read_text()
     assert "return (x + 1).relu().sum(1)" in text
@@ -128,6 +129,7 @@ def test_without_a_journey_there_is_no_such_view(
     assert "journey" not in tabs(page)
 
 
+@pytest.mark.slow
 def test_nothing_in_a_journey_runs(tab: Tab, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra explorer")
     with SqliteStore(tmp_path / "s.db") as store:
@@ -150,6 +152,7 @@ def test_nothing_in_a_journey_runs(tab: Tab, tmp_path: Path) -> None:
         tab.leave()
 
 
+@pytest.mark.slow
 def test_the_kept_page_is_the_report_and_goes_with_its_workload(examined: Examined) -> None:
     with SqliteStore(examined.store) as store:
         path = journey_file(store, examined.model)

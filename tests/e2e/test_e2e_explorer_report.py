@@ -45,6 +45,7 @@ def opened(tab: Tab, report: str, link: str) -> Any:
     return tab.page
 
 
+@pytest.mark.slow
 def test_a_report_has_the_views_and_their_answers(report: str, offline: Tab) -> None:
     page = opened(offline, report, "#space")
     offline.until_text('[data-answer="matters"]', "BM")

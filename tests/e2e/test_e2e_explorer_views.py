@@ -20,7 +20,7 @@ from whet.core.timeline import Span, Timeline
 from whet.store import SqliteStore
 from whet.store.opening import ir_folder
 
-pytestmark = pytest.mark.medium
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("uvicorn", reason="needs the extra explorer")
 
@@ -257,6 +257,7 @@ def test_only_the_latest_trial_of_a_config_counts(tmp_path: Path, tab: Tab) -> N
         tab.leave()
 
 
+@pytest.mark.slow
 def test_a_kernel_without_parameters_is_shown_too(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     of = workload()
@@ -272,6 +273,7 @@ def test_a_kernel_without_parameters_is_shown_too(tmp_path: Path, tab: Tab) -> N
         tab.leave()
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_from_before_its_first_trial(tmp_path: Path, tab: Tab) -> None:
     """Configs tried again while one looks: searches keep to what the last trial says."""
     place = tmp_path / "s.db"
@@ -299,6 +301,7 @@ def test_a_link_names_its_workload_at_once(sample: str, tab: Tab) -> None:
     assert "#space?w=" in tab.hash()
 
 
+@pytest.mark.slow
 def test_intermediate_code_is_shown_and_compared(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     of = workload()
@@ -339,6 +342,7 @@ def test_an_empty_store_says_what_to_do_and_fills_while_one_looks(tmp_path: Path
         tab.leave()
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_drawn_in_full_only_now_and_then(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     with SqliteStore(place) as store:
@@ -382,6 +386,7 @@ def test_trials_of_another_process_appear_as_they_end(tmp_path: Path, tab: Tab) 
         tab.leave()
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_as_text_in_every_view(tmp_path: Path, tab: Tab) -> None:
     place = tmp_path / "s.db"
     with SqliteStore(place) as store:
@@ -456,6 +461,7 @@ def test_the_assets_stay_small_and_bundle_as_one_scope() -> None:
             names[name] = path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_draws_in_light_and_dark(
     sample: str, browser: Any, scheme: str, tmp_path: Path

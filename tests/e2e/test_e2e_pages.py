@@ -114,6 +114,7 @@ def works(line: str, one: Ran) -> bool:
     return one.code == 0 or (one.code == 1 and answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with_commands())
 def test_every_command_runs_as_printed(page: str, tmp_path: Path) -> None:
     ran = run_page(page, tmp_path / Path(page).stem)

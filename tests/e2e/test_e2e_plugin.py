@@ -83,6 +83,7 @@ def ran(scratch: Scratch) -> dict[str, Ran]:
     return {line: scratch.run(line) for line in lines()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", lines())
 def test_every_command_of_the_page_runs_with_it(ran: dict[str, Ran], line: str) -> None:
     assert ran[line].code == 0, ran[line].err[-2000:]

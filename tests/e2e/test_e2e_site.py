@@ -31,6 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_builds_without_a_warning_and_begins_with_the_readme(site: Path) -> None:
     assert "drop-in replacement" in (site / "index.html").read_text()
 

@@ -37,6 +37,7 @@ TREES = [target for target in ALL if target.shape == "json"]
 FOUND = [(target, path) for target in ALL for path in regressions(target)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
 def test_valid_samples_broken_at_random_are_read_or_refused(target: Target) -> None:
     found = fuzz(target, shares(INPUTS, list(TARGETS))[target.name] + 20, seed=1)
@@ -53,6 +54,7 @@ def test_a_seed_says_which_inputs_are_made(target: Target) -> None:
     assert len(set(first)) > 20
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", TREES, ids=lambda target: target.name)
 def test_valid_samples_with_any_value_anywhere_are_read_or_refused(target: Target) -> None:
     samples = [json.loads(seed) for seed in target.seeds()]
@@ -107,6 +109,7 @@ def test_code_in_an_expression_is_refused(text: str) -> None:
         list(Space({"a": [1, 2], "s": ["x", "y"]}, [text]))
 
 
+@pytest.mark.medium
 def test_a_table_that_unzips_without_end_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_a_table_that_unzips_without_end_is_refused_before_it_fills_the_memory(
     assert peak < 8 << 20
 
 
+@pytest.mark.medium
 def test_a_timeline_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "_MOST_BYTES", 1 << 20)
     bomb = b"wtl\x01" + zlib.compress(bytes(64 << 20), level=1)

@@ -119,7 +119,7 @@ def test_after_a_crash_outside_of_a_tuning_the_next_one_names_the_culprit(
     assert "the process that first ran it died" in error
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_pick_that_ended_its_verification_fails_the_next_one(
     told_by: Told, tmp_path: Path
 ) -> None:

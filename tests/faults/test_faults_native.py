@@ -74,7 +74,7 @@ def test_the_best_of_40_configs_is_found_though_12_are_poisoned(block: int, scra
         assert descriptors() == open_before
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", NASTY)
 def test_whatever_a_config_does_to_its_process_the_others_are_measured(
     poison: Poison, scratch: Path
@@ -105,7 +105,7 @@ def test_what_a_config_leaves_spinning_fails_it_and_disturbs_no_other(
         assert eventually(lambda: not left_of(scratch)), left_of(scratch)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_config_does_not_die_of_what_another_left_in_its_process(scratch: Path) -> None:
     """An alarm goes off some configs later, whoever is being measured then."""
     for seed in range(count(1, 20)):

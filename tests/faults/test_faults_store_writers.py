@@ -55,7 +55,7 @@ def integrity(path: Path) -> str:
         return str(db.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_many_writers_lose_and_double_nothing_and_readers_go_on(
     path: Path, workload: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +92,7 @@ def test_many_writers_lose_and_double_nothing_and_readers_go_on(
     assert integrity(path) == "ok"
 
 
+@pytest.mark.medium
 def test_a_stopped_process_that_holds_the_lock_keeps_writers_waiting_and_nobody_else(
     path: Path, workload: Workload
 ) -> None:

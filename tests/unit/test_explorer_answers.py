@@ -110,6 +110,7 @@ class _CountingStore(SqliteStore):
         return super().runs(workload_id)
 
 
+@pytest.mark.medium
 def test_a_trial_of_one_workload_leaves_the_others_unread(tmp_path: Path) -> None:
     with _CountingStore(tmp_path / "s.db") as store:
         store.asked = []

@@ -185,6 +185,7 @@ def test_what_was_outraced_is_no_error() -> None:
     assert columns.errors.values == [""]
 
 
+@pytest.mark.medium
 def test_a_config_is_found_among_many_rows_whichever_way_they_are_kept() -> None:
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 30_000, size=60_000).astype(np.uint64)

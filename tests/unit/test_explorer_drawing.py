@@ -112,6 +112,7 @@ def test_terminal_cells_say_how_fast_what_failed_and_what_was_not_tried() -> Non
     assert "·: not tried" in lines
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("many", [2, 9, 30, 500])
 def test_no_line_is_wider_than_the_terminal(width: int, many: int) -> None:
@@ -175,6 +176,7 @@ def test_a_table_shows_itself() -> None:
     assert "and 44 more" in shown.text
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["memory", "overlay", "empty"])
 def test_every_store_shows_itself(tmp_path: Path, kind: str) -> None:
     store: Store = MemoryStore()
@@ -186,6 +188,7 @@ def test_every_store_shows_itself(tmp_path: Path, kind: str) -> None:
     assert ("0 workloads" if kind == "empty" else "1 workload") in shown.text
 
 
+@pytest.mark.medium
 def test_hostile_text_is_text_in_a_notebook(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         of = hostile(store)
@@ -249,6 +252,7 @@ def test_they_speak_json(whet: Whet) -> None:
     assert show["workload"]["trials"] == {"ok": 30, "resources": 2}
 
 
+@pytest.mark.medium
 def test_hostile_text_does_not_steer_the_terminal(whet: Whet) -> None:
     with SqliteStore("s.db") as store:
         of = workload("evil\033[2Jkernel")

@@ -152,6 +152,7 @@ def test_bound_elsewhere_it_wants_the_token(library: Library) -> None:
     assert _get(library, "/api/about", LOCAL, token="secret")[0] == 401
 
 
+@pytest.mark.medium
 def test_text_from_a_store_is_never_a_page(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         of = hostile(store)
@@ -204,6 +205,7 @@ def test_only_the_page_is_served(library: Library, path: str) -> None:
     assert _get(library, path, LOCAL)[0] == 404
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("query", ["from=-1", "from=x", "from=1e9", "from=9999999999", "from=²"])
 def test_what_is_no_number_is_refused(library: Library, query: str) -> None:
     (line,) = library.summaries()
@@ -212,6 +214,7 @@ def test_what_is_no_number_is_refused(library: Library, query: str) -> None:
     assert b"not a whole number" in body
 
 
+@pytest.mark.medium
 def test_text_that_is_no_text_is_still_told(tmp_path: Path) -> None:
     odd = "half a pair: \ud800"
     with SqliteStore(tmp_path / "s.db") as store:

@@ -73,6 +73,7 @@ def test_a_store_that_does_not_exist_yet_is_empty_and_then_is_not(tmp_path: Path
         events.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_it_goes_on_while_a_process_writes_without_pause(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with SqliteStore(path) as store:
@@ -88,6 +89,7 @@ def test_it_goes_on_while_a_process_writes_without_pause(tmp_path: Path) -> None
                 assert header["complete"]
 
 
+@pytest.mark.slow
 def test_static_files_and_the_page_are_served(tmp_path: Path) -> None:
     with running(sample=True) as url:
         page = _get(f"{url}/").decode()
@@ -98,6 +100,7 @@ def test_static_files_and_the_page_are_served(tmp_path: Path) -> None:
                 _get(f"{url}/static/{other}")
 
 
+@pytest.mark.slow
 def test_all_modules_are_asked_for_at_once() -> None:
     with running(sample=True) as url:
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -110,6 +113,7 @@ def test_all_modules_are_asked_for_at_once() -> None:
                 assert answer.read() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_without_a_word_too_many() -> None:
     command = [sys.executable, "-m", "whet", "explore", "--sample", "--no-open", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -134,6 +138,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_bound_elsewhere_it_prints_a_token_and_says_so(tmp_path: Path) -> None:
     with running(sample=True, arguments=["--host", "0.0.0.0"]) as url:
         base, _, token = url.partition("/?token=")

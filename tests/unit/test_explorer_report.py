@@ -40,7 +40,7 @@ def _modules(folder: Path, **files: str) -> Path:
     return folder
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_report_has_everything_the_page_asks_for(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         run = fill(store)
@@ -66,7 +66,7 @@ def test_a_report_has_everything_the_page_asks_for(tmp_path: Path) -> None:
     assert first["quantiles"] == sorted(first["quantiles"])
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_report_fetches_nothing(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         fill(store)
@@ -175,7 +175,7 @@ def test_a_report_needs_no_server_package(tmp_path: Path) -> None:
     assert "whet report OUT.html" in done.stderr
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "s.db") as store:
         fill(store)

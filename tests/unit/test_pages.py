@@ -112,6 +112,7 @@ def test_nobody_is_told_to_install_the_package_that_another_project_reserved() -
         assert "whet" not in {about["name"], *about["dependencies"]}
 
 
+@pytest.mark.medium
 def test_every_extra_that_somebody_is_told_to_install_exists() -> None:
     extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
     naming = re.compile(r"['\"]\.\[([a-z-]+)\]|install_extra\(['\"]([a-z-]+)|extra `([a-z-]+)`")
@@ -146,6 +147,7 @@ def test_no_command_is_printed_twice_on_a_page() -> None:
         assert len({*lines}) == len(lines), page
 
 
+@pytest.mark.medium
 def test_the_command_line_page_is_what_the_commands_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
     import command_line

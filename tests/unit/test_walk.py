@@ -48,7 +48,7 @@ def first_call(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return first
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_every_file_that_the_page_names_is_entered(first_call: Trace) -> None:
     assert named()
     assert named() <= first_call.files.keys()

@@ -27,6 +27,7 @@ def torch_without_cuda() -> Any:
     return torch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
 def test_cuda_without_cuda_is_refused_with_the_remedy(torch_without_cuda: Any, device: str) -> None:
     ran: list[int] = []
@@ -37,6 +38,7 @@ def test_cuda_without_cuda_is_refused_with_the_remedy(torch_without_cuda: Any, d
     assert tuned.cache.get_all_keys() == []
 
 
+@pytest.mark.slow
 def test_a_torch_device_is_held_to_the_same(torch_without_cuda: Any) -> None:
     with pytest.raises(UsageError, match="cannot use device='cuda:0'"):
         tuner().tune(problem_size=(8,), device=torch_without_cuda.device("cuda:0"))

@@ -49,6 +49,7 @@ def test_a_real_build_gives_its_artifact_facts_and_stages(shared: Builder) -> No
     assert sum(result.stages.values()) <= result.seconds <= result.ended - result.started
 
 
+@pytest.mark.medium
 def test_what_the_compiler_printed_is_the_error(shared: Builder) -> None:
     result = build(shared, Job(builds.compile_c, ("int one(void) { return oen; }",)))
     assert (result.status, result.artifact) == (Status.BUILD_ERROR, None)
@@ -113,6 +114,7 @@ def test_a_closure_needs_fork_and_the_error_says_so(shared: Builder) -> None:
         assert build(forking, job).artifact == "made here"
 
 
+@pytest.mark.medium
 def test_nothing_submitted_nothing_ready(shared: Builder) -> None:
     assert shared.pending == 0
     assert shared.ready(None) == []

@@ -50,6 +50,7 @@ def test_merge_names_a_pick_that_changes(whet: Whet) -> None:
     assert "contested" not in ran.out
 
 
+@pytest.mark.medium
 def test_merge_without_either_says_nothing_of_picks(whet: Whet) -> None:
     ran = whet("store", "merge", "busy.db", "--store", "new.db")
 
@@ -57,6 +58,7 @@ def test_merge_without_either_says_nothing_of_picks(whet: Whet) -> None:
     assert "contested" not in ran.out
 
 
+@pytest.mark.medium
 def test_merge_tells_machines_too(whet: Whet) -> None:
     told = json.loads(whet("store", "merge", "busy.db", "--store", "idle.db", "--json").out)
 
@@ -113,6 +115,7 @@ def test_unpack_names_what_is_contested(whet: Whet) -> None:
     assert told["picks"][0]["contested"] == [{"BM": "b"}]
 
 
+@pytest.mark.medium
 def test_gc_leaves_both_picks(whet: Whet, merged: str) -> None:
     whet("store", "gc", "--superseded", "--store", merged)
     with open_store(merged, read_only=True) as store:

@@ -71,7 +71,7 @@ def rack() -> str:
     return "rack.py:fake"
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_configs_are_measured_on_all_devices_but_the_slow_one(whet: Whet, rack: str) -> None:
     ran = whet("tune", rack, "--devices", "all", "--store", "s.db", "--json", "--quiet")
     assert ran.code == 0
@@ -81,7 +81,7 @@ def test_configs_are_measured_on_all_devices_but_the_slow_one(whet: Whet, rack: 
     assert "space    8 of 8 configs tried" in again.out or "tuned before" in again.out
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_device_that_is_left_out_is_named_in_the_summary(whet: Whet, rack: str) -> None:
     ran = whet("tune", rack, "--devices", "0,1,2", "--store", "s.db")
     assert ran.code == 0
@@ -120,7 +120,7 @@ def test_without_ray_the_remedy_is_said(whet: Whet, rack: str) -> None:
         assert "pip install '.[ray]'" in " ".join(ran.err.split())
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process_and_prints_the_best_so_far(tmp_path: Path) -> None:
     slow = RACK.replace("    rack,\n", "    FakeRack(look_s=0.2),\n").replace(
         "[0, 1]", "list(range(40))"
@@ -158,7 +158,7 @@ def _processes_of(token: str) -> list[str]:
     return found
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
     pytest.importorskip("triton")
@@ -177,7 +177,7 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
         assert len(kept.workloads()) == 3
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 def test_paths_are_those_of_the_folder_in_which_the_command_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,7 +218,7 @@ def record(server: ForkServer, folder: Path, *sizes: int) -> str:
     return store
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 def test_missed_keys_are_shared_out_over_devices(tmp_path: Path, fork_server: ForkServer) -> None:
     pytest.importorskip("triton")

@@ -78,7 +78,7 @@ def test_a_refused_call_is_a_finding_though_there_is_no_model(whet: Whet, model:
     assert "→ mode='max-autotune' (tried: torch.compile takes mode='max-autotune')" in done.out
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_budget_that_is_exceeded_exits_with_1(whet: Whet, model: str) -> None:
     Path("budget.toml").write_text("graph_breaks = 0\n")
     done = whet("doctor", model, "--check", "budget.toml", "-q")

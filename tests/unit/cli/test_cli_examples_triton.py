@@ -95,7 +95,7 @@ def test_its_kernel_computes_what_torch_does(kernel: str, key: dict[str, int]) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @both
 def test_its_first_config_is_precompiled(whet: Whet, kernel: str, key: dict[str, int]) -> None:
     typed = ",".join(f"{name}={value}" for name, value in key.items())
@@ -106,7 +106,7 @@ def test_its_first_config_is_precompiled(whet: Whet, kernel: str, key: dict[str,
     assert "2 of 2 compiled" in ran.out
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @both
 def test_it_is_tuned_with_the_arguments_its_inputs_make(kernel: str, key: dict[str, int]) -> None:
     found: Any = locate(kernel)

@@ -86,6 +86,7 @@ def test_one_is_added_by_its_line(whet: Whet, records: Records) -> None:
     assert "is recorded already" in whet("jit", "add", "app.kernels:scale", "n=48").out
 
 
+@pytest.mark.medium
 def test_what_does_not_exist_is_named(whet: Whet, records: Records) -> None:
     unknown = whet("jit", "explain", "scael")
     assert unknown.code == 2

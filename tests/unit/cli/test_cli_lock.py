@@ -76,6 +76,7 @@ def test_keep_changes_no_entry(whet: Whet) -> None:
     assert len(read_lock("whet.lock").entries) == 2
 
 
+@pytest.mark.medium
 def test_diff_says_what_a_review_has_to_see(whet: Whet) -> None:
     whet("lock", "update")
     same = whet("lock", "diff")

@@ -50,7 +50,7 @@ def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.uninstall()
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_check_lists_what_no_kernel_would_use(whet: Whet) -> None:
     gc.collect()  # other tests have kernels of this name
     [double] = [t for t in live_tuners("train.py", None) if t.base_fn.__name__ == "double"]

@@ -72,6 +72,7 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.medium
 def test_the_version_is_printed(whet: Whet) -> None:
     ran = whet("--version")
 
@@ -91,6 +92,7 @@ def test_every_help_has_a_purpose_and_examples_and_fits_a_page(
     assert "..." not in re.sub(r"[A-Z]\]?\.\.\.", "", ran.out)
 
 
+@pytest.mark.medium
 def test_commands_are_listed_in_the_order_of_use(whet: Whet) -> None:
     lines = whet("--help").out.splitlines()
     sections = lines[lines.index("Tune:") : lines.index("  Examples:")]
@@ -141,6 +143,7 @@ def test_a_command_has_the_same_help_whether_or_not_the_others_are_known() -> No
         assert help_of(typer.main.get_command(_asked(words)), words) == help_of(every, words)
 
 
+@pytest.mark.medium
 def test_only_commands_that_the_words_can_reach_are_built() -> None:
     assert [*commands_of(typer.main.get_command(_asked(["-h", "best", "store"])))] == ["best"]
     store = typer.main.get_command(_asked(["store", "ls"]))
@@ -163,6 +166,7 @@ def help_of(command: Any, words: Sequence[str]) -> str:
     return str(command.get_help(context))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", [(), ("store",)])
 def test_a_group_without_a_command_shows_its_help(whet: Whet, command: tuple[str, ...]) -> None:
     ran = whet(*command)

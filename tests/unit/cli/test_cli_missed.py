@@ -44,6 +44,7 @@ def recorded(name: str = "work_4", text: str = FUNCTION) -> Any:
     return target
 
 
+@pytest.mark.medium
 def test_a_missed_function_is_tuned_though_its_own_mode_is_another(whet: Whet) -> None:
     target = recorded()
     assert [miss.where for miss in missed()] == [f"{Path('program.py').resolve()}:work_4"]

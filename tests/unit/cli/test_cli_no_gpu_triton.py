@@ -68,7 +68,7 @@ def test_under_the_interpreter_tuning_points_there_too() -> None:
     assert "unset it to tune" not in text
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_machine_without_torch_is_told_that_this_is_what_is_missing() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64", torch=False)
 
@@ -76,7 +76,7 @@ def test_a_machine_without_torch_is_told_that_this_is_what_is_missing() -> None:
     assert INSTEAD in text
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_precompiling_under_the_interpreter_says_to_unset_it() -> None:
     text = said(
         *("precompile", "kernel.py:fill", "--arch", "h100", "--key", "n=64"), TRITON_INTERPRET="1"

@@ -114,7 +114,7 @@ def test_specializations_are_what_triton_compiles_for(whet: Whet) -> None:
     }
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_picks_costs_and_keys_are_told_with_the_last_workload(
     whet: Whet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_the_settings_of_a_kernel_name_the_file_and_the_line(whet: Whet) -> None
     assert told["settings"]["budget"]["source"] == "default"
 
 
+@pytest.mark.medium
 def test_the_table_has_the_same_for_people(whet: Whet) -> None:
     path = policy(rule("double", 'mode = "cached"\nleave_out = [{ BLOCK = 64, num_warps = 8 }]'))
     ran = whet("settings", "--kernel", "double")
@@ -193,7 +194,7 @@ def test_a_config_that_fits_no_kernel_is_named_beside_one_that_does(whet: Whet) 
     )
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_policy_in_order_is_code_0(whet: Whet) -> None:
     path = policy(rule("policed_lib:*", 'buckets = { n = "pow2" }') + rule("halve", 'mode = "off"'))
     ran = whet("policy", "check", "train.py")

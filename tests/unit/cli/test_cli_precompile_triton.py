@@ -203,7 +203,7 @@ def test_keys_that_need_the_same_binary_share_a_line(whet: Whet) -> None:
     assert [build["keys"] for build in found[::3]] == [[{"n": 512}, {"n": 1024}], [{"n": 511}]]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
     before = set(Path().iterdir())
 
@@ -303,6 +303,7 @@ def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     assert "no config of 'square' could be compiled" in ran.err
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -268,6 +268,7 @@ def test_gc_must_be_told_what_may_go(whet: Whet, filled: str) -> None:
     assert "--older-than" in ran.err
 
 
+@pytest.mark.medium
 def test_gc_removes_superseded_trials(whet: Whet, filled: str) -> None:
     dry = whet("store", "gc", "--superseded", "--dry-run", "--store", filled)
     wet = whet("store", "gc", "--superseded", "--store", filled)
@@ -312,6 +313,7 @@ def test_a_mistake_in_gc_removes_nothing(
         assert len(store.workloads()) == 4
 
 
+@pytest.mark.medium
 def test_merge_adds_what_is_new(whet: Whet, filled: str) -> None:
     first = whet("store", "merge", filled, "--store", "all.db")
     again = whet("store", "merge", filled, "--store", "all.db")

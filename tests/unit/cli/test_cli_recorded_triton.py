@@ -133,11 +133,13 @@ def test_small_integer_tensors_have_the_contents_that_they_had(whet: Whet) -> No
     assert missed() == []
 
 
+@pytest.mark.medium
 def test_nothing_of_floating_point_contents_is_kept(whet: Whet) -> None:
     miss = recorded(torch.ones(16), torch.zeros(16), 2.0, n=16)
     assert [one.value for one in miss.arguments[:2]] == [None, None]
 
 
+@pytest.mark.medium
 def test_what_cannot_be_made_again_is_named_with_the_reason(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +207,7 @@ def shift(x, bias, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
 """
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_kernel_of_a_library_with_heuristics_and_a_subclass_is_tuned_from_its_record(
     whet: Whet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ def missed(**asked: Any) -> list[Miss]:
         return store.missed(**asked)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_picks_of_recorded_keys_are_verified_with_the_recorded_calls(whet: Whet) -> None:
     record(10_000, 50_000)
     ran = whet("verify", "--missed", "-q")
@@ -139,7 +139,7 @@ def test_recorded_calls_are_compiled_for_the_gpu_that_met_them(whet: Whet) -> No
     assert missed() == missed(tuned=True)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_recorded_calls_are_compiled_for_other_gpus_and_as_they_were_specialized(
     whet: Whet,
 ) -> None:

@@ -212,7 +212,7 @@ def test_transfer_from_nothing_that_fits_says_so(whet: Whet, one: str) -> None:
     assert "nothing to learn from" in ran.err
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_strategies_are_compared_by_score_and_drawn(
     whet: Whet, one: str, many: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +248,7 @@ def test_the_comparison_writes_no_files_unasked(
     assert sorted(path.name for path in tmp_path.iterdir()) == [one]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_chance_of_random_search_is_shown_beside_the_formula(whet: Whet, many: str) -> None:
     arguments = ("replay", many, "--search", "random", "--top", "5%", "--repeats", "40")
     ran = whet(*arguments)

@@ -79,6 +79,7 @@ def test_steps_are_listed_with_their_places(whet: Whet) -> None:
     assert "transform.bufferization.one_shot_bufferize  matmul.mlir:" in ran.out
 
 
+@pytest.mark.slow
 def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
     Path("kernel.py").write_text(THREE.replace("tiled =", "product ="))
     steps = json.loads(show(whet, "--json").out)["steps"]
@@ -90,6 +91,7 @@ def test_the_ir_after_a_step_and_between_two(whet: Whet) -> None:
     assert show(whet, "--diff", "0", "0").out == "the same IR\n"
 
 
+@pytest.mark.slow
 def test_another_config_is_shown_with_set(whet: Whet) -> None:
     assert "vector." in show(whet, "--json").out
     assert "vector." not in show(whet, "--json", "--set", "vectorize=no").out.replace(

@@ -119,6 +119,7 @@ def test_a_stock_kernel_is_tuned_with_inputs_from_another_file(whet: Whet) -> No
     assert "2.00× as fast" in ran.out
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("_timed")
 def test_the_only_stock_kernel_of_a_file_needs_no_name(whet: Whet) -> None:
     ran = whet("tune", "lib.py", "--key", "n=64", "--inputs", "mine.py:make", "-q", "--json")
@@ -126,6 +127,7 @@ def test_the_only_stock_kernel_of_a_file_needs_no_name(whet: Whet) -> None:
     assert json.loads(ran.out)["kernel"] == "copy"
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("_timed")
 def test_inputs_from_the_kernels_own_file_do_not_run_it_twice(whet: Whet) -> None:
     Path("lib.py").write_text(STOCK + INPUTS)

@@ -66,6 +66,7 @@ def test_gc_shrinks_a_store_to_a_size(whet: Whet, large: str) -> None:
     assert os.path.getsize(large) <= 2**20
 
 
+@pytest.mark.medium
 def test_gc_of_a_store_that_fits_removes_nothing(whet: Whet, large: str) -> None:
     ran = whet("store", "gc", "--max-size", "10M", "--store", large)
 
@@ -73,6 +74,7 @@ def test_gc_of_a_store_that_fits_removes_nothing(whet: Whet, large: str) -> None
     assert len(kernels(large)) == 5
 
 
+@pytest.mark.medium
 def test_gc_says_where_what_may_go_was_not_enough(whet: Whet, large: str) -> None:
     ran = whet("store", "gc", "--max-size", "1K", "--kernel", "k4", "--store", large)
 
@@ -146,6 +148,7 @@ def test_merge_says_whose_results_came(whet: Whet) -> None:
     assert "note:" not in ran.out
 
 
+@pytest.mark.medium
 def test_merge_names_devices_that_only_look_alike(whet: Whet) -> None:
     fill("a.db", a_workload())
     fill("b.db", a_workload(device=replace(DEVICE, driver="7.0")))

@@ -225,6 +225,7 @@ def test_flags_reach_the_kernel_and_leave_the_environment_alone(whet: Whet) -> N
     assert dict(os.environ) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_gpu")
 def test_inputs_that_need_no_key_get_none(whet: Whet) -> None:
     write(TUNED.replace("inputs=inputs", "inputs=lambda n=64: inputs(n)"))
@@ -285,6 +286,7 @@ def refuse(named, reset_only=False):
     return whet("tune", "kernel.py:tuned", *asked, "--store", ":memory:", "--json", "-q")
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("_gpu")
 def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whet: Whet) -> None:
     ran = tune_with_trouble_at_65(whet, 'RuntimeError("not this number")', "n=65", "n=64")
@@ -359,7 +361,7 @@ def test_on_a_gpu_the_demo_is_in_triton_and_held_against_torch(
     assert as_json["demo"]["torch_tflops"] == pytest.approx(687.2, abs=0.1)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "gpu_ready", lambda: True)
 
@@ -390,7 +392,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return command("run", *arguments, **environ)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> None:
     Path("folder").mkdir()
     Path("folder/neighbour.py").write_text("here = True\n")
@@ -412,7 +414,7 @@ def test_a_script_runs_as_main_with_its_own_arguments_and_whets_autotune() -> No
     assert (Path(store), jobs) == (Path("s.db").absolute(), "2")
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None:
     Path("package").mkdir()
     Path("package/__init__.py").write_text("import triton\nfound = triton.autotune.__module__\n")
@@ -429,7 +431,7 @@ def test_a_module_runs_as_main_and_what_it_raises_is_pythons_to_report() -> None
     assert "Traceback" in done.stderr
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_script_that_ends_with_a_text_says_it_and_fails() -> None:
     Path("script.py").write_text("import sys\nsys.exit('no data')\n")
 
@@ -560,7 +562,7 @@ def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
     assert "no Triton kernel is tuned: unset it, and use 'whet tune'" in ran.err
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_report_of_a_script_without_kernels_says_so() -> None:
     Path("script.py").write_text("print('done')\n")
 
@@ -588,7 +590,7 @@ def test_a_run_that_cannot_begin_is_one_line(
     assert message in one_line(whet("run", *arguments))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
 

@@ -139,6 +139,7 @@ def test_what_is_recorded_is_kept(whet: Whet) -> None:
     assert "1 pick: 1 ok" in verify(whet, "--key", "n=64").out
 
 
+@pytest.mark.medium
 def test_a_key_that_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
     tune(whet, "n=64")
     ran = verify(whet, "--key", "n=7")
@@ -147,6 +148,7 @@ def test_a_key_that_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
     assert "whet tune kernel.py:tuned --key n=7" in ran.err
 
 
+@pytest.mark.medium
 def test_a_kernel_that_was_borrowed_can_be_called_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -59,6 +59,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "store.db")
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_step_are_tuned_and_listed(whet: Whet, file: Path, store: str) -> None:
     ran = whet("warmup", f"{file}:step", "--store", store)
     assert ran.code == 0
@@ -71,6 +72,7 @@ def test_the_kernels_of_a_step_are_tuned_and_listed(whet: Whet, file: Path, stor
     assert "nothing to tune" in again.out
 
 
+@pytest.mark.slow
 def test_json_has_the_same(whet: Whet, file: Path, store: str) -> None:
     done = json.loads(whet("warmup", f"{file}:step", "--store", store, "--json", "-q").out)
     assert done["complete"]

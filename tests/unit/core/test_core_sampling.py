@@ -47,7 +47,7 @@ class TestUniformity:
         space = Space([{"a": value} for value in range(20)], ["a % 3 != 0"])
         assert_uniform(space.sample(generator(), 10_000, replace=True), space)
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_across_independent_components(self) -> None:
         space = Space(
             {
@@ -191,7 +191,7 @@ def test_a_space_that_only_a_predicate_knows_is_sampled_approximately() -> None:
     assert all(math.fsum(config.values()) % 7 == 0 for config in drawn)  # type: ignore[arg-type]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_space_where_no_walk_arrives_says_so() -> None:
     space = Space({name: range(32) for name in NAMES}, [lambda **all_: False])
     with pytest.raises(SpaceError, match=r"no valid config found in \d+ random walks over p0, "):

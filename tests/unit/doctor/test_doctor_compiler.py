@@ -24,6 +24,7 @@ def watch() -> Any:
         one.propagate = propagate
 
 
+@pytest.mark.slow
 def test_why_a_cuda_graph_was_skipped_is_heard_when_it_first_runs(watch: CompilerWatch) -> None:
     from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
 
@@ -54,6 +55,7 @@ def test_a_graph_from_the_cache_has_tuned_nothing(monkeypatch: pytest.MonkeyPatc
     assert watch.cache_facts()["warm_autotune"] == 1
 
 
+@pytest.mark.slow
 def test_what_this_torch_lacks_is_not_heard_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._inductor.select_algorithm as selecting
 

@@ -77,6 +77,7 @@ def found_in(model: Any, inputs: Any) -> tuple[Finding, ...]:
     return looked.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", models.SICK, ids=lambda model: model.__name__)
 def test_each_disease_is_found_at_its_line_and_nothing_else(
     findings_of: Findings, model: type
@@ -89,6 +90,7 @@ def test_each_disease_is_found_at_its_line_and_nothing_else(
         assert one.remedies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", models.HEALTHY, ids=lambda make: make.__name__)
 def test_a_healthy_model_has_no_finding(make: Any) -> None:
     assert found_in(make(), models.HEALTHY[make]) == ()
@@ -226,6 +228,7 @@ def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> 
     assert "get_compilation_metrics is not there in torch" in line
 
 
+@pytest.mark.slow
 def test_without_explain_the_rest_is_still_looked_for(monkeypatch: Any) -> None:
     monkeypatch.delattr("torch._dynamo.explain")
     sizes = models.SICK[models.SeesManySizes]
@@ -265,6 +268,7 @@ torch._dynamo.explain(model)(torch.ones(1, 4))
 """
 
 
+@pytest.mark.slow
 def test_calls_that_torch_refuses_are_found_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "calls.py"
     file.write_text(CALLS)
@@ -313,6 +317,7 @@ def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
     assert {*MODES} - {"eager"} <= {*dynamo.mode_names()}
 
 
+@pytest.mark.slow
 def test_what_a_mode_silently_leaves_out_is_said() -> None:
     """Without being a finding: nothing is wrong with the model."""
     looked = examine(subject_of(models.Mlp(), torch.ones(8, 32)))

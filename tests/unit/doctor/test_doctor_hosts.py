@@ -48,6 +48,7 @@ def target(source: MadeInFile, kind: type[ModesTarget] = ModesTarget) -> ModesTa
     return kind(subject, source, ("eager",))
 
 
+@pytest.mark.medium
 def test_a_copy_tells_whether_copies_reach_the_gpu(
     source: MadeInFile, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -443,6 +443,7 @@ def test_ctrl_c_reports_what_is_known_so_far(
     assert "ms" in row or "µs" in row
 
 
+@pytest.mark.medium
 def test_the_room_can_be_called_whichever_was_imported_first() -> None:
     code = "import whet.doctor.finding, whet; print(callable(whet.doctor))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

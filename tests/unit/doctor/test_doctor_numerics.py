@@ -80,6 +80,7 @@ def test_the_same_results_have_the_same_digest() -> None:
     assert errors_of(damaged(TwoOutputs()), subject_of(model, x))["digest"] != one
 
 
+@pytest.mark.slow
 def test_the_layer_where_a_difference_begins_is_found() -> None:
     subject = subject_of(TwoOutputs(), torch.ones(4, 8))
     assert first_far_layer(damaged, subject) == "second"
@@ -113,12 +114,13 @@ def test_the_layer_is_found_though_the_model_was_compiled_before_without_looking
     assert first_far_layer(with_eager_backend, subject) == "1"
 
 
+@pytest.mark.medium
 def test_code_that_does_something_else_under_the_compiler_is_not_blamed_on_fusing() -> None:
     subject = subject_of(torch.nn.Sequential(torch.nn.Linear(8, 8), Changed()), torch.ones(4, 8))
     assert first_far_part(with_eager_backend, subject) == "eager"
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_fusing_is_blamed_only_where_the_difference_is_gone_without_it() -> None:
     import torch._inductor.config as config
 

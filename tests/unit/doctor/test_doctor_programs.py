@@ -123,7 +123,7 @@ class Careful(torch.nn.Module):  # type: ignore[misc]
         return y + 1
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_an_assertion_is_checked_on_the_device_and_what_a_model_logs_is_not_printed(
     capfd: Any,
 ) -> None:
@@ -167,6 +167,7 @@ def test_code_that_layers_share_is_compiled_for_each_and_that_is_no_recompilatio
     assert {one.name for one in found_in(model, torch.ones(4, 8))} == {"graph-break"}
 
 
+@pytest.mark.medium
 def test_a_model_that_was_scripted_is_to_be_compiled_as_it_was_before() -> None:
     scripted = torch.jit.script(torch.nn.Linear(8, 8))
     [one] = found_in(scripted, torch.ones(4, 8))
@@ -221,6 +222,7 @@ def test_modes_with_the_same_code_but_for_checks_of_inputs_are_the_same_program(
     assert same_program(str(tmp_path / "eager"), "") == {}
 
 
+@pytest.mark.medium
 def test_precompiled_headers_are_among_the_caches_of_a_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

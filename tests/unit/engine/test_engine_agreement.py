@@ -231,7 +231,7 @@ class TestInPeace:
         assert simulation.tuned == [0]
         assert chosen(simulation) == {0: 0, 1: 0}
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_tuning_that_takes_long_is_not_taken_for_a_death(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -240,6 +240,7 @@ class TestInPeace:
         assert simulation.tuned == [0]
         assert chosen(simulation) == dict.fromkeys(range(3), 0)
 
+    @pytest.mark.medium
     def test_a_failure_to_tune_is_everybodys(self) -> None:
         simulation = Simulation(3)
         for rank in range(3):
@@ -286,6 +287,7 @@ class TestDeaths:
         assert simulation.tuned == [0, 1, 2]
         assert chosen(simulation) == {2: 2, 3: 2}
 
+    @pytest.mark.medium
     def test_a_claimant_that_gives_up_says_so_and_nobody_waits_for_its_silence(self) -> None:
         simulation = Simulation(3)
         join(simulation, 0, raises=KeyboardInterrupt())
@@ -335,6 +337,7 @@ class TestDeadlines:
         simulation.run()
         assert chosen(simulation) == dict.fromkeys(range(3), -1)
 
+    @pytest.mark.medium
     def test_a_board_that_is_lost_ends_the_wait_and_leaves_the_claimant_its_result(self) -> None:
         simulation = Simulation(2)
         join(simulation, 0, takes=20.0)
@@ -345,7 +348,7 @@ class TestDeadlines:
         assert isinstance(simulation.answers[1], BoardLostError)
         assert simulation.ended[1] < 11.0
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_board_that_refuses_every_decision_is_a_lost_board(self) -> None:
         simulation = Simulation(2)
         simulation.notes["whet/id"] = '{"rank": 0, "generation": 1, "agreed": null}'  # other order

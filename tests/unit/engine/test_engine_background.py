@@ -140,6 +140,7 @@ def test_calls_that_come_too_quickly_to_be_counted_end_it() -> None:
     assert target.looked == []
 
 
+@pytest.mark.medium
 def test_what_took_longer_than_expected_is_paid_off_first() -> None:
     target = a_target({1: 10_000, 2: 8_000})
     refinement = a_refinement(target, MemoryStore())

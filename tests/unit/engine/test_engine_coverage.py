@@ -61,6 +61,7 @@ def test_a_budget_that_ends_before_the_first_build_is_said_to() -> None:
     assert str(caught.value) == f"no config of 'fake' {said}"
 
 
+@pytest.mark.medium
 def test_what_earlier_runs_tried_counts() -> None:
     store = MemoryStore()
     tune(fake(), store=store, budget="5trials")
@@ -69,6 +70,7 @@ def test_what_earlier_runs_tried_counts() -> None:
     assert covered(tune(fake(), store=store, budget="7trials")) == (12, 12, Stop.COMPLETE)
 
 
+@pytest.mark.medium
 def test_the_budget_it_names_goes_on_where_it_stopped() -> None:
     store = MemoryStore()
     first = tune(fake(), store=store, budget="5trials")

@@ -39,7 +39,7 @@ def left_out(result) -> list[str]:
     return [note for note in result.notes if note.startswith("left out")]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("shares_host", [False, True])
 def test_a_quick_run_finds_the_best_without_trying_all(shares_host: bool) -> None:
     target = fake(shares_host=shares_host, building=True)
@@ -49,7 +49,7 @@ def test_a_quick_run_finds_the_best_without_trying_all(shares_host: bool) -> Non
     assert target.space.first in target.looked[:4]  # whichever of four builds ends first
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_it_says_what_was_left_out_and_how_to_go_on(quick: Result) -> None:
     coverage = quick.run.coverage
     assert coverage is not None
@@ -63,7 +63,7 @@ def test_it_says_what_was_left_out_and_how_to_go_on(quick: Result) -> None:
     assert not quick.run.exhaustive
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_later_full_run_tries_only_the_rest_and_answers_both() -> None:
     store = MemoryStore()
     first = tune(fake(), store=store, effort="quick", jobs=4)
@@ -115,6 +115,7 @@ def test_a_short_list_of_equals_is_not_left_to_its_first() -> None:
     assert len(result.trials) >= 4
 
 
+@pytest.mark.medium
 def test_the_authors_first_is_measured_however_poor_it_looks() -> None:
     target = fake(lambda config: time_ns(config) + 9000.0 * (config["block"] == 1))
     result = tune(target, store=MemoryStore(), effort="quick", jobs=16)
@@ -122,6 +123,7 @@ def test_the_authors_first_is_measured_however_poor_it_looks() -> None:
     assert result.first.status.measured
 
 
+@pytest.mark.medium
 def test_what_other_runs_left_behind_is_learned_from() -> None:
     """A quick run goes on from a run with a small budget."""
     store = MemoryStore()
@@ -131,6 +133,7 @@ def test_what_other_runs_left_behind_is_learned_from() -> None:
     assert len(result.trials) < 0.5 * SIZE
 
 
+@pytest.mark.slow
 def test_the_reason_is_stored_and_a_run_without_it_is_read(quick: Result) -> None:
     data = quick.run.to_json()
     assert data["stopped"] == "effort"

@@ -31,6 +31,7 @@ def target(key: int) -> Any:
     return whet.function(slow, {"step": [1, 2, 3]}, key={"M": key}, name="slow", isolate=False)
 
 
+@pytest.mark.slow
 def test_two_machines_tune_one_promotes_and_ten_serve(
     own_postgres: PostgresServer, tmp_path: Path
 ) -> None:

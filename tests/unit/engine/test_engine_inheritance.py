@@ -131,6 +131,7 @@ class TestModel:
         assert (choice.source, choice.config) == ("model", Config(BM=128, stages=1))
         assert 0.7 <= choice.confidence <= 1
 
+    @pytest.mark.medium
     def test_it_is_not_trusted_far_from_what_it_knows(self) -> None:
         choice = inherited(Sized({"M": 10**7}), knowing(*SIZES), fit=True)
         assert choice is not None
@@ -143,6 +144,7 @@ class TestModel:
         assert choice.source == "nearest"
         assert "there is no stored cost model" in choice.reason
 
+    @pytest.mark.medium
     def test_its_pick_is_of_the_space_and_not_rejected(self) -> None:
         target = Sized(
             {"M": 1024},
@@ -154,6 +156,7 @@ class TestModel:
         assert choice.config in target.space
         assert choice.config["BM"] == 64
 
+    @pytest.mark.medium
     def test_candidates_are_different_and_begin_with_the_pick(self) -> None:
         target, store, models = Sized({"M": 1024}), knowing(*SIZES), dict[str, str]()
         choice = inherited(target, store, models=models, fit=True)
@@ -202,6 +205,7 @@ class TestKeeping:
             refresh_models(store)
             assert not models[name].startswith(" ")
 
+    @pytest.mark.medium
     def test_one_new_key_does_not_make_it_useless(self) -> None:
         store, models = knowing(*SIZES), dict[str, str]()
         inherited(Sized({"M": 1024}), store, models=models, fit=True)
@@ -214,6 +218,7 @@ class TestKeeping:
         assert choice is not None
         assert "older" in choice.reason
 
+    @pytest.mark.medium
     def test_a_damaged_one_is_said_and_the_nearest_used(self) -> None:
         store, models = knowing(*SIZES), dict[str, str]()
         inherited(Sized({"M": 1024}), store, models=models, fit=True)
@@ -225,6 +230,7 @@ class TestKeeping:
         assert "cannot use the cost model" in choice.reason
         assert "\n" not in choice.reason
 
+    @pytest.mark.medium
     def test_a_read_only_store_gets_no_folder(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         knowing(*SIZES, store=SqliteStore(path))

@@ -64,6 +64,7 @@ def test_the_authors_first_config_is_always_tried() -> None:
     assert len(result.trials) == 6
 
 
+@pytest.mark.medium
 def test_nothing_is_learned_where_the_settings_say_so() -> None:
     asked = [
         tuple(trial.config for trial in result.trials)
@@ -75,6 +76,7 @@ def test_nothing_is_learned_where_the_settings_say_so() -> None:
     assert asked[0] == asked[1]
 
 
+@pytest.mark.medium
 def test_what_is_given_counts_and_not_the_store() -> None:
     class Fond:
         """Likes large z, wrongly."""
@@ -90,6 +92,7 @@ def test_what_is_given_counts_and_not_the_store() -> None:
     assert tried == [3, 3]
 
 
+@pytest.mark.medium
 def test_only_the_same_source_teaches() -> None:
     store = knowing(256)
     workload = Sized(512).workload()

@@ -175,6 +175,7 @@ def test_starts_are_told_from_another_thread(pool: NodePool) -> None:
     pool.close()
 
 
+@pytest.mark.medium
 def test_without_any_machine_builds_are_given_up_after_a_while() -> None:
     pool = NodePool(patience_s=0.1)
     view = pool.view()

@@ -121,7 +121,7 @@ def test_what_counts_for_a_setting_does_not_depend_on_other_settings(
         assert said == {k: v for k, v in whole.items() if k == name}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @given(policies(), st.randoms(use_true_random=False), NAME, NAME)
 def test_the_order_in_the_file_matters_only_between_equally_specific_rules(
     policy: Policy, draws: Any, kernel: str, module: str
@@ -146,7 +146,7 @@ def test_a_rule_for_everything_only_fills_what_no_other_says(
     assert after == {"mode": mode, "l2": mode, **before}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @given(policies(), NAME, NAME)
 def test_a_rule_counts_by_its_most_specific_pattern_that_matches(
     policy: Policy, kernel: str, module: str

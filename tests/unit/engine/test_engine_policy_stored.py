@@ -56,6 +56,7 @@ def indexed(path: Path) -> StoredPolicy:
     return policy
 
 
+@pytest.mark.medium
 def test_the_second_reader_finds_the_same_rules_and_lines(tmp_path: Path) -> None:
     path = written(tmp_path, long_text())
     policy, whole = indexed(path), read_policy(path)
@@ -107,7 +108,7 @@ def damages(data: bytes) -> Iterator[bytes]:
         yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_damaged_index_is_ignored_and_written_again(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path, long_text())
     expected = said(indexed(path), "kernel_7")
@@ -128,6 +129,7 @@ def settled(path: Path, cache: Path) -> Path:
     return cache / f"{stored.name_by_stat(path.stat())}{stored.SUFFIX}"
 
 
+@pytest.mark.medium
 def test_a_file_that_has_settled_is_known_without_being_read(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path, long_text())
     quick = settled(path, cache)
@@ -162,7 +164,7 @@ def test_a_change_that_keeps_size_and_time_counts_in_a_file_that_had_settled(
     assert "mode" not in said(known_policy(path), "kernel_7")
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_damaged_index_of_a_file_that_had_settled_is_written_again(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -203,6 +205,7 @@ def look_imports(path: Path, cache: Path, folder: Path, before: str) -> set[str]
     return set(done.stdout.split())
 
 
+@pytest.mark.medium
 def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None:
     found = look_imports(written(tmp_path, RULE.format(n=7)), cache, tmp_path, "")
     heavy = {"numpy", "tomllib", "dataclasses", "inspect", "hashlib", "tempfile", "difflib"}
@@ -224,6 +227,7 @@ def test_a_first_look_imports_two_small_modules_where_a_kernel_is_decorated(
     assert found == {"whet.engine.policy.rules", "whet.engine.policy.stored"}
 
 
+@pytest.mark.medium
 def test_an_index_of_another_policy_is_not_used(tmp_path: Path, cache: Path) -> None:
     path = written(tmp_path, long_text("tune"))
     indexed(path)
@@ -237,6 +241,7 @@ def test_an_index_of_another_policy_is_not_used(tmp_path: Path, cache: Path) -> 
     assert said(known_policy(path), "kernel_7")["mode"][0] == "off"
 
 
+@pytest.mark.medium
 def test_an_index_that_leads_to_no_rule_is_given_up(tmp_path: Path, cache: Path) -> None:
     """Such a file has a right checksum, so only a mistake of ours could write it."""
     path = written(tmp_path, long_text())
@@ -267,6 +272,7 @@ def test_an_index_behind_a_link_is_not_read(tmp_path: Path, cache: Path) -> None
     assert not file.is_symlink()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("place", ["a file", "a folder without permission", "no folder at all"])
 def test_a_cache_folder_that_cannot_be_used_stops_nothing(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +296,7 @@ def _refused(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
 
 
+@pytest.mark.medium
 def test_a_mistake_in_a_long_file_is_told_every_time_with_its_line(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -314,6 +321,7 @@ def test_other_ends_of_lines_and_other_letters(tmp_path: Path) -> None:
         assert said(policy, "kernel_é", "lib.mé")["mode"][0] == "cached"
 
 
+@pytest.mark.medium
 def test_few_indexes_are_kept(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "_MOST_FILES", 3)
     for n in range(6):
@@ -342,7 +350,7 @@ WRITTEN = st.builds(
 )
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITTEN, min_size=1, max_size=8), NAME, NAME)
 def test_any_policy_says_the_same_by_its_index(

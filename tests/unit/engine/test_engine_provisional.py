@@ -39,6 +39,7 @@ def _rounds_must_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whet.engine.steps.duel.SURE_PAIRS", 1000)
 
 
+@pytest.mark.medium
 def test_the_fast_one_is_picked_and_the_pick_is_provisional() -> None:
     result = cut(MemoryStore(), 0.2, 0.01)
     assert result.config["t"] == 0.01
@@ -48,6 +49,7 @@ def test_the_fast_one_is_picked_and_the_pick_is_provisional() -> None:
     assert not any("no significant difference" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_a_further_tuning_goes_on_where_it_was_cut() -> None:
     store = MemoryStore()
     cut(store, 0.2, 0.01)
@@ -57,6 +59,7 @@ def test_a_further_tuning_goes_on_where_it_was_cut() -> None:
     assert tune(sleeping(0.2, 0.01), store=store).source == "stored"
 
 
+@pytest.mark.medium
 def test_who_only_wants_something_to_use_has_the_provisional_pick_at_once() -> None:
     store = MemoryStore()
     first = cut(store, 0.2, 0.01)
@@ -69,6 +72,7 @@ def test_without_a_budget_nothing_is_provisional() -> None:
     assert not tune(target, store=MemoryStore()).run.provisional
 
 
+@pytest.mark.medium
 def test_whoever_was_measured_may_still_win_against_a_provisional_pick() -> None:
     store = MemoryStore()
     result = tune(sleeping(0.1, 0.01, 0.011), store=store, budget=Budget(seconds=0.8))
@@ -79,6 +83,7 @@ def test_whoever_was_measured_may_still_win_against_a_provisional_pick() -> None
     assert known.incumbents[0].config == result.config
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("budget_s", [0.25, 0.5])
 def test_a_budget_that_is_shorter_than_the_first_look_still_has_a_result(budget_s: float) -> None:
     result = tune(sleeping(0.2, 0.19), store=MemoryStore(), budget=Budget(seconds=budget_s))

@@ -44,6 +44,7 @@ def ask(host: DeviceHost, method: str, *args: object) -> ray_node.SessionAnswer:
     return host.call(1, pickle.dumps((method, args)), None, None, None)
 
 
+@pytest.mark.slow
 def test_what_is_raised_there_comes_back_as_a_value(device: DeviceHost) -> None:
     answer = ask(device, "device")
     assert answer.reply is not None

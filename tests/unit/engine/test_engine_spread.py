@@ -114,6 +114,7 @@ def ns_of(answer: Answer) -> float:
     return min(answer.reading.samples)
 
 
+@pytest.mark.medium
 def test_first_looks_are_shared_out_and_every_config_has_its_own_answer() -> None:
     many = Rack({str(n): FakeBench(str(n)) for n in range(4)})
     found = many.look(TIMES)
@@ -124,6 +125,7 @@ def test_first_looks_are_shared_out_and_every_config_has_its_own_answer() -> Non
     assert many.kept[0].left_out == {}
 
 
+@pytest.mark.medium
 def test_what_is_compared_side_by_side_stays_on_one_device() -> None:
     many = Rack({str(n): FakeBench(str(n)) for n in range(4)})
     many.look(TIMES)
@@ -135,6 +137,7 @@ def test_what_is_compared_side_by_side_stays_on_one_device() -> None:
     assert sorted(after.values()) == [0, 0, 0, 5]
 
 
+@pytest.mark.medium
 def test_a_slow_device_is_left_out_and_named_and_its_looks_are_not_used() -> None:
     many = Rack({"0": FakeBench("0"), "1": FakeBench("1", 1.07), "2": FakeBench("2")})
     found = many.look(TIMES)
@@ -146,6 +149,7 @@ def test_a_slow_device_is_left_out_and_named_and_its_looks_are_not_used() -> Non
     assert list(many.kept[0].left_out) == ["1"]
 
 
+@pytest.mark.medium
 def test_where_the_first_device_is_the_slow_one_its_looks_are_taken_again() -> None:
     many = Rack({"0": FakeBench("0", 1.07), "1": FakeBench("1"), "2": FakeBench("2")})
     found = many.look(TIMES)
@@ -153,6 +157,7 @@ def test_where_the_first_device_is_the_slow_one_its_looks_are_taken_again() -> N
     assert list(many.bench.left_out) == ["0"]
 
 
+@pytest.mark.medium
 def test_one_that_begins_to_drift_later_is_left_out_then() -> None:
     many = Rack({str(n): FakeBench(str(n)) for n in range(4)})
     many.look(TIMES)
@@ -165,6 +170,7 @@ def test_one_that_begins_to_drift_later_is_left_out_then() -> None:
     assert list(many.bench.left_out) == ["2"]
 
 
+@pytest.mark.medium
 def test_one_that_is_throttled_all_of_a_sudden_is_left_out_before_its_looks_are_used() -> None:
     many = Rack({str(n): FakeBench(str(n)) for n in range(4)})
     many.look(TIMES)
@@ -174,6 +180,7 @@ def test_one_that_is_throttled_all_of_a_sudden_is_left_out_before_its_looks_are_
     assert list(many.bench.left_out) == ["2"]
 
 
+@pytest.mark.medium
 def test_a_device_that_dies_costs_what_it_was_measuring() -> None:
     benches = {str(n): FakeBench(str(n)) for n in range(3)}
     benches["1"].dies_after = 13
@@ -185,6 +192,7 @@ def test_a_device_that_dies_costs_what_it_was_measuring() -> None:
     assert many.said == ["device 1 is not used any more: power cut"]
 
 
+@pytest.mark.medium
 def test_where_the_device_of_the_finals_dies_the_round_is_taken_again_elsewhere() -> None:
     many = Rack({"0": FakeBench("0"), "1": FakeBench("1")})
     many.look(TIMES)
@@ -200,6 +208,7 @@ def test_without_a_device_there_is_an_error_that_names_them_all() -> None:
         many.look(TIMES)
 
 
+@pytest.mark.medium
 def test_one_that_joins_is_checked_and_used() -> None:
     many = Rack({"0": FakeBench("0"), "1": FakeBench("1")})
     many.look(TIMES)
@@ -211,6 +220,7 @@ def test_one_that_joins_is_checked_and_used() -> None:
     assert any(config["ns"] in {ns + 2 for ns in TIMES} for config in many.benches["2"].looked)
 
 
+@pytest.mark.medium
 def test_configs_that_fail_are_no_control() -> None:
     many = Rack({str(n): FakeBench(str(n)) for n in range(3)})
     found = many.look([0])
@@ -220,6 +230,7 @@ def test_configs_that_fail_are_no_control() -> None:
     assert many.said == []
 
 
+@pytest.mark.medium
 def test_what_an_earlier_run_left_out_is_not_opened() -> None:
     first = Rack({"0": FakeBench("0"), "1": FakeBench("1", 1.07), "2": FakeBench("2")})
     first.look(TIMES)
@@ -228,6 +239,7 @@ def test_what_an_earlier_run_left_out_is_not_opened() -> None:
     assert again.benches["1"].rounds == 0
 
 
+@pytest.mark.medium
 def test_the_control_is_not_forgotten() -> None:
     many = Rack({"0": FakeBench("0"), "1": FakeBench("1")})
     many.look(TIMES)

@@ -125,7 +125,7 @@ def micros(config: Config) -> float:
     return 1000.0 * int(str(config["t"]))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_real_tuning_leaves_builds_and_visits_that_do_not_overlap_in_their_lane() -> None:
     keeper = TimelineKeeper()
     target = FakeTarget([{"t": t} for t in range(50, 60)], micros, building=True)

@@ -325,7 +325,7 @@ def test_choose_uses_what_is_known_and_says_where_from():
     assert (exact.source, exact.config) == ("exact", Config(t=1))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_short_kernels_are_looked_at_together_and_each_failure_stays_its_own():
     def f(a):
         if a == 7:

@@ -172,7 +172,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, Term
 
 
 class TestTwoProcesses:
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_the_wait_is_announced_and_booked_and_ends_with_the_others_answer(
         self, desk: Desk
     ) -> None:
@@ -194,7 +194,7 @@ class TestTwoProcesses:
         assert end["queue"] > 0
         assert end["sum"] == pytest.approx(end["all"])
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
     def test_a_run_that_was_cut_short_is_gone_on_with(
         self, desk: Desk, how: signal.Signals
@@ -210,7 +210,7 @@ class TestTwoProcesses:
         assert (4 in end["tried"]) == (how is signal.SIGINT)
         assert end["queue"] > 0
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_killed_process_whose_workers_outlive_it_holds_nobody_up(self, desk: Desk) -> None:
         first = desk.first_held_at(3, isolate=True)
         second = desk.terminal("second", isolate=True)
@@ -219,7 +219,7 @@ class TestTwoProcesses:
         end = second.hear("source")
         assert (end["source"], end["outcome"], end["n"]) == ("tuned", "finished", 1)
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_run_within_a_smaller_budget_is_gone_on_with(self, desk: Desk) -> None:
         desk.first_held_at(2, budget="2trials")
         second = desk.terminal("second")
@@ -229,7 +229,7 @@ class TestTwoProcesses:
         assert (end["source"], end["n"]) == ("tuned", 1)
         assert end["known"] + len(end["tried"]) == 4
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_a_finished_run_over_more_configs_is_the_answer(self, desk: Desk) -> None:
         desk.first_held_at(4)
         second = desk.terminal("second", space=[1, 2])
@@ -272,7 +272,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
         assert "the author's first config" in end["notes"][-1]
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_has_nothing_on_ctrl_c_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:
@@ -345,6 +345,7 @@ class TestTheWait:
         result = found()
         assert store.runs(mine.workload().id)[0].id == result.run.id
 
+    @pytest.mark.medium
     def test_one_that_ends_in_the_best_known_starts_no_run(self, store: Store) -> None:
         events: list[Event] = []
         mine = target(2, 1)
@@ -417,7 +418,7 @@ class TestTheLockFile:
                 assert waiting.holder.own
             assert waiting.take()
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_that_many_processes_make_and_remove_is_had_by_one_at_a_time(
         self, tmp_path: Path
     ) -> None:

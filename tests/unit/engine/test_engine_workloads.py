@@ -51,7 +51,7 @@ def test_each_workload_is_tuned_once_on_some_device(tmp_path: Path) -> None:
     assert {one.seat for one in done} == {one.answer[1] for one in done} <= {"0", "1", "2"}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_workload_whose_process_ends_is_begun_anew_and_then_given_up(tmp_path: Path) -> None:
     items = [(name, str(tmp_path)) for name in ("a", "die", "always", "refuse", "b")]
     with devices(2) as executor:

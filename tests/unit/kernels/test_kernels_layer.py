@@ -33,6 +33,7 @@ def found(request, layer):
         return layer.compared(sizes, "cpu", torch.float32)
 
 
+@pytest.mark.slow
 def test_every_form_computes_the_layer(found):
     errors = {one.name: one.error for one in found}
     assert errors.keys() == {

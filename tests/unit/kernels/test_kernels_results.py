@@ -69,6 +69,7 @@ def test_every_result_is_of_a_kernel_or_a_choice_that_there_is(shipped):
     assert shipped.keys() == KERNELS.keys() | CHOICES.keys()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_the_one_that_was_measured(name, shipped):
     measured = {one.fingerprint for one in shipped[name]}

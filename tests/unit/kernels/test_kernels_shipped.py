@@ -39,5 +39,6 @@ def test_shipped_results_are_of_the_kernels_as_they_are(bundle):
     assert {name: shipped[name] for name in both} == {name: now[name] for name in both}
 
 
+@pytest.mark.medium
 def test_the_fingerprint_of_a_kernel_without_shipped_results():
     assert kernels()["fp8_gemm_kernel"] == "733aad1b36988eb6f7d65f0d26b8147f"

@@ -103,6 +103,7 @@ class TestFitting:
         )
         return forest.fit(rows, logs, sample_weight=weights)
 
+    @pytest.mark.medium
     def test_it_is_scikit_learns_forest_in_which_the_fast_count_most(self) -> None:
         sizes = (128, 512)
         told = [({"M": m}, [timed(one, ns_of(one, m)) for one in SPACE]) for m in sizes]
@@ -155,7 +156,7 @@ class TestHostileModels:
         with pytest.raises(ValueError, match=r"^it "):
             CostModel.from_json(data)
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     @given(st.data())
     def test_a_part_replaced_is_refused_or_still_predicts(self, data: st.DataObject) -> None:
         body = copy.deepcopy(model().to_json())
@@ -412,6 +413,7 @@ class TestColumns:
         with pytest.raises(ValueError, match=r"^(its|one) "):
             Columns.from_json({**self.columns(), name: value})
 
+    @pytest.mark.medium
     def test_columns_at_the_bounds_are_taken(self) -> None:
         names = [str(k) for k in range(256)]
         most = {"keys": names, "extras": names, "sums": [[[255, 255]] * 8] * 512}

@@ -183,6 +183,7 @@ class TestSizes:
         assert prior_for({"M": 1}, SPACE, []) is None
         assert prior_for({"M": 1}, SPACE, [({"M": 2}, [])]) is None
 
+    @pytest.mark.medium
     def test_the_model_learns_how_the_best_moves_with_the_size(self) -> None:
         pytest.importorskip("sklearn")
         told = [({"M": 2**size}, table(size - 6)) for size in (6, 7, 9, 10)]

@@ -462,6 +462,7 @@ def test_events_are_made_once_and_used_again() -> None:
     assert stream.made == made < QUEUED_OPERATIONS
 
 
+@pytest.mark.medium
 def test_importing_the_timer_does_not_import_torch() -> None:
     code = "import sys; from whet.measure import CudaTimer; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

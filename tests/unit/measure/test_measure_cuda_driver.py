@@ -45,6 +45,7 @@ def test_parameters_arrive_in_order_eight_bytes_each(driver, log, monkeypatch):
     assert log()[-1] == "cuLaunchKernel kernel 3,2,1 128 4096 800000000000 7 ffffffff"
 
 
+@pytest.mark.medium
 def test_a_parameter_can_be_set_again(driver, log, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "2")
     parameters = Parameters([b"\x01", b"\x02"])
@@ -92,6 +93,7 @@ def test_the_compiler_is_found_beside_the_driver(no_library, monkeypatch, tmp_pa
     assert cuda_driver.compiles_ptx() is there
 
 
+@pytest.mark.medium
 def test_where_the_driver_lies_is_known_once_it_is_loaded(log, library):
     driver_on(0)
     assert library.parent in cuda_driver._folders_of("libcuda.so")

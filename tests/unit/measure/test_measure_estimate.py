@@ -202,6 +202,7 @@ def test_rounds_of_which_most_were_disturbed_are_read_one_config_at_a_time() -> 
     assert found.gain == pytest.approx(math.log(1.25), abs=0.05)
 
 
+@pytest.mark.medium
 def test_the_luckiest_of_many_equals_is_shrunk_to_what_the_rest_are() -> None:
     """The best of sixty looks a fifth faster than the first, by luck alone, in every case."""
     left = 0

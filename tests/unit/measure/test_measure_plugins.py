@@ -49,7 +49,7 @@ def test_a_function_is_timed_by_it(isolate: bool) -> None:
     assert result.best.timing.timer == "patient"
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_c_function_is_timed_by_it_in_another_process() -> None:
     x = np.zeros(64, dtype=np.float32)
     target = whet.native(

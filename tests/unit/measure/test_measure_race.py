@@ -171,6 +171,7 @@ class TestLimits:
         expected = 1e5 * math.exp(best + half_width(2, 33))
         assert limit_ns(verdict, 1e5, 1.4e5) == pytest.approx(expected, rel=1e-4)
 
+    @pytest.mark.medium
     def test_a_small_move_of_the_best_is_noise_and_a_greater_one_the_devices(self) -> None:
         """√2 times what one visit may be off. After it, "new" was looked at somewhere between both
         levels, and the best twice at a known one."""

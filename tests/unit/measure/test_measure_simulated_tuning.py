@@ -63,7 +63,7 @@ def share(answers: Iterable[bool]) -> float:
     return sum(counted) / len(counted)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_best_by_three_percent_is_found_under_noise_and_outliers() -> None:
     runs = [tune(forty(seed), NOISY, seed) for seed in range(SEEDS)]
     assert share(run.regret <= 0.01 for run in runs) >= 0.95

@@ -183,6 +183,7 @@ class TestPairedRatio:
         assert paired_ratio([1.0] * 6, [1.0] * 6, 0.95) is not None
         assert paired_ratio([], [], 0.95) is None
 
+    @pytest.mark.medium
     def test_it_agrees_with_the_signed_rank_test(self) -> None:
         """The interval holds exactly the ratios which the test does not reject."""
         rng = random.Random(5)
@@ -265,6 +266,7 @@ def test_shares_are_read_as_percentages() -> None:
     assert percent_text(1.351) == "135 %"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("n", "m"), [(4, 4), (5, 9), (12, 7)])
 def test_an_unpaired_interval_excludes_equality_where_a_rank_sum_test_does(n: int, m: int) -> None:
     rng = np.random.default_rng(n)

@@ -32,7 +32,7 @@ def test_the_fastest_share_counts_configs_that_fail_and_has_none_of_them() -> No
     assert fastest(case, 0.9) == {0, 1, 2}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("draws", [30, 59])
 def test_random_search_does_as_the_formula_says(draws: int) -> None:
     """But for its first config, which is the author's, and for never drawing one twice."""

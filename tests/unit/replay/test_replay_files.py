@@ -92,7 +92,7 @@ def test_a_config_that_is_not_of_the_declared_space_is_refused(folder: Path) -> 
         reread(table_bytes(table), folder)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_576_configs_64_sizes_12_samples_fit_in_a_megabyte_and_a_half(folder: Path) -> None:
     table = a_large_table(configs=576, workloads=64, visits=2, samples=6)
     packed = table_bytes(table)

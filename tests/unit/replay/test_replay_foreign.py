@@ -155,6 +155,7 @@ def test_a_file_cut_off_anywhere_gives_its_first_configs_or_a_clean_error(
         assert table.notes or table == whole
 
 
+@pytest.mark.medium
 def test_a_gzip_that_ends_too_soon_gives_what_comes_before(folder: Path) -> None:
     entries = {str(at): cache_entry(at, "a", 1.0 + at / 977) for at in range(2000)}
     packed = gzip.compress(json.dumps({**CACHE, "cache": entries}).encode())

@@ -147,6 +147,7 @@ def test_the_same_tunings_in_half_the_time_move_the_frontier() -> None:
     assert "moves the frontier back" in back.verdict
 
 
+@pytest.mark.medium
 def test_the_same_tunings_again_do_not_move_the_frontier() -> None:
     rng = np.random.default_rng(0)
     base = Cloud("sequential", rng.uniform(1, 9, (50, 10)), rng.random((50, 10)), np.arange(50))

@@ -110,7 +110,7 @@ def test_finding_nothing_counts_as_the_median_config() -> None:
     assert (never == middle).all()
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["evaluations", "time"])
 @pytest.mark.parametrize("first_s", [1.0, 20.0])
 def test_random_scores_zero_where_half_of_the_configs_fail(axis: Axis, first_s: float) -> None:
@@ -136,7 +136,7 @@ def test_slow_thinking_costs_score_over_time_only() -> None:
     assert score([slow], [random], "evaluations").mean == 1.0
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_random_search_scores_zero_within_its_interval() -> None:
     """The strategy sees no noise here, so nothing but chance is left."""
     cases = (case(300), case(200))
@@ -182,6 +182,7 @@ def test_what_comes_after_the_horizon_does_not_change_the_score(search: str) -> 
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_table_of_hardly_any_configs_has_finite_scores(count: int) -> None:
     cases = (case(count),)

@@ -45,12 +45,12 @@ def reached(make: Callable[[Space, int], Strategy], evals: int) -> float:
     return mean(found)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_auto_is_near_the_best_after_25_evaluations() -> None:
     assert reached(searched, 25) > 0.90
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_auto_leaves_a_random_search_far_behind() -> None:
     missed = 1 - reached(searched, 40)
     missed_at_random = 1 - reached(lambda space, seed: make_strategy("random", space, seed), 40)
@@ -64,7 +64,7 @@ def test_what_other_sizes_teach_makes_the_first_ten_evaluations_count() -> None:
     assert with_prior > reached(searched, 10) + 0.07
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_evolve_model_does_not_stay_in_the_region_that_it_settled_for_first() -> None:
     case = sizes()[-1]
     optimum = case.workload.optimum

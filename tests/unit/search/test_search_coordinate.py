@@ -20,11 +20,13 @@ class TestContract(StrategyContract):
         return Coordinate(space, seed)
 
 
+@pytest.mark.medium
 def test_it_starts_with_the_authors_first_config() -> None:
     space = bowl_space()
     assert Coordinate(space, 3).ask(1) == [space.first]
 
 
+@pytest.mark.medium
 def test_what_another_workload_found_best_is_tried_next() -> None:
     prior = Rated(bowl, unknown=lambda config: config["x"] == 11)
     strategy = Coordinate(bowl_space(), 3, transfer=prior)
@@ -38,6 +40,7 @@ def test_it_descends_to_the_bottom_of_a_bowl() -> None:
         assert BEST in run(Coordinate(bowl_space(), seed), bowl, 80)
 
 
+@pytest.mark.medium
 def test_the_best_is_polished_in_every_parameter_before_it_moves_on() -> None:
     space = bowl_space()
     asked = run(Coordinate(space, 0), bowl, 100)
@@ -51,6 +54,7 @@ def test_no_search_is_so_long_that_it_explores_for_the_sake_of_it() -> None:
     assert Coordinate.explore_every > 1e9
 
 
+@pytest.mark.medium
 def test_a_batch_has_neighbours_of_more_than_one_config() -> None:
     strategy = Coordinate(bowl_space(), 0)
     asked = run(strategy, bowl, 30)
@@ -60,6 +64,7 @@ def test_a_batch_has_neighbours_of_more_than_one_config() -> None:
     assert not all(around)
 
 
+@pytest.mark.medium
 def test_it_goes_on_before_it_is_told() -> None:
     strategy = Coordinate(bowl_space(), 0)
     waiting = strategy.ask(4)
@@ -75,7 +80,7 @@ def test_it_needs_far_fewer_evaluations_than_chance() -> None:
     assert mean_best(Random, bowl_space(), bowl, 40) > 1.2
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_it_descends_where_the_space_cannot_be_listed() -> None:
     space = wide_space()
     assert mean_best(Coordinate, space, wide, 120) < mean_best(Random, space, wide, 120) - 0.5

@@ -150,6 +150,7 @@ class TestAuto:
 
 
 class TestCandidates:
+    @pytest.mark.medium
     def test_a_small_space_is_there_as_a_whole(self) -> None:
         candidates = Candidates(SPACE, np.random.default_rng(0))
         assert candidates.whole

@@ -195,6 +195,7 @@ def title(run: Run) -> str:
     return "-".join(str(part) for part in run if part)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("run", RUNS, ids=title)
 def test_a_run_is_as_it_was_recorded(run: Run) -> None:
     with steady():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ def test_the_authors_first_comes_first_and_the_others_are_far_apart() -> None:
     assert set(chosen[1:]) == {(256, 8), (256, 1), (16, 8)}
 
 
+@pytest.mark.medium
 @given(st.integers(1, 40))
 def test_none_comes_twice_and_all_are_of_the_space(n: int) -> None:
     space = Space({"a": [1, 2, 3], "b": ["x", "y"], "c": [True, False]})

@@ -57,6 +57,7 @@ class TestRandom:
         assert set(seconds) == {1, 2, 3}
         assert all(150 < count < 250 for count in seconds.values())
 
+    @pytest.mark.medium
     def test_a_large_space_is_covered_evenly(self) -> None:
         asked = Random(wide(12, 4), seed=1).ask(2000)
         assert len(set(asked)) == 2000

@@ -250,7 +250,7 @@ def test_opening_reads_only_the_manifest(packed: Path, counted: Counter[str]) ->
     assert not counted
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_one_look_up_reads_a_small_part_of_a_large_bundle(
     tmp_path: Path, counted: Counter[str]
 ) -> None:

@@ -253,6 +253,7 @@ def test_a_manifest_that_does_not_come_first_is_refused(good: Path) -> None:
     assert "does not start" in refusal(zipped(good, {**body, "manifest.json": manifest}))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "text",
     [
@@ -354,6 +355,7 @@ def test_an_index_that_contradicts_the_results_is_refused(
         assert "contradict" in refusal(forged(good, entries={"index-0.jsonl": data}))
 
 
+@pytest.mark.medium
 def test_what_is_refused_cannot_write_to_the_terminal(good: Path) -> None:
     escape = {"version": "\x1b[2J"}
     assert "\x1b" not in refusal(forged(good, manifest=lambda manifest: manifest.update(escape)))
@@ -379,7 +381,7 @@ def test_a_file_changed_in_place_after_opening_is_refused_when_read(good: Path) 
 FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @FUZZ
 @given(
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1)

@@ -127,6 +127,7 @@ class TestOutages:
         assert len(there) == len(set(there))
         assert set(there) == ids
 
+    @pytest.mark.slow
     def test_a_server_that_is_killed(
         self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -161,6 +162,7 @@ class TestOutages:
         with host(url, tmp_path) as store:
             self.check_all_arrived_once(url, store, ids)
 
+    @pytest.mark.slow
     def test_what_a_killed_process_wrote_is_sent_by_the_next(
         self, own_postgres: PostgresServer, tmp_path: Path
     ) -> None:
@@ -334,6 +336,7 @@ def test_closing_sends_what_is_left_though_the_first_connection_took_its_time(
         assert len(server.trials(WORKLOAD.id)) == 3
 
 
+@pytest.mark.slow
 def test_batches_in_opposite_orders_never_wait_for_each_other(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

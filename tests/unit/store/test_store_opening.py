@@ -170,6 +170,7 @@ def test_the_log_of_a_store_that_is_gone_is_not_replayed_into_a_new_one(tmp_path
     assert os.listdir(tmp_path) == ["store.db-wal"]
 
 
+@pytest.mark.medium
 def test_a_store_that_was_deleted_with_only_its_file_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with open_store(path) as store:

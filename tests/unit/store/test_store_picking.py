@@ -50,7 +50,7 @@ def history(steps: list[Step]) -> list[Store]:
     return stores
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @given(STEPS)
 def test_no_order_of_merging_gives_another_pick(steps: list[Step]) -> None:
     stores = history(steps)

@@ -91,7 +91,7 @@ def test_best_and_latest_are_found_by_index_alone(path: Path) -> None:
     assert not [step for step in plans if "TEMP B-TREE" in step]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_room_of_what_gc_removes_is_given_back(path: Path) -> None:
     workload = a_workload()
     with SqliteStore(path) as store:

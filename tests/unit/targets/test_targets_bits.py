@@ -54,7 +54,7 @@ def statuses(result: whet.Result, name: str) -> dict[Any, set[str]]:
     return found
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_c_kernel_that_adds_in_another_order_is_refused() -> None:
     """The array holds zeros: only made inputs show the order."""
     result = whet.tune(summing(), store=":memory:")
@@ -65,7 +65,7 @@ def test_a_c_kernel_that_adds_in_another_order_is_refused() -> None:
     assert any("check=bitwise refused 2 configs" in note for note in result.notes)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_c_kernel_that_differs_from_call_to_call_is_refused() -> None:
     asked: dict[str, Any] = {"source": VARYING, "check": "deterministic"}
     result = whet.tune(summing(space={"MODE": [1, 0]}, **asked), store=":memory:")

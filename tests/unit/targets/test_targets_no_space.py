@@ -63,7 +63,7 @@ def target(tmp_path: Path, full: Path) -> NativeTarget:
     )
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_tuning_ends_and_the_next_one_finds_the_best(target: NativeTarget, full: Path) -> None:
     store = MemoryStore()
     with pytest.raises(HostFailure, match=r"could not be built: no space left.*TMPDIR"):

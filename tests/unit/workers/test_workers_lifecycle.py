@@ -82,6 +82,7 @@ def test_fork_runs_closures() -> None:
     assert outcome.value != os.getpid()
 
 
+@pytest.mark.medium
 def test_a_closure_in_a_pre_started_worker_is_refused_with_the_remedy() -> None:
     with open_pool(1, "spawn") as pool:
         (outcome,) = tasks.run(pool, Task(lambda: 1, label="BM=64"))
@@ -91,6 +92,7 @@ def test_a_closure_in_a_pre_started_worker_is_refused_with_the_remedy() -> None:
     assert outcome.error.endswith("use mode 'fork'")
 
 
+@pytest.mark.medium
 def test_a_task_of_the_callers_script_is_refused_with_the_remedy() -> None:
     main = sys.modules["__main__"]
     serve_tasks = type(tasks.add)(tasks.add.__code__, {}, "serve_tasks")
@@ -259,6 +261,7 @@ def test_workers_that_cannot_start_fail_the_tasks_with_what_they_said(
     ]
 
 
+@pytest.mark.medium
 def test_a_failing_start_callback_is_reported_to_the_caller() -> None:
     def fail(_: int) -> None:
         raise LookupError("display is gone")

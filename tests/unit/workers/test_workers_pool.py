@@ -23,6 +23,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
         yield opened
 
 
+@pytest.mark.medium
 def test_a_task_returns_its_value(pool: Pool) -> None:
     before = time.monotonic()
     (outcome,) = tasks.run(pool, Task(tasks.add, (2, 3)))
@@ -143,6 +144,7 @@ def test_the_memory_limit_raises_memory_error_and_ends_with_the_task(pool: Pool)
     assert [outcome.kind for outcome in free] == [Kind.DONE, Kind.DONE]
 
 
+@pytest.mark.medium
 def test_output_is_kept_from_the_terminal_and_quoted_in_errors(
     pool: Pool, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_worker_has_its_own_folder_session_and_no_input(pool: Pool) -> None:
     assert seen["files"] == []
 
 
+@pytest.mark.medium
 def test_cancelling_everything_leaves_a_pool_that_works(pool: Pool, tmp_path: Path) -> None:
     blocked = [pool.submit(Task(tasks.wait_for, (tmp_path / "never",))) for _ in range(5)]
     pool.cancel_all()

@@ -108,7 +108,7 @@ def test_a_healthy_session_has_no_spares() -> None:
         assert len(tasks.children() - before) <= 2, "the child and the reaper"
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> None:
     before = tasks.children()
     with Session(tasks.Counter, preload=["wave", "no.such.module"]) as session:
@@ -127,7 +127,7 @@ def test_after_a_death_a_spare_with_its_imports_done_takes_the_next_place() -> N
     assert tasks.children() == before
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_spare_that_was_killed_is_passed_over() -> None:
     before = tasks.children()
     with Session(tasks.Counter, preload=["wave"]) as session:

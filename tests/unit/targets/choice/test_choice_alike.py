@@ -65,7 +65,7 @@ class Table:
             return found
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(CALLS, st.booleans())
 def test_the_quick_way_finds_what_the_whole_key_finds(calls, with_scale):

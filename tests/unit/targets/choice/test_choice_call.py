@@ -44,6 +44,7 @@ def trials(store, kernel):
         }
 
 
+@pytest.mark.medium
 def test_the_fastest_is_called_and_stored(store):
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     x = torch.randn(8)
@@ -55,6 +56,7 @@ def test_the_fastest_is_called_and_stored(store):
     assert picks(again) == ["fast"]
 
 
+@pytest.mark.medium
 def test_a_decorated_function_is_the_first_implementation():
     @whet.choice(against={"fast": fast})
     def twice(x):
@@ -68,6 +70,7 @@ def test_a_decorated_function_is_the_first_implementation():
     assert picks(twice) == ["fast"]
 
 
+@pytest.mark.medium
 def test_a_method_can_be_a_choice():
     class Layer(torch.nn.Module):
         def __init__(self):
@@ -87,6 +90,7 @@ def test_a_method_can_be_a_choice():
     assert "grad=True" in known, "the parameters of a module require gradients"
 
 
+@pytest.mark.medium
 def test_an_implementation_registered_later_is_considered():
     double = whet.choice({"slow": slow}, name="double")
     x = torch.randn(4)
@@ -117,6 +121,7 @@ def test_a_choice_inside_a_choice_is_tuned_before_it_is_timed(store):
     assert trial.cost.work["first_call"] > SLOW_S, "the inner choice was tuned there"
 
 
+@pytest.mark.medium
 def test_an_implementation_that_fails_is_recorded_and_not_used(store):
     def missing(x):
         raise RuntimeError("this GPU has no such instruction")
@@ -141,6 +146,7 @@ def test_where_all_fail_the_first_says_why():
         both(torch.randn(2))
 
 
+@pytest.mark.medium
 def test_a_wrong_result_is_never_used(store):
     double = whet.choice({"slow": slow, "wrong": lambda x: x * 2.5}, name="wrong_double")
     with pytest.warns(RuntimeWarning, match="its implementation 'wrong'"):
@@ -203,6 +209,7 @@ def test_a_reference_may_overrule_the_first():
         assert torch.equal(double(torch.ones(3)), torch.full((3,), 2.0))
 
 
+@pytest.mark.medium
 def test_wrong_gradients_are_wrong():
     class Wrong(torch.autograd.Function):
         @staticmethod
@@ -229,6 +236,7 @@ def test_inference_and_training_are_different_keys():
     assert [known.rpartition("=")[2] for known in double.picks] == ["True", "False"]
 
 
+@pytest.mark.medium
 def test_arguments_that_are_written_are_put_back_and_compared():
     def first(x, out):
         time.sleep(SLOW_S)
@@ -252,6 +260,7 @@ def test_an_implementation_must_not_change_what_the_first_leaves_alone():
     assert torch.equal(x, torch.ones(4))
 
 
+@pytest.mark.medium
 def test_random_numbers_are_the_same_for_all_and_for_the_caller():
     def noisy(x):
         time.sleep(SLOW_S)
@@ -265,6 +274,7 @@ def test_random_numbers_are_the_same_for_all_and_for_the_caller():
     assert picks(noise) == ["quick"]
 
 
+@pytest.mark.medium
 def test_arrays_of_numpy_need_no_torch():
     import numpy as np
 
@@ -306,6 +316,7 @@ def test_require_raises_and_says_how_to_tune():
     )
 
 
+@pytest.mark.medium
 def test_once_tuned_the_other_modes_use_it_too():
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     x, calls = torch.ones(2), []
@@ -334,6 +345,7 @@ def test_a_size_that_was_not_tuned_is_inherited():
     assert list(double._stopgaps.values()) == ["fast"]
 
 
+@pytest.mark.medium
 def test_buckets_make_many_sizes_one_workload():
     double = whet.choice(
         {"slow": slow, "fast": fast},
@@ -346,6 +358,7 @@ def test_buckets_make_many_sizes_one_workload():
     assert list(double.picks) == ["n=64, cost=eager, grad=False"]
 
 
+@pytest.mark.medium
 def test_keys_may_name_arguments():
     calls = whet.choice(
         {"slow": lambda x, flag: slow(x), "fast": lambda x, flag: fast(x)}, key=["x"], name="named"
@@ -439,6 +452,7 @@ def test_keys_that_earlier_versions_stored_for_lists_are_left_alone(store):
         assert len(opened.workloads("listed")) == 2
 
 
+@pytest.mark.medium
 def test_a_known_call_is_not_looked_up_again(monkeypatch):
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     x = torch.ones(4)
@@ -462,6 +476,7 @@ def test_known_calls_are_not_looked_up_again_though_their_arguments_have_other_t
         assert torch.equal(both(x, other), x * 2)
 
 
+@pytest.mark.medium
 def test_a_target_of_a_call_is_tuned_like_any_other():
     double = whet.choice({"slow": slow, "fast": fast}, name="double")
     result = whet.tune(double.target(torch.ones(4)))
@@ -491,6 +506,7 @@ def test_a_budget_may_be_a_number_of_seconds():
         whet.choice({"slow": slow}, budget=[2])
 
 
+@pytest.mark.medium
 def test_what_cannot_be_stored_is_chosen_all_the_same(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -520,6 +536,7 @@ def test_copies_and_pickles_of_a_model_call_the_same_choice():
         pickle.dumps(whet.choice({"slow": slow}, name="local"))
 
 
+@pytest.mark.medium
 def test_threads_that_come_at_once_tune_once(store):
     from concurrent.futures import ThreadPoolExecutor
 

@@ -105,6 +105,7 @@ def test_mode_off_compiles_the_first():
     assert any("add" in node for node in nodes)
 
 
+@pytest.mark.slow
 def test_a_public_layer_with_its_attention_chosen():
     """torch's own encoder layer; its attention goes through a choice of SDPA's forms."""
     import torch.nn.functional as functional

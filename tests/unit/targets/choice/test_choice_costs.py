@@ -102,6 +102,7 @@ def test_nothing_is_tuned_during_a_capture(gpu):
     assert gpu["timers"] == []
 
 
+@pytest.mark.medium
 def test_a_capture_uses_what_was_tuned_for_graphs(gpu):
     made, x = double(), torch.ones(4)
     with whet.cost("graph"):
@@ -113,6 +114,7 @@ def test_a_capture_uses_what_was_tuned_for_graphs(gpu):
     assert len(made.picks) == 1
 
 
+@pytest.mark.medium
 def test_a_capture_prefers_the_eager_result_to_the_first(gpu):
     calls = []
     made = whet.choice(

@@ -50,6 +50,7 @@ def test_a_shipped_bundle_answers_where_nothing_was_tuned(monkeypatch, tmp_path)
             assert not [one for known in store.workloads() for one in store.runs(known.workload.id)]
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("shipped")
 def test_a_shipped_bundle_that_cannot_be_read_stops_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("WHET_STORE", str(tmp_path / "store.db"))

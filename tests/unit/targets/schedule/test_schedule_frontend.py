@@ -94,6 +94,7 @@ def test_each_way_returns_as_much():
         s.choose("k", {"a": lambda: found, "b": lambda: None})
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page_can_be_applied():
     page = (Path(__file__).parents[4] / "docs" / "schedules.md").read_text()
     [code] = [
@@ -137,6 +138,7 @@ def beside(tmp_path, parameters: str):
     return whet.schedule(matmul(16, 16, 16), tmp_path / "fixed.mlir")
 
 
+@pytest.mark.slow
 def test_a_fixed_script_has_its_parameters_in_a_file_beside_it(tmp_path):
     target = beside(tmp_path, PARAMETERS)
     assert {*target.space} == {Config(ti=8, tj=8), Config(ti=2, tj=2), Config(ti=2, tj=8)}

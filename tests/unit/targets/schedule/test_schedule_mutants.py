@@ -29,6 +29,7 @@ def test_every_mutant_is_refused_with_its_place_or_right(payload):
     ]
 
 
+@pytest.mark.slow
 def test_a_script_without_a_mistake_is_right():
     payload = matmul(32, 32, 16)
     assert fate(payload, whet.schedule(payload).script.text) == "right"

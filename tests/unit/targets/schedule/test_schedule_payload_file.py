@@ -49,6 +49,7 @@ def best(payload, script):
     return whet.tune(whet.schedule(payload, script), store=MemoryStore(), jobs=1).best
 
 
+@pytest.mark.slow
 def test_a_function_on_tensors_writes_its_result_into_one_array_more(tmp_path):
     path = tmp_path / "product.mlir"
     path.write_text(TENSORS)
@@ -58,6 +59,7 @@ def test_a_function_on_tensors_writes_its_result_into_one_array_more(tmp_path):
     assert best(payload, SCRIPT.replace("OP", "linalg.matmul")).status is Status.OK
 
 
+@pytest.mark.slow
 def test_a_function_on_memrefs_is_taken_as_it_is(tmp_path):
     path = tmp_path / "twice.mlir"
     path.write_text(MEMREFS)

@@ -59,6 +59,7 @@ def test_two_of_them_in_one_process_are_refused(monkeypatch):
         bindings.__wrapped__()
 
 
+@pytest.mark.medium
 def test_what_a_release_lacks_is_said_at_the_start(monkeypatch):
     pytest.importorskip("torch_mlir", reason="schedules need torch-mlir: pip install '.[mlir]'")
     old = replace(bindings(), version="1.0")

@@ -59,6 +59,7 @@ def test_constraints_hold_for_what_the_script_leaves_open():
     assert list(target(script(KNOB), constraints=["t > 8"]).space) == [Config(t=16)]
 
 
+@pytest.mark.medium
 def test_comments_and_layout_do_not_change_the_workload():
     plain, other = script(KNOB), script("    // why\n\n", KNOB)
     assert target(plain).workload().id == target(other).workload().id
@@ -66,6 +67,7 @@ def test_comments_and_layout_do_not_change_the_workload():
     assert target(plain).workload().id != target(changed).workload().id
 
 
+@pytest.mark.medium
 def test_another_size_is_another_key_of_the_same_source():
     small, large = (whet.schedule(matmul(n, n, n)).workload() for n in (16, 32))
     assert small.fingerprint == large.fingerprint
@@ -150,6 +152,7 @@ PACK = """\
 """
 
 
+@pytest.mark.medium
 def test_a_knob_decides_an_attribute_where_the_operation_takes_no_parameter():
     steps = target(script(KNOB, MATCH, PACK)).steps(Config(t=16))
     assert "inner_tiles = [16, 4]" in steps[-1].ir

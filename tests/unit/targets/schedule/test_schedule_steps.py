@@ -33,6 +33,7 @@ def test_the_payload_comes_first_and_each_step_changes_what_it_says():
     assert "vector." in steps[-1].ir
 
 
+@pytest.mark.slow
 def test_a_config_decides_which_alternative_is_seen():
     target = whet.schedule(matmul(64, 64, 64))
     for vectorize, seen in (("yes", True), ("no", False)):
@@ -40,6 +41,7 @@ def test_a_config_decides_which_alternative_is_seen():
         assert ("vector." in steps[-1].ir) is seen
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_gpu_pipeline_can_be_seen_where_they_cannot_run():
     target = whet.schedule(matmul_bias_relu(256, 256, 64), EXAMPLES / "schedule_gpu.mlir")
     steps = target.steps()

@@ -106,6 +106,7 @@ def test_sizes_that_nothing_divides_are_computed_too(payload):
     assert tune(whet.schedule(payload, constraints=only)).best.status is Status.OK
 
 
+@pytest.mark.slow
 def test_sides_that_are_not_square_keep_their_places():
     """In processes that start from nothing, as for users."""
     result = tune(whet.schedule(matmul(32, 64, 16), SCRIPT))
@@ -125,6 +126,7 @@ def test_a_script_that_only_tiles_is_enough(payload, tiling):
     assert {trial.status for trial in result.trials} <= {Status.OK, Status.OUTRACED}
 
 
+@pytest.mark.slow
 def test_a_script_that_does_nothing_is_enough():
     steps = UNBUFFERED[UNBUFFERED.index("    %t =") : UNBUFFERED.index("    transform.y")]
     result = tune(whet.schedule(softmax(16, 64), UNBUFFERED.replace(steps, "")))
@@ -228,6 +230,7 @@ func.func @powers(%x: memref<512xf32>, %y: memref<512xf32>) {
     assert best.status is Status.OK
 
 
+@pytest.mark.slow
 def test_what_is_left_scalar_is_measured_once():
     """A tile that does not divide is not vectorized, so asking for it changes nothing."""
     target = whet.schedule(

@@ -250,7 +250,7 @@ def test_a_second_autotuner_with_the_same_store_tunes_nothing(driver, cold, comp
     assert list(second.configs_timings.values()) == list(first.configs_timings.values())
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_adding_one_config_builds_one(driver, cold, monkeypatch, tmp_path):
     tuned_double(128, 256, 512)[(1,)](*pair(), N)
     before = cold.trials(superseded=True)
@@ -264,7 +264,7 @@ def test_adding_one_config_builds_one(driver, cold, monkeypatch, tmp_path):
     assert len(list((tmp_path / "empty").rglob("*.cubin"))) == 2
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_another_key_and_another_dtype_are_other_workloads(driver, cold):
     kernel = tuned_double()
     kernel[(1,)](*pair(), N)

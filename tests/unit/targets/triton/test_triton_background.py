@@ -212,7 +212,7 @@ def test_nobodys_tensors_are_kept_between_steps(driver, seconds):
     assert target.call.named == {}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_call_for_which_triton_would_have_to_compile_is_left_alone(driver, seconds, compiled):
     """A number that is divisible by 16 is compiled in, here without being part of the key."""
     made = kernel(key=[])
@@ -270,7 +270,7 @@ def test_with_a_check_the_first_call_tunes_as_ever(driver, seconds):
     assert call(made, seconds) == 512
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_keys_that_take_turns_are_all_refined(driver, seconds):
     made = kernel()
     deadline = time.monotonic() + PATIENCE_S

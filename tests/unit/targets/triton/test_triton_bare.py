@@ -158,6 +158,7 @@ def test_what_is_not_specialised_is_passed(driver):
     assert len(plain.bare_launch(launch).parameters) == len(declared_bytes(launch)) == 9
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
@@ -218,6 +219,7 @@ def loader(driver, library):
         yield made
 
 
+@pytest.mark.medium
 def test_a_launch_gets_addresses_of_aligned_copies(loader, log, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "8")
     args = arguments()
@@ -321,7 +323,7 @@ def test_the_process_says_where_its_start_went(driver, all_plain, opened):
     assert set(opened[0][1]) == {"start", "cuInit", "context", "copy", "kernels", "nvml"}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_an_illegal_access_ends_its_process_and_fails_alone(
     driver, cold, all_plain, opened, log, monkeypatch
 ):
@@ -333,7 +335,7 @@ def test_an_illegal_access_ends_its_process_and_fails_alone(
     assert len({line[0] for line in elsewhere(log)}) > 1
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_config_that_is_not_plain_changes_the_process_quietly(
     driver, cold, all_plain, opened, monkeypatch
 ):
@@ -371,7 +373,7 @@ def test_memory_that_the_driver_does_not_share_goes_through_the_host(
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
     driver, cold, all_plain, opened, monkeypatch
 ):
@@ -383,7 +385,7 @@ def test_a_driver_that_cannot_be_used_changes_the_process_quietly(
     assert cold.measured() == {512, 1024}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_nothing_heavy_is_imported(driver):
     packer = Packer()
     packer.add(torch.zeros(N))

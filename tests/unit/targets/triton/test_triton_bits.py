@@ -116,7 +116,7 @@ def facts(cold):
     return {(t.config["BLOCK"], t.config["num_warps"]): t for t in trials}
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_only_configs_with_the_bits_of_the_first_may_win(driver, cold):
     """All of them add zeros to zero: that the order differs shows on made inputs only."""
     assert call(tuned())[0] == (256, 4)
@@ -155,7 +155,7 @@ def test_arguments_are_what_they_were_and_autograd_saw_nothing(driver):
     squared.sum().backward()
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_results_of_a_checked_kernel_are_its_own(driver, cold):
     assert call(tuned())[0] == (256, 4)
     assert call(tuned(check="bitwise"))[0] == (128, 8)
@@ -185,7 +185,7 @@ def test_a_reference_that_differs_from_itself_stays_and_is_said(driver, capfd):
     assert "it stays" in said
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_deterministic_refuses_what_differs_from_launch_to_launch(driver, cold):
     driver.device_.wobble = (256, 512)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])
@@ -205,7 +205,7 @@ def test_atomics_on_zeros_are_shown_to_vary_by_made_inputs(driver, cold):
     assert "on random inputs" in facts(cold)[256, 4].error
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_kernel_of_which_every_config_varies_is_refused_and_still_runs(driver, cold):
     driver.device_.wobble = (128, 256, 512)
     kernel = tuned(total_by_atomics, check="deterministic", restore_value=["out"])

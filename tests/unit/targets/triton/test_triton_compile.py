@@ -131,7 +131,7 @@ def test_an_oversized_config_is_refused_before_the_code_generator_runs(arch, col
     assert cold.files("llir") == []
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_memory_an_early_look_finds_is_what_triton_allocates(monkeypatch, tmp_path):
     with fake_driver():
         needed = build(matmul_request((64, 64, 32), num_stages=3)).facts["shared_bytes"]

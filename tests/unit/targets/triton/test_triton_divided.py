@@ -132,6 +132,7 @@ def test_the_same_holds_for_another_maker(node, tmp_path):
     assert cached(there) == cached(here)
 
 
+@pytest.mark.slow
 def test_triton_finds_it_under_its_own_key(node, tmp_path):
     with cache_in(tmp_path / "cache"):
         one = request()
@@ -144,18 +145,21 @@ def test_triton_finds_it_under_its_own_key(node, tmp_path):
     assert node.built == ["only=1"]  # the second time, Triton's cache had it
 
 
+@pytest.mark.slow
 def test_the_stages_of_both_machines_are_accounted_for(node):
     result, _ = built_by([node], request())
     assert {"frontend", "ttir", "ttgir", "llir", "ptx", "cubin"} <= set(result.stages)
     assert result.seconds >= sum(result.stages.values()) * 0.9
 
 
+@pytest.mark.slow
 def test_the_code_is_kept_here_where_that_is_asked_for(node, tmp_path):
     result, _ = built_by([node], request(), keep=tmp_path / "ir")
     assert result.facts["ir"] == result.artifact
     assert list((tmp_path / "ir").iterdir())
 
 
+@pytest.mark.slow
 def test_too_large_a_config_fails_with_the_same_words(node):
     whole = built(request(tile=256, num_stages=4))
     divided, _ = built_by([node], request(tile=256, num_stages=4))
@@ -182,6 +186,7 @@ def test_a_compiler_that_somebody_looks_into_stays_here(node, monkeypatch):
     assert not node.built
 
 
+@pytest.mark.slow
 def test_a_machine_with_another_assembler_is_refused_and_builds_no_more(tmp_path, monkeypatch):
     other = tmp_path / "ptxas"
     other.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 11.0, V11.0.194'\n")
@@ -200,6 +205,7 @@ def test_a_machine_with_another_assembler_is_refused_and_builds_no_more(tmp_path
     assert old.built == ["", "only=1"]
 
 
+@pytest.mark.slow
 def test_a_machine_that_builds_needs_no_torch(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('there is no torch on this machine')\n")
     with WorkerNode() as node:

@@ -24,6 +24,7 @@ def known(reads=(), writes=(), atomics=()):
     return Effects(frozenset(reads), frozenset(writes), frozenset(atomics), unknown=False)
 
 
+@pytest.mark.medium
 def test_a_copy_reads_one_pointer_writes_the_other_and_updates_none():
     found = effects_of(kernels.copy, x_ptr=F32, y_ptr=F32, n="i32")
     assert found == known(reads={0}, writes={1})
@@ -36,6 +37,7 @@ def test_positions_count_every_parameter_that_is_compiled():
     assert found == known(reads={0, 1}, writes={2})
 
 
+@pytest.mark.medium
 def test_an_in_place_addition_updates_its_target_only():
     assert effects_of(kernels.add_in_place, x_ptr=F32, y_ptr=F32).updated == {0}
 
@@ -46,32 +48,38 @@ def test_a_sum_kept_in_memory_through_a_loop_is_updated():
     assert found.updated == {1}
 
 
+@pytest.mark.medium
 def test_an_atomic_addition_updates_without_a_load():
     found = effects_of(kernels.atomic_add, x_ptr=F32, total_ptr=F32)
     assert found == known(reads={0}, atomics={1})
     assert found.updated == {1}
 
 
+@pytest.mark.medium
 def test_compare_and_swap_updates():
     found = effects_of(kernels.take_lock, lock_ptr="*i32", out_ptr="*i32")
     assert found == known(writes={1}, atomics={0})
 
 
+@pytest.mark.medium
 def test_a_store_to_either_of_two_pointers_writes_both():
     found = effects_of(kernels.store_to_either, a_ptr=F32, b_ptr=F32, n="i32")
     assert found == known(writes={0, 1})
 
 
+@pytest.mark.medium
 def test_a_pointer_switched_inside_a_loop_reads_both():
     found = effects_of(kernels.switch_in_loop, x_ptr=F32, y_ptr=F32, out_ptr=F32, n="i32")
     assert found == known(reads={0, 1}, writes={2})
 
 
+@pytest.mark.medium
 def test_a_pointer_is_followed_through_while_and_early_return():
     found = effects_of(kernels.follow_links, links_ptr="*i32", out_ptr="*i32", n="i32")
     assert found == known(reads={0}, writes={0, 1})
 
 
+@pytest.mark.medium
 def test_a_pointer_is_followed_into_and_out_of_helpers():
     found = effects_of(kernels.store_in_helper, x_ptr=F32, y_ptr=F32, n="i32")
     assert found == known(reads={0}, writes={1})
@@ -97,16 +105,19 @@ def test_a_descriptor_given_as_argument_takes_its_shape_and_strides_along():
     assert found == known(reads={0}, writes={0, 5})
 
 
+@pytest.mark.medium
 def test_inline_assembly_may_do_anything_to_the_pointers_it_gets():
     found = effects_of(kernels.inline_assembly, x_ptr="*i32", out_ptr="*i32", n="i32")
     assert found == known(reads={0}, writes={0, 1})
 
 
+@pytest.mark.medium
 def test_a_store_to_a_loaded_address_is_unknown():
     found = effects_of(kernels.store_to_loaded_address, table_ptr="*i64", x_ptr=F32)
     assert found.unknown
 
 
+@pytest.mark.medium
 def test_a_load_from_a_loaded_address_may_read_every_pointer():
     found = effects_of(kernels.load_from_loaded_address, table_ptr="*i64", out_ptr=F32)
     assert found == known(reads={0, 1}, writes={1})

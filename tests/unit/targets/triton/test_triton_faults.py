@@ -116,7 +116,7 @@ class Watched(FakeTensor):
         return copy
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [None, "agree"])
 def test_nothing_that_was_copied_for_a_tuning_outlives_it(driver, check):
     driver.on_launch = increments

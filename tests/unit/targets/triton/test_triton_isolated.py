@@ -110,12 +110,14 @@ def test_aliases_stay_aliases(driver):
     assert {entry["aliased"] for entry in others()} == {True}
 
 
+@pytest.mark.slow
 def test_the_arguments_here_are_not_touched_by_a_config(driver):
     x, y = called(tuned_copy(parts.WRONG, *GOOD, check=parts.copied))
     assert torch.equal(x, torch.arange(float(N)))
     assert torch.equal(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("poison", "status"),
     [
@@ -134,6 +136,7 @@ def test_a_poisoned_config_fails_alone(driver, cold, poison, status, timer):
     assert cold.measured() == set(GOOD)
 
 
+@pytest.mark.slow
 def test_an_endless_config_is_killed_at_its_limit(driver, cold, monkeypatch):
     monkeypatch.setenv("WHET_RUN_LIMIT", "3s")
     kernel = tuned_copy(GOOD[0], parts.ENDLESS, GOOD[1])
@@ -170,6 +173,7 @@ def test_bits_are_compared_across_processes(fresh_driver, cold, monkeypatch):
     assert {entry["pid"] for entry in others()}.isdisjoint({os.getpid()})
 
 
+@pytest.mark.slow
 def test_a_check_function_is_asked_once_and_here(driver):
     called(tuned_copy(GOOD[0], parts.CRASH, GOOD[1], check=parts.copied))
     asked = [entry for entry in parts.entries() if "expected" in entry]

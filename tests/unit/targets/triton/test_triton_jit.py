@@ -208,6 +208,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> 
     return found
 
 
+@pytest.mark.slow
 def test_a_specialization_is_recorded_with_who_called(place: Place) -> None:
     found = {one.name: one for one in Records(place.folder / "store.db.jit").all()}
     assert set(found) == {"scale", "late", "shift"}
@@ -470,6 +471,7 @@ def test_a_launcher_is_used_where_it_was_packed_and_never_built_while_preloading
     assert why.startswith("Triton's launcher for it was not packed")
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_a_library_is_built_once_and_then_travels(tmp_path: Path) -> None:
     compiler = tmp_path / "cc"

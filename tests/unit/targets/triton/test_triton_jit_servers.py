@@ -145,6 +145,7 @@ def fresh_server(tmp_path: Path) -> Server:
     return Server(tmp_path, FRESH)
 
 
+@pytest.mark.slow
 def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server: Server) -> None:
     [one] = server.record(["attend", 7])
     rows, stride = one.arguments[1:3]
@@ -158,6 +159,7 @@ def test_members_of_an_enum_and_integers_of_declared_types_are_preloaded(server:
     assert called["compiled"] == []
 
 
+@pytest.mark.slow
 def test_a_declared_integer_that_is_one_is_reachable(server: Server) -> None:
     server.record(["attend", 7])
     server.pack("--reachable")
@@ -189,6 +191,7 @@ def test_what_is_missing_is_added_by_the_line_in_the_message(server: Server) -> 
     assert (called["error"], called["compiled"]) == (None, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["by_place", "by_name"])
 def test_an_argument_that_is_named_like_an_option_is_passed_as_it_was(
     server: Server, call: str

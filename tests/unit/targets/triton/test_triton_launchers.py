@@ -130,7 +130,7 @@ def libraries(cold):
     return list(cold.triton.glob("*/__triton_launcher*"))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_one_worker_compiles_the_launcher_for_all_configs(compiler, driver, cold):
     there = []
     results = built(
@@ -155,7 +155,7 @@ def test_the_process_that_launches_finds_it(compiler, driver):
     assert os.getpid() not in compiler.starts
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_another_signature_has_another_launcher(compiler, driver, cold):
     built(request(64), request(64, "float16"), request(128, "float16"))
     assert len(compiler.starts) == len(libraries(cold)) == 2

@@ -99,7 +99,7 @@ def test_a_key_that_is_not_locked_is_inherited_and_listed(lock, no_store):
     assert [one.workload.key["n"] for one in whet.unlocked()] == [8]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_what_was_tuned_in_this_process_does_not_count(lock, driver):
     made = kernel(fastest=128, lock=lock)
     with whet.mode("tune"):

@@ -98,6 +98,7 @@ def test_a_kernel_that_is_not_known_takes_the_first_config(driver, compiled, mod
     assert len(driver.launches) == len(compiled) == 1
 
 
+@pytest.mark.medium
 def test_cached_makes_no_store(driver, cold):
     with whet.mode("cached"):
         call(kernel())
@@ -460,6 +461,7 @@ def test_an_inherited_config_is_left_to_the_compiler_only_where_nothing_may_be_t
     assert pruned(made) == list(BLOCKS)
 
 
+@pytest.mark.medium
 def test_the_authors_own_pruning_counts_for_unknown_keys(driver):
     made = kernel(prune_configs_by={"early_config_prune": lambda listed, named, **_: listed[1:]})
     with whet.mode("cached"):

@@ -107,7 +107,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     return write
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [stock.Autotuner, Caching])
 def test_buckets_by_policy_end_tuning_again_for_every_length(
     policy: Callable[[str], Path], cold: Any, kind: Any
@@ -129,7 +129,7 @@ def test_without_a_policy_every_length_is_tuned(cold: Any) -> None:
     assert len(cold.workloads()) == 5
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [stock.Autotuner, Caching])
 def test_configs_are_added_and_left_out(
     policy: Callable[[str], Path], cold: Any, kind: Any
@@ -152,7 +152,7 @@ def test_configs_are_added_and_left_out(
     assert [one.kwargs["BLOCK"] for one in before] == list(BLOCKS)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_loop_of_a_library_gets_the_policys_configs(policy: Callable[[str], Path]) -> None:
     policy('[[kernel]]\nmatch = "*"\nadd = [{ BLOCK = 128 }]\nleave_out = [{ BLOCK = 64 }]\n')
     tuner = others(Loop)

@@ -214,6 +214,7 @@ def changed(folder: Path, change: Callable[[Any], None]) -> None:
         record.write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_a_plain_call_in_a_new_process_runs_no_stage(
     run: Run, packed: Path, tmp_path: Path, arch: Any
@@ -226,6 +227,7 @@ def test_a_plain_call_in_a_new_process_runs_no_stage(
     assert there.said == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [90, "gfx942"])
 def test_a_whole_tuning_in_a_new_process_runs_no_stage(
     run: Run, packed: Path, tmp_path: Path, arch: Any
@@ -311,6 +313,7 @@ def test_a_shelf_packed_under_other_variables_is_said_too(
     assert "DISABLE_PTXAS_OPT=" in there.said[0]
 
 
+@pytest.mark.slow
 def test_metadata_that_triton_could_not_take_is_refused(
     run: Run, copy: Path, tmp_path: Path
 ) -> None:
@@ -345,6 +348,7 @@ def portable_keys(run: Run, folder: Path, text: str, kernel: str, **more: str) -
     return found
 
 
+@pytest.mark.slow
 def test_keys_are_the_same_in_every_process(tmp_path: Path) -> None:
     one = portable_keys(FRESH, tmp_path / "one", KERNELS, "scale", PYTHONHASHSEED="1")
     moved = "# moved down by a comment\n\n" + KERNELS

@@ -220,6 +220,7 @@ def test_what_was_put_aside_by_the_collector_is_found(
     assert gc.get_freeze_count() >= before
 
 
+@pytest.mark.medium
 def test_what_python_itself_put_aside_is_no_reason_to_freeze_the_rest(
     installing: Any, monkeypatch: Any
 ) -> None:
@@ -805,7 +806,7 @@ def test_keywords_reach_the_kernel(made: Any, driver: Any) -> None:
     assert tuner.runs == 2
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_an_optional_tensor_may_be_missing(made: Any, driver: Any) -> None:
     @triton.jit
     def double(out, x, bias, n, WITH_BIAS: tl.constexpr, BLOCK: tl.constexpr):
@@ -879,7 +880,7 @@ def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     assert call(tuner) == 16
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("mode", ["tune", "cached"])
 @pytest.mark.parametrize("kind", [stock.Autotuner, Super])

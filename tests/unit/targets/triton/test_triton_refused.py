@@ -90,6 +90,7 @@ def test_where_none_fits_the_first_refusal_is_raised(too_large: Callable[..., li
         call(kernel())
 
 
+@pytest.mark.medium
 def test_a_mode_that_stands_for_the_first_config_keeps_it(
     too_large: Callable[..., list[int]],
 ) -> None:

@@ -52,6 +52,7 @@ def launched(kernel: Any, x: Any, n: int = N) -> Any:
     return y
 
 
+@pytest.mark.slow
 def test_all_kernels_of_a_program_are_tuned(driver: FakeDriver, cold: Any) -> None:
     first, second = tuned(scale, best=16), tuned(shift, best=64)
 

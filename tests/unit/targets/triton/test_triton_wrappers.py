@@ -166,6 +166,7 @@ def fresh(configs: Any, named: Any, **more: Any) -> Any:
     return [triton.Config(dict(one.kwargs), num_warps=2) for one in configs]
 
 
+@pytest.mark.slow
 def test_configs_that_pruning_makes_anew_are_built_together(
     driver: FakeDriver, installed: None, monkeypatch: Any
 ) -> None:
@@ -183,6 +184,7 @@ def test_configs_that_pruning_makes_anew_are_built_together(
     assert loop.best_config.kwargs == {"BLOCK": 32}
 
 
+@pytest.mark.slow
 def test_keys_of_a_cache_that_cannot_be_counted_are_those_measured_here(
     driver: FakeDriver, installed: None
 ) -> None:
