@@ -14,7 +14,7 @@ from explorer_samples import fill, workload
 from explorer_server import running
 from whet.store import SqliteStore
 
-pytestmark = pytest.mark.medium
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("uvicorn", reason="needs the extra explorer")
 

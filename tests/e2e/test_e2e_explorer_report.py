@@ -13,7 +13,7 @@ from browser import Tab
 from explorer_samples import HOSTILE, fill, hostile
 from whet.store import SqliteStore
 
-pytestmark = pytest.mark.medium
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

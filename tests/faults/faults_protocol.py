@@ -311,12 +311,15 @@ class Game(RuleBasedStateMachine):
         at=st.integers(0, 1),
     )
     def something_is_coming(self, fault: str, left: int, after: bool, at: int) -> None:
+        more = [0] * 6  # another host that is busy writes between any two statements, for a while
+
         def event() -> None:
             Game.counts[fault] += 1
-            if fault == "another writes":
-                self._other_writes(WORKLOADS[at])
-            else:
+            if fault != "another writes":
                 raise FAULTS[fault]()
+            self._other_writes(WORKLOADS[at])
+            if more:
+                self.world.plan(more.pop(), event, after)
 
         self.world.plan(left, event, after)
 
