@@ -123,10 +123,13 @@ def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None
 
 
 def workload_of(row: Row, location: str) -> Workload:
-    n, body = row
+    """From its number and body, and its id where others could have changed the body."""
+    n, body, *id_ = row
     try:
-        data = _load(body)
-        return Workload.from_json(data)
+        found = Workload.from_json(_load(body))
+        if id_ and id_ != [found.id]:
+            raise ValueError(f"its id is not {id_[0]}")
+        return found
     except _UNREADABLE as reason:
         raise _bad_row("workload", n, location, reason) from reason
 
@@ -152,10 +155,10 @@ def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
     """From the columns that every query for runs selects."""
     workloads: dict[int, Workload] = {}
     runs = []
-    for n, body, workload_n, workload in rows:
-        if workload_n not in workloads:
-            workloads[workload_n] = workload_of((workload_n, workload), location)
-        runs.append(run_of(n, body, workloads[workload_n], location))
+    for n, body, *workload in rows:
+        if workload[0] not in workloads:
+            workloads[workload[0]] = workload_of(tuple(workload), location)
+        runs.append(run_of(n, body, workloads[workload[0]], location))
     return runs
 
 
