@@ -112,8 +112,7 @@ def revoke_key(where: str | None, key_id: str, reason: str) -> bool:
 
 def faults_in(store: StoreReader) -> Iterator[str]:
     """Reads every row, and says what is wrong with it. Rows that hang together are compared: what
-    a run chose has to be among the trials. What the store leaves out where it meets it comes last.
-    """
+    a run chose has to be among the trials. What the store itself knows to be wrong comes last."""
     if isinstance(store, SqliteStore):
         yield from _file_faults(store.location)
     try:
@@ -134,9 +133,9 @@ def faults_in(store: StoreReader) -> Iterator[str]:
             yield str(error)
     try:
         store.missed(tuned=True)
+        yield from getattr(store, "faults", list)()
     except StoreError as error:
         yield str(error)
-    yield from getattr(store, "left_out", ())
 
 
 def counts_of(store: StoreReader) -> StoreCounts:

@@ -157,3 +157,26 @@ def test_what_is_not_signed_need_not_be_readable(
     for row in ("run row 3", "trial row 7"):
         assert caplog.text.count(f"{row} is not valid") == 1
         assert f"{row} is not valid" in "\n".join(faults_in(reader))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_moments_that_are_none_are_reported_and_stop_nothing(
+    open_as: Callable[..., PostgresStore], change: Change, number: str
+) -> None:
+    store = open_as()
+    fill(store)
+    store.miss(Miss(GOOD))
+    change(f"UPDATE {{s}}.runs SET started = '{number}' WHERE n = 1")
+    change(f"UPDATE {{s}}.workloads SET added = '{number}' WHERE n = 1")
+    change(f"UPDATE {{s}}.workloads SET active = '{number}' WHERE n = 2")
+    change(f"UPDATE {{s}}.missed SET at = '{number}'")
+    change(f"UPDATE {{s}}.trials SET created = '{number}' WHERE n = 1")
+    change(f"UPDATE {{s}}.trials SET median_ns = '{number}' WHERE n = 3")
+    assert all(0 <= one.active < 1e11 for one in store.workloads())
+    assert [trial.config for trial in store.trials(GOOD.id)] == [Config(BM=2)]
+    assert all(0 < one.last < 1e11 for one in store.contributions())
+    faults = "\n".join(faults_in(store))
+    for row in ("run row 1", "workload row 1", "workload row 2", "missed row 1"):
+        assert f"{row} is not valid" in faults
+    for row in ("trial row 1", "trial row 3"):
+        assert f"{row} is not valid" in faults

@@ -15,7 +15,7 @@ from whet.store.lineage import lineages
 from whet.store.picking import best_of, decide
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import Pick
-from whet.store.rows import Row, runs_of, trial_of, trial_values
+from whet.store.rows import Row, bad_row, runs_of, trial_of, trial_values
 
 if TYPE_CHECKING:
     from whet.store.postgres.connections import Connection
@@ -79,6 +79,8 @@ class RowReader:
 
 def trial_from(row: Row, workload_id: str, location: str) -> Trial:
     """From `TRIAL_COLUMNS`, where errors are bytes."""
+    if not math.isfinite(row[3]):
+        raise bad_row("trial", row[0], location, ValueError(f"it was created at {row[3]}"))
     error = bytes(row[11]).decode(errors="backslashreplace")
     return trial_of((*row[:11], error, *row[12:]), workload_id, location)
 

@@ -33,6 +33,7 @@ from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
 from whet.store.reports import GcReport, MergedPick, MergeReport
 from whet.store.rows import (
     Row,
+    bad_row,
     mark_of,
     mark_values,
     miss_of,
@@ -94,10 +95,16 @@ class PostgresStore(Store):
     def lock_folder(self) -> Path | None:
         return None if self._folder is None else self._folder / "locks"
 
-    @property
-    def left_out(self) -> list[str]:
-        """What was met and cannot be used, a line each."""
-        return list(self._rows.left_out)
+    def faults(self) -> list[str]:
+        """What was met so far and cannot be used, and moments that are none, a line each."""
+        rows = self.read(lambda db: db.execute(self._sql.NOT_FINITE).fetchall())
+        return [
+            *self._rows.left_out,
+            *(
+                str(bad_row(table, n, self.location, ValueError(f"'{column}' is {number}")))
+                for table, n, column, number in rows
+            ),
+        ]
 
     @property
     def models(self) -> TableModels:
