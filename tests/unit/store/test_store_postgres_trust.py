@@ -213,6 +213,17 @@ class TestContributors:
         assert renew_lease(ann, WORKLOAD.id, token, 0.0)
         assert isinstance(take_lease(bob, WORKLOAD.id, "{}", 60.0), int)
 
+    def test_a_lease_is_held_for_a_minute_at_most_unless_it_is_renewed(self, team: Team) -> None:
+        bob = team.role("contributor")
+        for statement in (
+            "INSERT INTO {s}.leases (id, token, process, since, until) "
+            "VALUES ('x', nextval('{s}.tokens'), '', now(), 'infinity')",
+            "UPDATE {s}.leases SET until = now() + interval '1 hour'",
+        ):
+            assert not team.refuses(bob, statement)
+            ends = f"SELECT until - clock_timestamp() < '61 s' FROM {team.namespace}.leases"
+            assert team.server.sql(ends) == [(True,)]
+
     def test_another_level_takes_the_place_of_the_one_before(self, team: Team) -> None:
         tuned(opened(team.url))
         for level in ("contributor", "promoter"):

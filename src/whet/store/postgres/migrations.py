@@ -143,7 +143,8 @@ _PICK_IS_TRUE = _function(
   RETURN NEW;
 """,
 )
-# Tokens come from the sequence, so that nobody takes one that no other can exceed.
+# Tokens come from the sequence, so that nobody takes one that no other can exceed. Holders renew
+# theirs every few seconds: one that is held for longer would have others wait for nobody.
 _LEASE_IS_KEPT = _function(
     "keep_leases",
     f"""
@@ -160,7 +161,7 @@ _LEASE_IS_KEPT = _function(
     {_REFUSE} format('the lease of %s needs a token of the sequence', NEW.id);
   END IF;
   NEW.role := session_user;
-  NEW.until := least(NEW.until, clock_timestamp() + interval '1 hour');
+  NEW.until := least(NEW.until, clock_timestamp() + interval '1 minute');
   RETURN NEW;
 """,
 )
@@ -272,4 +273,4 @@ TO_2 = (
     _before("INSERT", "promotions", "check_promotions"),
     _SAME_READERS,
 )
-TO_3 = (_WORKLOAD_STAYS,)
+TO_3 = (_WORKLOAD_STAYS, _LEASE_IS_KEPT)
