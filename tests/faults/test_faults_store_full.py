@@ -106,6 +106,41 @@ def test_a_store_cannot_be_made_on_a_full_disk_and_says_so(
     assert "is on a full disk" in done.stderr
 
 
+NEW_STORES = """
+import os, sys
+from pathlib import Path
+from whet import open_store
+from whet.core.errors import StoreError
+
+disk = Path(sys.argv[1])
+store, ballast = disk / "store.db", disk / "ballast"
+for room in range(60_000, 200_000, 10_000):
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    ballast.write_bytes(bytes(free - room))
+    try:
+        open_store(store).close()
+    except StoreError as error:
+        assert "is on a full disk" in str(error), (room, error)
+    ballast.unlink()
+    open_store(store).close()
+    for file in disk.iterdir():
+        file.unlink()
+"""
+
+
+@pytest.mark.medium
+def test_a_new_store_with_too_little_room_is_whole_once_there_is_more(
+    small_disk: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*small_disk, sys.executable, "-c", NEW_STORES, str(tmp_path / "disk")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 class Leaking(MemoryStore):
     """Takes so many trials and then no more."""
 

@@ -65,10 +65,11 @@ def _create(path: Path) -> None:
     try:
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("PRAGMA synchronous = OFF")
-            db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN")
             schema.create(db)
             db.execute("COMMIT")
+            # Only now: what closing copies from a log to the file may not fit, and nobody is told.
+            db.execute("PRAGMA journal_mode = WAL")
         _flush(draft)
         with _without_leftovers(path):
             os.link(draft, path)

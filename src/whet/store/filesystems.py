@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -37,6 +39,9 @@ NETWORK = frozenset(
 # gVisor's own 9p: all processes of a sandbox use one kernel, which maps the host's files.
 _SANDBOX = (b"directfs", b"cache=remote_revalidating")
 
+# For what a host keeps, after the user's own TMPDIR; the first outlives a restart.
+SCRATCH = ("/var/tmp", "/tmp")
+
 _found: dict[tuple[str, int], str] = {}
 
 
@@ -59,6 +64,26 @@ def network_filesystem(folder: Path) -> str:
     if key not in _found:
         _found[key] = _network_among(_mounts(), os.fsencode(place))
     return _found[key]
+
+
+def local_scratch(environ: Mapping[str, str]) -> Path | None:
+    """A folder on this machine that only this user can use; None where there is none."""
+    for above in (environ.get("TMPDIR", ""), *SCRATCH):
+        folder = Path(above, f"whet-{os.getuid()}")
+        if folder.is_absolute() and not network_filesystem(folder) and _is_own(folder):
+            return folder
+    return None
+
+
+def _is_own(folder: Path) -> bool:
+    """Made where it is not there. Everybody may write above it, and so have made it, or a link."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return private and found.st_uid == os.getuid()
 
 
 def _is_disk(device: int) -> bool:

@@ -6,19 +6,22 @@ opens it.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from whet.core.errors import UsageError, option
+from whet.core.errors import StoreError, UsageError, option
 from whet.core.plugins import Plugin, find_plugin, plugin_names
 from whet.store.beside import code_folder_of, jit_folder_of, lock_folder_of
 from whet.store.protocol import STORE_MEMBERS, Store, StoreReader
 
 if TYPE_CHECKING:
     from whet.store.postgres.address import PostgresAddress
+
+logger = logging.getLogger("whet")
 
 _VALID = (
     "a path, sqlite:///relative/path, sqlite:////absolute/path, postgresql://host/database, "
@@ -218,7 +221,27 @@ def _shared(
 
 
 def _shared_folder(address: PostgresAddress, environ: Mapping[str, str]) -> Path:
-    return _default_path(environ).parent / "shared" / address.digest
+    """Where this host keeps its part: on a disk of its own, also where homes are on a network."""
+    from whet.store.filesystems import local_scratch, network_filesystem
+
+    folder = _default_path(environ).parent / "shared"
+    network = network_filesystem(folder)
+    if network:
+        where = f"{folder} is on a network file system ({network})"
+        scratch = local_scratch(environ)
+        if scratch is None:
+            raise StoreError(
+                f"store {address.location} needs a directory on this machine's own disk, and "
+                f"{where}; set XDG_DATA_HOME to a local directory"
+            )
+        folder = scratch / "shared"
+        if where not in _told:
+            _told.add(where)
+            logger.warning("%s, so what this host keeps of a shared store is in %s", where, folder)
+    return folder / address.digest
+
+
+_told: set[str] = set()
 
 
 def _of_package(plugin: Plugin, where: str, read_only: bool) -> Store:

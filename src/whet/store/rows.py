@@ -97,7 +97,7 @@ def trial_of(row: Row, workload_id: str, location: str) -> Trial:
         _check_copies(trial, *row[12:])
         return trial
     except _UNREADABLE as reason:
-        raise _bad_row("trial", n, location, reason) from reason
+        raise bad_row("trial", n, location, reason) from reason
 
 
 @lru_cache(maxsize=4096)
@@ -123,12 +123,15 @@ def _check_copies(trial: Trial, config_id: str, median_ns: float | None) -> None
 
 
 def workload_of(row: Row, location: str) -> Workload:
-    n, body = row
+    """From its number and body, and its id where others could have changed the body."""
+    n, body, *id_ = row
     try:
-        data = _load(body)
-        return Workload.from_json(data)
+        found = Workload.from_json(_load(body))
+        if id_ and id_ != [found.id]:
+            raise ValueError(f"its id is not {id_[0]}")
+        return found
     except _UNREADABLE as reason:
-        raise _bad_row("workload", n, location, reason) from reason
+        raise bad_row("workload", n, location, reason) from reason
 
 
 def workload_body(workload: Workload) -> str:
@@ -145,17 +148,17 @@ def run_of(n: int, body: str, workload: Workload, location: str) -> Run:
         run = Run.from_json({**_load(body), "workload": workload.to_json()})
         return replace(run, workload=workload)
     except _UNREADABLE as reason:
-        raise _bad_row("run", n, location, reason) from reason
+        raise bad_row("run", n, location, reason) from reason
 
 
 def runs_of(rows: Sequence[Row], location: str) -> list[Run]:
     """From the columns that every query for runs selects."""
     workloads: dict[int, Workload] = {}
     runs = []
-    for n, body, workload_n, workload in rows:
-        if workload_n not in workloads:
-            workloads[workload_n] = workload_of((workload_n, workload), location)
-        runs.append(run_of(n, body, workloads[workload_n], location))
+    for n, body, *workload in rows:
+        if workload[0] not in workloads:
+            workloads[workload[0]] = workload_of(tuple(workload), location)
+        runs.append(run_of(n, body, workloads[workload[0]], location))
     return runs
 
 
@@ -167,7 +170,7 @@ def in_its_place(run: Run, row: Row, location: str) -> Run:
         data = _load(body)
         return replace(run, after=tuple(data.get("after", ())), taken=data.get("taken") is True)
     except _UNREADABLE as reason:
-        raise _bad_row("run", n, location, reason) from reason
+        raise bad_row("run", n, location, reason) from reason
 
 
 def timeline_of(row: Row, location: str) -> Timeline:
@@ -177,7 +180,7 @@ def timeline_of(row: Row, location: str) -> Timeline:
     try:
         return Timeline.from_packed(body)
     except _UNREADABLE as reason:
-        raise _bad_row("timeline", n, location, reason) from reason
+        raise bad_row("timeline", n, location, reason) from reason
 
 
 def miss_values(miss: Miss) -> Row:
@@ -192,7 +195,7 @@ def miss_of(row: Row, location: str) -> Miss:
     try:
         return Miss.from_json(_load(body))
     except _UNREADABLE as reason:
-        raise _bad_row("missed", n, location, reason) from reason
+        raise bad_row("missed", n, location, reason) from reason
 
 
 def mark_values(mark: Mark) -> Row:
@@ -207,7 +210,7 @@ def mark_of(row: Row, location: str) -> Mark:
     try:
         return Mark.from_json(_load(body))
     except _UNREADABLE as reason:
-        raise _bad_row("marks", n, location, reason) from reason
+        raise bad_row("marks", n, location, reason) from reason
 
 
 _UNREADABLE = (
@@ -222,7 +225,7 @@ _UNREADABLE = (
 )
 
 
-def _bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:
+def bad_row(table: str, n: int, location: str, reason: Exception) -> StoreError:
     return StoreError(
         f"store {location} is damaged: {table} row {n} is not valid ({type(reason).__name__}: "
         f"{reason}); restore the store from a backup, or remove the kernel's results with "

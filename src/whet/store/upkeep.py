@@ -112,7 +112,7 @@ def revoke_key(where: str | None, key_id: str, reason: str) -> bool:
 
 def faults_in(store: StoreReader) -> Iterator[str]:
     """Reads every row, and says what is wrong with it. Rows that hang together are compared: what
-    a run chose has to be among the trials."""
+    a run chose has to be among the trials. What the store itself knows to be wrong comes last."""
     if isinstance(store, SqliteStore):
         yield from _file_faults(store.location)
     try:
@@ -120,11 +120,9 @@ def faults_in(store: StoreReader) -> Iterator[str]:
     except StoreError as error:
         yield str(error)
         return
-    refusals = getattr(store, "refusals", None)
     for one in known:
         id_ = one.workload.id
         try:
-            yield from () if refusals is None else refusals(id_)
             tried = {trial.config.id for trial in store.trials(id_, all=True)}
             store.pick(id_)
             for run in store.runs(id_):
@@ -133,6 +131,11 @@ def faults_in(store: StoreReader) -> Iterator[str]:
                     yield f"run {run.id} of {one.workload.kernel} chose a config without a trial"
         except StoreError as error:
             yield str(error)
+    try:
+        store.missed(tuned=True)
+        yield from getattr(store, "faults", list)()
+    except StoreError as error:
+        yield str(error)
 
 
 def counts_of(store: StoreReader) -> StoreCounts:

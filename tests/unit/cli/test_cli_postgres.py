@@ -52,8 +52,8 @@ def fill(url: str, key: int = 1) -> None:
 
 
 def test_init_says_whether_there_was_a_store(team: Whet) -> None:
-    assert "is ready (schema version 2)" in team("store", "init").out
-    assert "is already there (schema version 2)" in team("store", "init").out
+    assert "is ready (schema version 3)" in team("store", "init").out
+    assert "is already there (schema version 3)" in team("store", "init").out
     assert "is up to date" in team("store", "migrate").out
 
 
@@ -85,6 +85,21 @@ def test_check_finds_a_damaged_row(team: Whet, url: str, postgres_server: Postgr
     ran = team("store", "check")
     assert ran.code == 1
     assert "trial row 1 is not valid" in ran.out
+
+
+def test_a_workload_that_cannot_be_read_stops_nothing_and_can_be_removed(
+    team: Whet, url: str, postgres_server: PostgresServer
+) -> None:
+    namespace = url.partition("namespace=")[2]
+    fill(url, key=1)
+    with open_store(url, direct=True) as store:
+        store.save_run(a_run(a_workload(kernel="softmax"), {"BM": 1}))
+    damage = "SET body = left(body, -1) || ',\"origin\":5}'"
+    postgres_server.sql(f"UPDATE {namespace}.workloads {damage} WHERE kernel = 'softmax'")
+    assert "1 workload" in team("store", "ls").out
+    assert "workload row 2 is not valid" in team("store", "check").out
+    assert "removed 1 workload" in team("store", "gc", "--kernel", "softmax").out
+    assert "no faults" in team("store", "check").out
 
 
 def test_a_file_and_a_server_are_merged_and_compared(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +292,15 @@ def test_gc_removes_what_is_older_than_an_age(whet: Whet, filled: str) -> None:
 
 
 def test_gc_of_one_kernel_leaves_the_others(whet: Whet, filled: str) -> None:
+    assert whet("store", "gc", "--kernel", "matmul", "--store", filled).code == 0
+    with open_store(filled) as store:
+        assert {one.workload.kernel for one in store.workloads()} == {"softmax", "broken"}
+
+
+def test_gc_removes_a_kernel_that_cannot_be_read(whet: Whet, filled: str) -> None:
+    with closing(sqlite3.connect(filled)) as db, db:
+        db.execute("UPDATE workloads SET body = '{}' WHERE kernel = 'matmul'")
+    assert "gc --kernel NAME" in whet("store", "ls", "--store", filled).err
     assert whet("store", "gc", "--kernel", "matmul", "--store", filled).code == 0
     with open_store(filled) as store:
         assert {one.workload.kernel for one in store.workloads()} == {"softmax", "broken"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from whet.core.errors import StoreError
 from whet.core.workload import Workload
-from whet.store import SqliteStore, filesystems, open_store
+from whet.store import SqliteStore, filesystems, open_store, opening, unsent
 from whet.store.filesystems import network_filesystem
 from whet.testing.samples import a_trial, a_workload
 from whet.testing.store_kit_base import in_child
@@ -187,3 +188,66 @@ def test_a_kernel_that_would_keep_its_results_there_runs_without_keeping_them(
         opened(settings) as store,
     ):
         assert store.location == ":memory:"
+
+
+class TestAHomeOnANetwork:
+    """A store of a team, whose server is away: what the host keeps is all there is."""
+
+    URL = "postgresql://nobody@127.0.0.1:1/none"
+
+    @pytest.fixture
+    def scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "scratch"
+        folder.mkdir()
+        monkeypatch.setattr(filesystems, "SCRATCH", (str(folder),))
+        monkeypatch.setattr(opening, "_told", set())
+        return folder
+
+    @pytest.mark.medium
+    def test_the_host_keeps_its_part_on_a_disk_of_its_own(
+        self, share: Path, scratch: Path, mount: Mount, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        mount(share, "nfs4")
+        environ = {"XDG_DATA_HOME": str(share)}
+        workload = a_workload()
+        with caplog.at_level(logging.WARNING, "whet"):
+            for n in (1, 2):
+                with open_store(self.URL, environ=environ) as store:
+                    store.put_workload(workload)
+                    store.append([a_trial(workload, {"BM": n})])
+                    assert len(store.trials(workload.id)) == n
+        own = scratch / f"whet-{os.getuid()}"
+        assert f"is in {own / 'shared'}" in caplog.text
+        assert caplog.text.count("network file system (nfs4)") == 1
+        assert own.stat().st_mode & 0o777 == 0o700
+        assert unsent(self.URL, environ=environ).waiting == 4
+        assert os.listdir(share) == []
+
+    def test_the_users_own_folder_for_scratch_comes_first(
+        self, share: Path, scratch: Path, tmp_path: Path, mount: Mount
+    ) -> None:
+        mount(share, "nfs4")
+        environ = {"XDG_DATA_HOME": str(share), "TMPDIR": str(tmp_path)}
+        with open_store(self.URL, environ=environ) as store:
+            assert store.lock_folder is not None
+            assert store.lock_folder.is_relative_to(tmp_path / f"whet-{os.getuid()}")
+        assert os.listdir(scratch) == []
+
+    @pytest.mark.parametrize("what", ["link", "open to all", "file", "network"])
+    def test_a_folder_that_may_be_another_s_is_not_used(
+        self, share: Path, scratch: Path, tmp_path: Path, mount: Mount, what: str
+    ) -> None:
+        own = scratch / f"whet-{os.getuid()}"
+        if what == "link":
+            (tmp_path / "elsewhere").mkdir(mode=0o700)
+            own.symlink_to(tmp_path / "elsewhere")
+        elif what == "open to all":
+            own.mkdir()
+            own.chmod(0o777)
+        elif what == "file":
+            own.touch()
+        else:
+            mount(scratch, "nfs4")
+        mount(share, "nfs4")
+        with pytest.raises(StoreError, match=r"on a network.*set XDG_DATA_HOME to a local"):
+            open_store(self.URL, environ={"XDG_DATA_HOME": str(share)})

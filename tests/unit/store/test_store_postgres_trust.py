@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import UsageError
+from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial
-from whet.core.workload import Workload
+from whet.core.workload import Origin, Workload
 from whet.store import SqliteStore, open_store
 from whet.store.postgres.address import parse_address, with_trust
 from whet.store.postgres.leasing import renew_lease, take_lease
@@ -26,6 +28,7 @@ from whet.store.postgres.roles import grant
 from whet.store.postgres.signing import Promotion, SigningKey, TrustedKeys, canonical_bytes
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import VerifiedStore
+from whet.store.rows import workload_body
 from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal
@@ -46,6 +49,9 @@ FORBIDDEN = [
     "UPDATE {s}.latest SET trial = (SELECT max(trial) FROM {s}.latest)",
     "INSERT INTO {s}.picks SELECT n, 0, '{}', '{}' FROM {s}.workloads",
     "UPDATE {s}.workloads SET body = replace(body, 'matmul', 'other')",
+    "UPDATE {s}.workloads SET body = replace(body, ':512,', ':512.0,')",
+    "UPDATE {s}.workloads SET body = jsonb_set(body::jsonb, '{origin}', '5')::text",
+    "UPDATE {s}.workloads SET body = ' ' || body",
     "UPDATE {s}.workloads SET id = 'other'",
     "UPDATE {s}.timelines SET body = ''",
     "UPDATE {s}.leases SET until = now()",
@@ -64,6 +70,21 @@ FORBIDDEN = [
     "CREATE TABLE {s}.mine (n int)",
     "DROP TRIGGER keep_runs ON {s}.runs",
     "ALTER TABLE {s}.runs DISABLE TRIGGER ALL",
+]
+# In place of an origin. No reader could read a workload that has one of these.
+NO_ORIGINS = [
+    "5",
+    "null",
+    "{}",
+    '{"code":"","captured":{}}',
+    '{"code":5,"captured":{},"places":[]}',
+    '{"code":"","captured":{"a":1},"places":[]}',
+    '{"code":"","captured":{},"places":[1]}',
+    '{"code":"","captured":{},"places":{}}',
+    '{"code":"","captured":{},"places":[],"more":1}',
+    '{"code":"","captured":{},"places":[],"places":5}',
+    '{"code":"","captured":{},"places":[]},"origin":5',
+    '{"code":"","captured":{},"places":[]},"kernel":5',
 ]
 # For a promoter: a trial of another config, a run that does not exist, another role's name.
 UNTRUE = [
@@ -169,6 +190,21 @@ class TestContributors:
         bob = team.role("contributor")
         assert [one for one in FORBIDDEN if not team.refuses(bob, one)] == []
 
+    def test_a_workload_s_origin_is_changed_only_to_one_that_can_be_read(self, team: Team) -> None:
+        ann, bob = opened(team.role("contributor")), team.role("contributor")
+        tuned(ann)
+        for origin in (Origin(), Origin("c0de", FrozenMap({"a": "1"}), ("k.py:f",))):
+            ann.put_workload(replace(WORKLOAD, origin=origin))
+            body = workload_body(replace(WORKLOAD, origin=Origin()))[:-1]
+            texts = [f"""{body},"origin":{one}}}""" for one in NO_ORIGINS]
+            put = "UPDATE {s}.workloads SET body = '%s'"
+            assert [text for text in texts if not team.refuses(bob, put % text)] == []
+            assert ann.workload(WORKLOAD.id).origin == origin  # type: ignore[union-attr]
+        opened(bob).put_workload(replace(WORKLOAD, origin=Origin(places=("other.py:f",))))
+        found = ann.workload(WORKLOAD.id)
+        assert found is not None
+        assert found.origin == Origin("c0de", FrozenMap({"a": "1"}), ("other.py:f", "k.py:f"))
+
     def test_a_lease_is_its_holder_s_until_it_ends(self, team: Team) -> None:
         ann, bob = opened(team.role("contributor")), opened(team.role("contributor"))
         token = take_lease(ann, WORKLOAD.id, "{}", 60.0)
@@ -176,6 +212,17 @@ class TestContributors:
         assert REFUSED in refusal(lambda: renew_lease(bob, WORKLOAD.id, token, 0.0))
         assert renew_lease(ann, WORKLOAD.id, token, 0.0)
         assert isinstance(take_lease(bob, WORKLOAD.id, "{}", 60.0), int)
+
+    def test_a_lease_is_held_for_a_minute_at_most_unless_it_is_renewed(self, team: Team) -> None:
+        bob = team.role("contributor")
+        for statement in (
+            "INSERT INTO {s}.leases (id, token, process, since, until) "
+            "VALUES ('x', nextval('{s}.tokens'), '', now(), 'infinity')",
+            "UPDATE {s}.leases SET until = now() + interval '1 hour'",
+        ):
+            assert not team.refuses(bob, statement)
+            ends = f"SELECT until - clock_timestamp() < '61 s' FROM {team.namespace}.leases"
+            assert team.server.sql(ends) == [(True,)]
 
     def test_another_level_takes_the_place_of_the_one_before(self, team: Team) -> None:
         tuned(opened(team.url))

@@ -1,15 +1,18 @@
-"""Two versions of the schema at once: a client of version 1 and one of today, on one server."""
+"""Two versions of the schema at once: a client of an older one and one of today, on one server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from whet.core.run import Outcome
+from whet.core.workload import Origin
 from whet.store import open_store
 from whet.store.leases import LeaseHeld
 from whet.store.postgres import roles, schema, statements
@@ -75,6 +78,20 @@ CONTRIBUTE_1 = (
     "GRANT USAGE ON SEQUENCE {s}.tokens TO {role}",
 )
 
+# Of what version 3 changes, what version 2 had: a function that let more pass.
+KEEP_WORKLOADS_2 = """
+CREATE OR REPLACE FUNCTION {s}.keep_workloads() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF (NEW.n, NEW.id, NEW.kernel, NEW.added) IS DISTINCT FROM
+     (OLD.n, OLD.id, OLD.kernel, OLD.added)
+     OR (NEW.body <> OLD.body
+         AND NEW.body::jsonb - 'origin' IS DISTINCT FROM OLD.body::jsonb - 'origin') THEN
+    RAISE insufficient_privilege USING MESSAGE = 'workload cannot be changed';
+  END IF;
+  RETURN NEW;
+END $$"""
+
 
 @contextmanager
 def whet_of_version_1() -> Iterator[pytest.MonkeyPatch]:
@@ -131,7 +148,7 @@ def test_an_older_client_goes_on_while_the_store_is_migrated(
     token = take_lease(older, WORKLOAD.id, "{}", 60.0)
     assert isinstance(token, int)
 
-    assert PostgresStore.migrate(postgres_url) == (1, 2)
+    assert PostgresStore.migrate(postgres_url) == (1, 3)
 
     assert renew_lease(older, WORKLOAD.id, token, 60.0)
     older.append([a_trial(WORKLOAD, {"BM": 2})])
@@ -144,6 +161,36 @@ def test_an_older_client_goes_on_while_the_store_is_migrated(
     newer.append([a_trial(WORKLOAD, {"BM": 3})])
     assert len(older.trials(WORKLOAD.id)) == 3
     assert promote(newer, [WORKLOAD])[0].changed
+
+
+def test_a_client_of_version_2_goes_on_and_can_no_longer_make_a_workload_unreadable(
+    postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, role = postgres_url.partition("namespace=")[2], new_namespace()
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN")
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "SCHEMA_VERSION", 2)
+        opened(postgres_url).close()
+        postgres_server.sql(KEEP_WORKLOADS_2.replace("{s}", namespace))
+        roles.grant(parse_address(postgres_url), "contributor", role)
+        older = opened(postgres_url.replace(f"{USER}@", f"{role}@"))
+    older.save_run(a_run(WORKLOAD, {"BM": 1}))
+    damage = f"UPDATE {namespace}.workloads SET body = replace(body, ':512,', ':512.0,')"
+    place = older.location.partition("?")[0]
+    with psycopg.connect(place) as db:
+        assert db.execute(damage).rowcount == 1
+        db.rollback()
+
+    assert PostgresStore.migrate(postgres_url) == (2, 3)
+
+    with psycopg.connect(place) as db, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        db.execute(damage)
+    for name in ("a.py:f", "b.py:f"):
+        older.put_workload(replace(WORKLOAD, origin=Origin("c0de", places=(name,))))
+    assert older.append([a_trial(WORKLOAD, {"BM": 1})]) == 1
+    found = opened(postgres_url).workload(WORKLOAD.id)
+    assert found is not None
+    assert found.origin.places == ("b.py:f", "a.py:f")
 
 
 def test_an_older_client_can_be_started_after_the_migration(

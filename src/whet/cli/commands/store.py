@@ -152,7 +152,8 @@ def gc(
             ids, said = None, list[str]()
             if toolchain or other_toolchains:
                 ids, said = of_toolchains(opened, toolchain or [], other_toolchains)
-            if kernel is not None:
+            # By the column first: where rows are damaged, only the others can be asked for names.
+            if kernel is not None and not opened.gc(kernel=kernel, dry_run=True).workloads:
                 meant = {one.workload.id: one.workload.kernel for one in chosen(opened, kernel)}
                 if kernel not in meant.values():  # another name of it, or one file's alone
                     ids = [id for id in meant if ids is None or id in ids]

@@ -8,7 +8,7 @@ logged in.
 from __future__ import annotations
 
 _FUNCTION = """
-CREATE FUNCTION {{s}}.{name}() RETURNS trigger
+CREATE OR REPLACE FUNCTION {{s}}.{name}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   {body}
@@ -88,16 +88,36 @@ _TIMELINE_STAYS = _function(
   RETURN NEW;
 """,
 )
+# A body is the same text but for its last entry, the origin, and that is what a reader takes for
+# one: else who may add results could make a workload unreadable for everybody.
 _WORKLOAD_STAYS = _function(
     "keep_workloads",
     f"""
   IF {_IS_OWNER.strip()} THEN RETURN NEW; END IF;
   IF (NEW.n, NEW.id, NEW.kernel, NEW.added) IS DISTINCT FROM
-     (OLD.n, OLD.id, OLD.kernel, OLD.added)
-     OR (NEW.body <> OLD.body
-         AND NEW.body::jsonb - 'origin' IS DISTINCT FROM OLD.body::jsonb - 'origin') THEN
+     (OLD.n, OLD.id, OLD.kernel, OLD.added) THEN
     {_REFUSE} format('workload %s cannot be changed', OLD.id);
   END IF;
+  IF NEW.body = OLD.body THEN RETURN NEW; END IF;
+  DECLARE
+    label text := ',"origin":';
+    tail text := coalesce(label || (OLD.body::json -> 'origin'), '') || '}}';
+    head text := left(OLD.body, -length(tail));
+    origin json := NEW.body::json -> 'origin';
+  BEGIN
+    IF OLD.body <> head || tail
+       OR NEW.body IS DISTINCT FROM head || label || origin || '}}' THEN
+      {_REFUSE} format('workload %s cannot be changed', OLD.id);
+    END IF;
+    IF json_typeof(origin) <> 'object'
+       OR (SELECT array_agg(key || ' ' || json_typeof(value) ORDER BY key) FROM json_each(origin))
+          IS DISTINCT FROM ARRAY['captured object', 'code string', 'places array']
+       OR EXISTS (SELECT FROM json_each(origin -> 'captured') WHERE json_typeof(value) <> 'string')
+       OR EXISTS (SELECT FROM json_array_elements(origin -> 'places') AS place
+                  WHERE json_typeof(place) <> 'string') THEN
+      {_REFUSE} format('the origin of workload %s is not valid', OLD.id);
+    END IF;
+  END;
   RETURN NEW;
 """,
 )
@@ -123,7 +143,8 @@ _PICK_IS_TRUE = _function(
   RETURN NEW;
 """,
 )
-# Tokens come from the sequence, so that nobody takes one that no other can exceed.
+# Tokens come from the sequence, so that nobody takes one that no other can exceed. Holders renew
+# theirs every few seconds: one that is held for longer would have others wait for nobody.
 _LEASE_IS_KEPT = _function(
     "keep_leases",
     f"""
@@ -140,7 +161,7 @@ _LEASE_IS_KEPT = _function(
     {_REFUSE} format('the lease of %s needs a token of the sequence', NEW.id);
   END IF;
   NEW.role := session_user;
-  NEW.until := least(NEW.until, clock_timestamp() + interval '1 hour');
+  NEW.until := least(NEW.until, clock_timestamp() + interval '1 minute');
   RETURN NEW;
 """,
 )
@@ -252,3 +273,4 @@ TO_2 = (
     _before("INSERT", "promotions", "check_promotions"),
     _SAME_READERS,
 )
+TO_3 = (_WORKLOAD_STAYS, _LEASE_IS_KEPT)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whet.core.errors import StoreError
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.store.lineage import lineages
-from whet.store.picking import decide
+from whet.store.picking import best_of, decide
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import Pick
-from whet.store.rows import Row, trial_of, trial_values
+from whet.store.rows import Row, bad_row, runs_of, trial_of, trial_values
 
 if TYPE_CHECKING:
     from whet.store.postgres.connections import Connection
 
+T = TypeVar("T")
+
+logger = logging.getLogger("whet")
 
 # In the order of `rows.trial_values`.
 _TRIAL_FIELDS = [
@@ -39,8 +43,44 @@ _TRIAL_FIELDS = [
 ]
 
 
+class RowReader:
+    """Reads rows that many have written: what one of them wrote must not stop the others. A row
+    that cannot be read is left out, and the log names it, once. `left_out` has all such lines."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.left_out: dict[str, None] = {}
+
+    def leave_out(self, line: str) -> None:
+        if line not in self.left_out:
+            self.left_out[line] = None
+            logger.warning("left out: %s", line)
+
+    def each(self, rows: Iterable[Row], noun: Callable[[Row, str], T]) -> list[T]:
+        """`noun` makes one of a row and the store's location, or raises `StoreError`."""
+        found = []
+        for row in rows:
+            try:
+                found.append(noun(row, self.location))
+            except StoreError as error:
+                self.leave_out(str(error))
+        return found
+
+    def one(self, row: Row | None, noun: Callable[[Row, str], T]) -> T | None:
+        found = () if row is None else self.each([row], noun)
+        return found[0] if found else None
+
+    def trials(self, rows: Iterable[Row], workload_id: str) -> list[Trial]:
+        return self.each(rows, lambda row, location: trial_from(row, workload_id, location))
+
+    def runs(self, rows: Iterable[Row]) -> list[Run]:
+        return self.each(rows, lambda row, location: runs_of([row], location)[0])
+
+
 def trial_from(row: Row, workload_id: str, location: str) -> Trial:
     """From `TRIAL_COLUMNS`, where errors are bytes."""
+    if not math.isfinite(row[3]):
+        raise bad_row("trial", row[0], location, ValueError(f"it was created at {row[3]}"))
     error = bytes(row[11]).decode(errors="backslashreplace")
     return trial_of((*row[:11], error, *row[12:]), workload_id, location)
 
@@ -62,26 +102,46 @@ def trial_columns(trials: Sequence[Trial], signatures: Mapping[str, str]) -> dic
     }
 
 
-def pick_from(db: Connection, sql: Statements, workload_id: str, location: str) -> Pick | None:
-    row = db.execute(sql.PICK, {"workload": workload_id}).fetchone()
+def pick_from(db: Connection, sql: Statements, workload_id: str, rows: RowReader) -> Pick | None:
+    def working(row: Row, location: str) -> Trial:
+        return _working(row, workload_id, location)
+
+    here = {"workload": workload_id}
+    row = db.execute(sql.PICK, here).fetchone()
     if row is None:
         return None
-    best, rivals = _working(row[:-1], workload_id, location), row[-1]
-    if not rivals:
-        return Pick(best)
-    rows = db.execute(sql.RIVALS, (rivals,)).fetchall()
-    return Pick(best, tuple(_working(one, workload_id, location) for one in rows))
+    best = rows.one(row[:-1], working)
+    if best is not None:
+        rivals = db.execute(sql.RIVALS, (row[-1],)).fetchall() if row[-1] else ()
+        return Pick(best, tuple(rows.each(rivals, working)))
+    if sql.promoted:  # this one or none
+        return None
+    runs = rows.runs(db.execute(sql.RUNS, (workload_id,)).fetchall())
+    trials = rows.trials(db.execute(sql.ALL_TRIALS, here).fetchall(), workload_id)
+    latest = rows.trials(db.execute(sql.LATEST_TRIALS, here).fetchall(), workload_id)
+    return picked(runs, trials, {trial.config.id: trial for trial in latest})
+
+
+def picked(
+    runs: Sequence[Run], trials: Sequence[Trial], latest: Mapping[str, Trial]
+) -> Pick | None:
+    """By this process, not by the database: `latest` are by config, `runs` newest first."""
+    decision = decide(runs, trials)
+    if decision is not None:
+        return decision.pick
+    best = best_of(runs, latest)
+    return None if best is None else Pick(best)
 
 
 def write_decision(
-    db: Connection, sql: Statements, workload_id: str, runs: Sequence[Run], location: str
+    db: Connection, sql: Statements, workload_id: str, runs: Sequence[Run], reader: RowReader
 ) -> None:
     """Keeps what follows from runs and trials of several stores, where they are of several."""
     here = {"workload": workload_id}
     divided, decision = lineages(runs), None
     if len(divided) > 1:
         rows = db.execute(sql.ALL_TRIALS, here).fetchall()
-        decision = decide(runs, [trial_from(row, workload_id, location) for row in rows], divided)
+        decision = decide(runs, reader.trials(rows, workload_id), divided)
     if decision is None:
         db.execute(sql.DELETE_PICK, here)
         return

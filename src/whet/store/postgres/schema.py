@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whet.core.errors import StoreError
-from whet.store.postgres.migrations import TO_2
+from whet.store.postgres.migrations import TO_2, TO_3
 
 if TYPE_CHECKING:
     from whet.store.postgres.connections import Connection
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # The oldest schema version whose clients can still use what this version writes.
 OLDEST_CLIENT = 1
@@ -133,7 +133,10 @@ _TABLES = (
 )
 
 # By the version that a step starts from. Steps only add, as long as older clients are in use.
-STEPS: dict[int, Callable[[Connection, str], None]] = {1: lambda db, name: _all(db, TO_2, name)}
+STEPS: dict[int, Callable[[Connection, str], None]] = {
+    1: lambda db, name: _all(db, TO_2, name),
+    2: lambda db, name: _all(db, TO_3, name),
+}
 
 
 @dataclass(frozen=True)

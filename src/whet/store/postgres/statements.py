@@ -28,7 +28,8 @@ WHERE t.workload = (SELECT n FROM {s}.workloads WHERE id = %s) ORDER BY t.n
 """
 
 BY_WRITER = """
-SELECT w.role, w.os_user, w.host, w.whet, count(*), max(t.created)
+SELECT w.role, w.os_user, w.host, w.whet, count(*),
+  coalesce(max(t.created) FILTER (WHERE t.created BETWEEN 0 AND 1e11), 0)
 FROM {s}.trials t JOIN {s}.writers w ON w.n = t.writer GROUP BY w.n ORDER BY count(*) DESC, w.n
 """
 
@@ -39,18 +40,19 @@ ON CONFLICT (id) DO NOTHING
 PUT_BODY = "UPDATE {s}.workloads SET body = %s WHERE id = %s"
 # In one order, so that two who lock the same workloads never wait for each other.
 LOCK_WORKLOADS = "SELECT id, n FROM {s}.workloads WHERE id = ANY(%s) ORDER BY n FOR NO KEY UPDATE"
-WORKLOAD = "SELECT n, body FROM {s}.workloads WHERE id = %s"
+WORKLOAD = "SELECT n, body, id FROM {s}.workloads WHERE id = %s"
 WORKLOADS_WITH_OK = """
-SELECT n, body FROM {s}.workloads w
+SELECT n, body, id FROM {s}.workloads w
 WHERE kernel = %s AND EXISTS (SELECT 1 FROM {s}.latest l WHERE l.workload = w.n AND l.ok)
 """
 TOUCH = "UPDATE {s}.workloads SET active = greatest(active, %s) WHERE id = %s"
 SUMMARIES = """
-SELECT n, body,
+SELECT n, body, id,
   (SELECT count(*) FROM {s}.trials WHERE workload = w.n),
   (SELECT count(*) FROM {s}.latest WHERE workload = w.n),
   (SELECT count(*) FROM {s}.latest WHERE workload = w.n AND ok),
-  coalesce(active, added) AS moment
+  CASE WHEN coalesce(active, added) BETWEEN 0 AND 1e11 THEN coalesce(active, added) ELSE 0 END
+    AS moment
 FROM {s}.workloads w
 WHERE %(kernel)s::text IS NULL OR kernel = %(kernel)s
 ORDER BY moment DESC, n
@@ -157,7 +159,9 @@ ON CONFLICT (id) DO UPDATE SET workload = excluded.workload, started = excluded.
   body = excluded.body, signature = excluded.signature
 """
 TAKE_RUN = f"{SAVE_RUN} WHERE runs.outcome = 'running'"
-_RUN_COLUMNS = "r.n, r.body, w.n, w.body FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload"
+_RUN_COLUMNS = """
+r.n, r.body, w.n, w.body, w.id FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload
+"""
 RUNS = f"SELECT {_RUN_COLUMNS} WHERE w.id = %s ORDER BY r.started DESC, r.n DESC"
 RUN = f"SELECT {_RUN_COLUMNS} WHERE r.id = %s"
 RUN_IDS = f"SELECT id FROM {{s}}.runs WHERE workload = {_OF_WORKLOAD}"
@@ -170,9 +174,18 @@ FROM {{s}}.trials t JOIN {{s}}.writers by ON by.n = t.writer
 WHERE workload = {_OF_WORKLOAD} ORDER BY t.n
 """
 SIGNED_RUNS = """
-SELECT r.signature, by.role, r.n, r.body, w.n, w.body
+SELECT r.signature, by.role, r.n, r.body, w.n, w.body, w.id
 FROM {s}.runs r JOIN {s}.workloads w ON w.n = r.workload JOIN {s}.writers by ON by.n = r.writer
 WHERE w.id = %s ORDER BY r.started DESC, r.n DESC
+"""
+# Of trials such numbers are noticed where they are read.
+NOT_FINITE = """
+SELECT * FROM (
+  SELECT 'run', n, 'started', started AS number FROM {s}.runs
+  UNION ALL SELECT 'workload', n, 'added', added FROM {s}.workloads
+  UNION ALL SELECT 'workload', n, 'active', active FROM {s}.workloads
+  UNION ALL SELECT 'missed', n, 'at', at FROM {s}.missed
+) every WHERE number IN ('NaN', 'Infinity', '-Infinity')
 """
 REVOKED_KEYS = "SELECT id, reason FROM {s}.revoked_keys"
 REVOKE_KEY = """

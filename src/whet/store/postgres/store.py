@@ -23,7 +23,7 @@ from whet.store.postgres.address import PostgresAddress, parse_address
 from whet.store.postgres.connections import Connection, ConnectionPool
 from whet.store.postgres.faults import read_only_error
 from whet.store.postgres.models import TableModels
-from whet.store.postgres.records import pick_from, trial_from
+from whet.store.postgres.records import RowReader, pick_from, trial_from
 from whet.store.postgres.signing import Promotion, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.postgres.sweeping import swept
@@ -32,10 +32,11 @@ from whet.store.postgres.writers import Contribution, Writer, this_writer
 from whet.store.protocol import Match, Pick, Store, StoreReader, WorkloadSummary
 from whet.store.reports import GcReport, MergedPick, MergeReport
 from whet.store.rows import (
+    Row,
+    bad_row,
     mark_of,
     mark_values,
     miss_of,
-    runs_of,
     timeline_of,
     workload_of,
 )
@@ -62,6 +63,7 @@ class PostgresStore(Store):
         self._view = Statements(address.namespace, promoted=address.trust == "promoted")
         self._key = None if address.signing_key is None else SigningKey.read(address.signing_key)
         self._pool = ConnectionPool(address)
+        self._rows = RowReader(address.location)
         self._writer: int | None = None
         state = self._pool.run(self._state, one_state=False, write=False)
         if not state.version and not read_only:
@@ -92,6 +94,17 @@ class PostgresStore(Store):
     @property
     def lock_folder(self) -> Path | None:
         return None if self._folder is None else self._folder / "locks"
+
+    def faults(self) -> list[str]:
+        """What was met so far and cannot be used, and moments that are none, a line each."""
+        rows = self.read(lambda db: db.execute(self._sql.NOT_FINITE).fetchall())
+        return [
+            *self._rows.left_out,
+            *(
+                str(bad_row(table, n, self.location, ValueError(f"'{column}' is {number}")))
+                for table, n, column, number in rows
+            ),
+        ]
 
     @property
     def models(self) -> TableModels:
@@ -168,44 +181,44 @@ class PostgresStore(Store):
     def trials(self, workload_id: str, *, all: bool = False) -> list[Trial]:
         statement = self._view.ALL_TRIALS if all else self._view.LATEST_TRIALS
         rows = self.read(lambda db: db.execute(statement, {"workload": workload_id}).fetchall())
-        return [trial_from(row, workload_id, self.location) for row in rows]
+        return self._rows.trials(rows, workload_id)
 
     def everything(self, workload_id: str) -> tuple[list[Trial], list[Trial], list[Run]]:
         """All trials, the latest of each config, and the runs, newest first, of one moment."""
         here = {"workload": workload_id}
 
         def work(db: Connection) -> tuple[list[Trial], list[Trial], list[Run]]:
-            read = [
-                [trial_from(row, workload_id, self.location) for row in db.execute(text, here)]
+            every, latest = (
+                self._rows.trials(db.execute(text, here), workload_id)
                 for text in (self._view.ALL_TRIALS, self._view.LATEST_TRIALS)
-            ]
+            )
             runs = db.execute(self._view.RUNS, (workload_id,)).fetchall()
-            return read[0], read[1], runs_of(runs, self.location)
+            return every, latest, self._rows.runs(runs)
 
         return self.read(work, one_state=True)
 
     def latest(self, workload_id: str, config_id: str) -> Trial | None:
         asked = {"workload": workload_id, "config": config_id}
         row = self.read(lambda db: db.execute(self._view.LATEST_TRIAL, asked).fetchone())
-        return None if row is None else trial_from(row, workload_id, self.location)
+        return self._rows.one(row, lambda row, at: trial_from(row, workload_id, at))
 
     def best(self, workload_id: str) -> Trial | None:
         found = self.pick(workload_id)
         return None if found is None else found.trial
 
     def pick(self, workload_id: str) -> Pick | None:
-        return self.read(lambda db: pick_from(db, self._view, workload_id, self.location))
+        return self.read(lambda db: pick_from(db, self._view, workload_id, self._rows))
 
     def save_run(self, run: Run) -> None:
         self.write(lambda to: to.save_run(run, to.sign(run)))
 
     def runs(self, workload_id: str) -> list[Run]:
         rows = self.read(lambda db: db.execute(self._view.RUNS, (workload_id,)).fetchall())
-        return runs_of(rows, self.location)
+        return self._rows.runs(rows)
 
     def run(self, run_id: str) -> Run | None:
         rows = self.read(lambda db: db.execute(self._view.RUN, (run_id,)).fetchall())
-        found = runs_of(rows, self.location)
+        found = self._rows.runs(rows)
         return found[0] if found else None
 
     def save_timeline(self, run_id: str, timeline: Timeline) -> None:
@@ -213,7 +226,7 @@ class PostgresStore(Store):
 
     def timeline(self, run_id: str) -> Timeline | None:
         row = self.read(lambda db: db.execute(self._view.TIMELINE, (run_id,)).fetchone())
-        return None if row is None else timeline_of((row[0], bytes(row[1])), self.location)
+        return self._rows.one(row, lambda row, at: timeline_of((row[0], bytes(row[1])), at))
 
     def miss(self, miss: Miss) -> bool:
         return self.write(lambda to: to.miss(miss))
@@ -221,7 +234,7 @@ class PostgresStore(Store):
     def missed(self, kernel: str | None = None, *, tuned: bool = False) -> list[Miss]:
         asked = {"kernel": kernel, "tuned": tuned}
         rows = self.read(lambda db: db.execute(self._sql.MISSED, asked).fetchall())
-        return [miss_of(row, self.location) for row in rows]
+        return self._rows.each(rows, miss_of)
 
     def forget_missed(self, workload_ids: Iterable[str]) -> int:
         ids = list(workload_ids)
@@ -244,26 +257,28 @@ class PostgresStore(Store):
     def marks(self, workload_id: str) -> list[Mark]:
         asked = {"workload": workload_id}
         rows = self.read(lambda db: db.execute(self._sql.MARKS, asked).fetchall())
-        return [mark_of(row, self.location) for row in rows]
+        return self._rows.each(rows, mark_of)
 
     def workloads(self, kernel: str | None = None) -> list[WorkloadSummary]:
         def work(db: Connection) -> list[WorkloadSummary]:
             rows = db.execute(self._view.SUMMARIES, {"kernel": kernel}).fetchall()
-            return [self._summary(db, row) for row in rows]
+            read = self._rows.each(rows, lambda row, at: (workload_of(row[:3], at), row[3:]))
+            return [self._summary(db, workload, counts) for workload, counts in read]
 
         return self.read(work, one_state=True)
 
     def workload(self, workload_id: str) -> Workload | None:
         row = self.read(lambda db: db.execute(self._view.WORKLOAD, (workload_id,)).fetchone())
-        return None if row is None else workload_of(row, self.location)
+        return self._rows.one(row, workload_of)
 
     def match(self, workload: Workload) -> Match | None:
         def work(db: Connection) -> Match | None:
-            same = db.execute(self._view.WORKLOAD, (workload.id,)).fetchone()
+            row = db.execute(self._view.WORKLOAD, (workload.id,)).fetchone()
+            same = self._rows.one(row, workload_of)
             if same is not None:
-                return Match("strict", workload_of(same, self.location))
+                return Match("strict", same)
             rows = db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
-            return nearest(workload, [workload_of(row, self.location) for row in rows])
+            return nearest(workload, self._rows.each(rows, workload_of))
 
         return self.read(work, one_state=True)
 
@@ -315,9 +330,9 @@ class PostgresStore(Store):
             raise read_only_error(self.location)
         if self._writer is None:
             self._writer = self._pool.run(self._known_writer, one_state=False, write=False)
-        writer, sql, location, key = self._writer, self._sql, self.location, self._key
+        writer, sql, rows, key = self._writer, self._sql, self._rows, self._key
         return self._pool.run(
-            lambda db: work(WriteTransaction(db, sql, writer, location, key)),
+            lambda db: work(WriteTransaction(db, sql, writer, rows, key)),
             one_state=False,
             write=True,
         )
@@ -331,10 +346,9 @@ class PostgresStore(Store):
         assert row is not None
         return int(row[0])
 
-    def _summary(self, db: Connection, row: Sequence[Any]) -> WorkloadSummary:
-        n, body, trials, configs, ok, active = row
-        workload = workload_of((n, body), self.location)
-        pick = pick_from(db, self._view, workload.id, self.location)
+    def _summary(self, db: Connection, workload: Workload, counts: Row) -> WorkloadSummary:
+        trials, configs, ok, active = counts
+        pick = pick_from(db, self._view, workload.id, self._rows)
         if pick is None:
             return WorkloadSummary(workload, trials, configs, ok, active, None)
         return WorkloadSummary(workload, trials, configs, ok, active, pick.trial, pick.rivals)

@@ -16,7 +16,7 @@ from whet.store.faults import unknown_run, unknown_workload
 from whet.store.lineage import placed
 from whet.store.merging import Contents, merged_pick
 from whet.store.postgres.connections import Connection
-from whet.store.postgres.records import pick_from, trial_columns, write_decision
+from whet.store.postgres.records import RowReader, pick_from, trial_columns, write_decision
 from whet.store.postgres.signing import Signable, SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.protocol import Pick
@@ -25,7 +25,6 @@ from whet.store.rows import (
     in_its_place,
     miss_values,
     run_body,
-    runs_of,
     workload_body,
     workload_of,
 )
@@ -39,8 +38,12 @@ class WriteTransaction:
     db: Connection
     sql: Statements
     writer: int
-    location: str
+    rows: RowReader
     key: SigningKey | None = None
+
+    @property
+    def location(self) -> str:
+        return self.rows.location
 
     def lock(self, workload_ids: Iterable[str]) -> None:
         """Later writers to these workloads wait until this transaction ends."""
@@ -134,17 +137,17 @@ class WriteTransaction:
         return (workloads, trials, runs), picks
 
     def run(self, run_id: str) -> Run | None:
-        found = runs_of(self.db.execute(self.sql.RUN, (run_id,)).fetchall(), self.location)
+        found = self.rows.runs(self.db.execute(self.sql.RUN, (run_id,)).fetchall())
         return found[0] if found else None
 
     def runs(self, workload_id: str) -> list[Run]:
-        return runs_of(self.db.execute(self.sql.RUNS, (workload_id,)).fetchall(), self.location)
+        return self.rows.runs(self.db.execute(self.sql.RUNS, (workload_id,)).fetchall())
 
     def decide(self, workload_id: str) -> None:
-        write_decision(self.db, self.sql, workload_id, self.runs(workload_id), self.location)
+        write_decision(self.db, self.sql, workload_id, self.runs(workload_id), self.rows)
 
     def _pick(self, workload_id: str) -> Pick | None:
-        return pick_from(self.db, self.sql, workload_id, self.location)
+        return pick_from(self.db, self.sql, workload_id, self.rows)
 
     def _appended(self, moments: Mapping[str, float], trials: Sequence[Trial]) -> None:
         """What a run appends counts for contested picks when the run has ended: soon, and once."""
@@ -165,7 +168,8 @@ class WriteTransaction:
         assert row is not None
         stored = workload_of(row, self.location)
         known = replace(stored, origin=workload.origin.over(stored.origin))
-        if known.origin != stored.origin:
+        # Of another text than ours only the origin could be written, which no client does.
+        if known.origin != stored.origin and workload_body(stored) == row[1]:
             self.db.execute(self.sql.PUT_BODY, (workload_body(known), workload.id))
 
     def sign(self, thing: Signable) -> str | None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.matching import nearest
-from whet.store.picking import best_of, decide
 from whet.store.postgres.address import PostgresAddress
 from whet.store.postgres.connections import Connection
-from whet.store.postgres.records import trial_from
+from whet.store.postgres.records import picked
 from whet.store.postgres.signing import Promotion, Signable, TrustedKeys
 from whet.store.postgres.store import PostgresStore
 from whet.store.protocol import Match, Pick, WorkloadSummary
-from whet.store.rows import runs_of, workload_of
-
-logger = logging.getLogger("whet")
+from whet.store.rows import Row, workload_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,6 @@ class VerifiedStore(PostgresStore):
     ) -> None:
         assert address.trusted_keys is not None
         self._keys = TrustedKeys.read(address.trusted_keys)
-        self._told: set[str] = set()
         super().__init__(address, read_only=read_only, folder=folder)
 
     def refusals(self, workload_id: str) -> list[str]:
@@ -80,10 +73,6 @@ class VerifiedStore(PostgresStore):
         runs = () if known is None else self._checked(known.workload.id).runs
         return next((run for run in runs if run.id == run_id), None)
 
-    def workload(self, workload_id: str) -> Workload | None:
-        found = super().workload(workload_id)
-        return found if found is None or found.id == workload_id else None
-
     def match(self, workload: Workload) -> Match | None:
         same = self.workload(workload.id)
         if same is not None:
@@ -91,15 +80,14 @@ class VerifiedStore(PostgresStore):
         rows = self.read(
             lambda db: db.execute(self._view.WORKLOADS_WITH_OK, (workload.kernel,)).fetchall()
         )
-        known = [workload_of(row, self.location) for row in rows]
+        known = self._rows.each(rows, workload_of)
         return nearest(workload, [one for one in known if self.pick(one.id) is not None])
 
-    def _summary(self, db: Connection, row: Sequence[Any]) -> WorkloadSummary:
-        workload = workload_of((row[0], row[1]), self.location)
+    def _summary(self, db: Connection, workload: Workload, counts: Row) -> WorkloadSummary:
         found = self._check(db, workload.id)
         latest, pick = found.latest, found.pick
         ok = sum(trial.status is Status.OK for trial in latest.values())
-        counts = (len(found.trials), len(latest), ok, row[5])
+        counts = (len(found.trials), len(latest), ok, counts[-1])
         if pick is None:
             return WorkloadSummary(workload, *counts, None)
         return WorkloadSummary(workload, *counts, pick.trial, pick.rivals)
@@ -117,19 +105,17 @@ class VerifiedStore(PostgresStore):
                 refused.append(f"{name} of workload {workload_id}, written by {role}, {why}")
             return why is None
 
-        runs = []
+        runs: list[Run] = []
         for signature, role, *row in db.execute(self._view.SIGNED_RUNS, (workload_id,)):
-            [run] = runs_of([tuple(row)], self.location)
-            if trusted(run, f"run {run.id}", signature, role):
-                runs.append(run)
-        trials = []
+            read = self._rows.runs([tuple(row)])
+            runs += [run for run in read if trusted(run, f"run {run.id}", signature, role)]
+        trials: list[Trial] = []
         here = {"workload": workload_id}
         for signature, role, *row in db.execute(self._view.SIGNED_TRIALS, here):
-            trial = trial_from(tuple(row), workload_id, self.location)
-            if trusted(trial, f"trial {trial.id}", signature, role):
-                trials.append(trial)
+            tried = self._rows.trials([tuple(row)], workload_id)
+            trials += [one for one in tried if trusted(one, f"trial {one.id}", signature, role)]
         found = _Checked(tuple(runs), tuple(trials))
-        pick = _picked(found)
+        pick = picked(found.runs, found.trials, found.latest)
         if self._view.promoted:
             pick = None
             for signature, role, run_id, trial_id, *_ in db.execute(self._sql.PROMOTION, here):
@@ -138,24 +124,11 @@ class VerifiedStore(PostgresStore):
                     by_id = {trial.id: trial for trial in trials}
                     chose = any(run.id == run_id for run in runs)
                     pick = Pick(by_id[trial_id]) if chose and trial_id in by_id else None
-        self._tell(refused)
+        for line in refused:
+            self._rows.leave_out(line)
         if self._view.promoted and pick is None:
             return _Checked(refused=tuple(refused))
         return _Checked(found.runs, found.trials, pick, tuple(refused))
-
-    def _tell(self, refused: Sequence[str]) -> None:
-        for line in refused:
-            if line not in self._told:
-                self._told.add(line)
-                logger.warning("refused: %s", line)
-
-
-def _picked(found: _Checked) -> Pick | None:
-    decision = decide(found.runs, found.trials)
-    if decision is not None:
-        return decision.pick
-    best = best_of(found.runs, found.latest)
-    return None if best is None else Pick(best)
 
 
 def open_direct(
