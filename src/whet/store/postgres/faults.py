@@ -53,6 +53,8 @@ class NotNowError(StoreError):
 
 
 # Classes of SQLSTATE that say something of the server and nothing of what was sent.
+# But a trigger refuses one entry, in the words of a missing right.
+_BY_A_TRIGGER = "exec_stmt_raise"
 _LASTING = ("28", "3D", "3F", "42")
 _PASSING = (*_LASTING, "08", "25", "40", "53", "54", "55", "57", "58", "XX")
 
@@ -69,7 +71,9 @@ def postgres_error(address: PostgresAddress, error: psycopg.Error) -> StoreError
         found, state = _WORDS["28"], "28"
     lasting = state.startswith(_LASTING)
     if found is not None:
-        return NotNowError(f"store {address.location} {found[0]} ({reason}); {found[1]}", lasting)
+        text = f"store {address.location} {found[0]} ({reason}); {found[1]}"
+        by_a_trigger = error.diag.source_function == _BY_A_TRIGGER
+        return StoreError(text) if by_a_trigger else NotNowError(text, lasting)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return ServerAwayError(address.location, reason)
     if state.startswith(_PASSING):
