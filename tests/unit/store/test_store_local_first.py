@@ -17,12 +17,15 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import StoreError
+from whet.core.timeline import Timeline
 from whet.core.workload import Workload
 from whet.store import Store, open_store, unsent
 from whet.store.postgres import connections
+from whet.store.postgres.address import parse_address
 from whet.store.postgres.intake import receive
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.outbox import OutboxEntry
+from whet.store.postgres.roles import grant
 from whet.store.postgres.store import PostgresStore
 from whet.testing.postgres_server import DATABASE, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
@@ -261,6 +264,28 @@ class TestServerThatTakesNothing:
             assert eventually(lambda: store.unsent == 0)
         with open_store(own_postgres.url(space), direct=True) as server:
             assert len(server.trials(WORKLOAD.id)) == 40
+
+
+def test_an_entry_that_a_trigger_refuses_holds_up_nothing(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    """It is told apart from a right that a role lacks, though the database says both alike."""
+    with open_store(postgres_url, direct=True) as owner:
+        tuned(owner)
+        run = owner.runs(WORKLOAD.id)[0]
+        owner.save_timeline(run.id, Timeline())
+    role = new_namespace()
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN")
+    grant(parse_address(postgres_url), "contributor", role)
+    url = postgres_url.replace("//whet@", f"//{role}@")
+    with host(url, tmp_path) as store:
+        store._outbox.put([OutboxEntry.of_timeline(run.id, Timeline())])
+        store.put_workload(WORKLOAD)
+        store.append([a_trial(WORKLOAD, {"BM": 9})])
+        assert eventually(lambda: store.unsent == 0)
+        assert len(store._outbox.refused) == 1
+    with open_store(postgres_url, direct=True) as server:
+        assert Config(BM=9) in {trial.config for trial in server.trials(WORKLOAD.id)}
 
 
 def test_what_was_refused_is_sent_again_by_the_next(postgres_url: str, tmp_path: Path) -> None:
