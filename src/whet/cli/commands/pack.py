@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
 from whet.core.errors import UsageError
 
@@ -88,6 +89,7 @@ def pack(
     pointers: Annotated[
         bool, typer.Option("--pointers", help="With --reachable, also unaligned pointers.")
     ] = False,
+    root: RootOption = None,
     store: StoreOption = None,
 ) -> None:
     """Write results to a single file."""
@@ -99,7 +101,9 @@ def pack(
     if reachable and not jit:
         raise UsageError("--reachable needs --jit")
     kernels = (
-        _kernels(store, kernel, most if reachable else None, pointers, folder) if jit else None
+        _kernels(store, root, kernel, most if reachable else None, pointers, folder)
+        if jit
+        else None
     )
     with _known(store, empty=binaries is not None or jit) as opened:
         chosen = _chosen(opened, kernel, needed=not jit)
@@ -130,17 +134,20 @@ def pack(
 
 def _kernels(
     store: str | None,
+    roots: list[str] | None,
     kernels: list[str] | None,
     most: int | None,
     pointers: bool,
     folder: FolderBinaries | None,
 ) -> Packing:
+    from whet.cli.arguments.missed import recorded_files
     from whet.targets.triton.jit.packing import packing
     from whet.targets.triton.jit.records import Records
 
     settings = resolved(store=store).settings
     return packing(
         Records.beside(settings.store),
+        recorded_files(roots),
         kernels=kernels or (),
         most=most,
         pointers=pointers,

@@ -25,6 +25,7 @@ class MissTuner:
     tunable: str | None
     inputs: str | None
     flags: Mapping[str, str | None]
+    roots: tuple[str, ...] = ()
     folder: str = field(default_factory=os.getcwd)
 
     def __call__(self) -> _MissesThere:
@@ -35,12 +36,16 @@ class _MissesThere:
     def __init__(self, made_of: MissTuner) -> None:
         from whet.cli.arguments.missed import MissLocator
         from whet.cli.arguments.options import resolved
+        from whet.targets.recorded import RecordedFiles
 
         self._folder = made_of.folder
         with standing_in(self._folder):
             settings = resolved(**made_of.flags).settings
+            files = RecordedFiles(made_of.roots)  # the command itself has said what it runs
         self._offline = Offline(made_of.flags, settings, quiet=True)
-        self._locator = MissLocator(made_of.tunable, made_of.inputs, "tune")
+        self._locator = MissLocator(
+            made_of.tunable, made_of.inputs, "tune", files, lambda miss: "the store"
+        )
 
     def tune(self, miss: Miss) -> Settled:
         with standing_in(self._folder):
