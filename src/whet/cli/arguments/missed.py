@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whet.cli.terminal.output import printable
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 from whet.core.miss import Miss
 
@@ -40,10 +40,7 @@ def recorded_files(roots: Sequence[str] | None) -> RecordedFiles:
         if not Path(root).is_dir():
             raise UsageError(f"--root {root} is not a folder")
 
-    def told(line: str) -> None:
-        print(f"whet: {printable(line)}", file=sys.stderr, flush=True)
-
-    return RecordedFiles(roots or (), told)
+    return RecordedFiles(roots or (), lambda line: say(f"whet: {line}"))
 
 
 def recorders(store: StoreReader) -> Callable[[Miss], str]:

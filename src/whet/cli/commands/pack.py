@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
     for id, entry in lock.by_id.items():
         if id not in packed:
             note = f"whet: note: {entry}: [{entry.config}] is locked, but not in the store"
-            print(note, file=sys.stderr)
+            say(note)
     return found
 
 

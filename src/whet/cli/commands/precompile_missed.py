@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError, WhetError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def architectures_of(arch: Sequence[str]) -> list[Architecture]:
     found = architectures(name for given in arch for name in given.split(",") if name.strip())
     for one in found:
         if one.doubt:
-            print(f"whet: note: {one.doubt}", file=sys.stderr)
+            say(f"whet: note: {one.doubt}")
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whet.cli.commands.tune_missed_one import Offline, Settled
 from whet.cli.commands.tune_spread import standing_in
+from whet.cli.terminal.output import say
 from whet.core.miss import Miss
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def settle_spread(
             what = settled.why if settled.result is None else f"[{settled.result.config}]"
             problem = problem_text(one.item.workload)
             text = f"{len(done)}/{len(misses)} {problem} on device {one.seat}: {what}"
-            print(f"whet: {text}", file=sys.stderr, flush=True)
+            say(f"whet: {text}")
 
     items = longest_first(misses, lambda miss: size_of(miss.workload.key))
     try:
