@@ -202,7 +202,7 @@ def alike(mine: str, live: str) -> dict[str, Any]:
 def duels(mine: str, live: str) -> dict[str, Any]:
     """By workload: the two picks of a recorded call, measured in turns."""
     import whet
-    from whet.cli.arguments.missed import MissLocator, making_again
+    from whet.cli.arguments.missed import MissLocator, making_again, recorded_files
     from whet.engine.review.beside import measure_beside
     from whet.engine.settings import resolve_settings
     from whet.measure.racing.policy import DuelPolicy
@@ -211,7 +211,8 @@ def duels(mine: str, live: str) -> dict[str, Any]:
     from whet.targets.triton.offline.remeasure import with_target
 
     told: dict[str, Any] = {}
-    policy, locator = DuelPolicy(max_rounds=60), MissLocator(None, None, "tune")
+    policy, files = DuelPolicy(max_rounds=60), recorded_files(None)
+    locator = MissLocator(None, None, "tune", files, lambda miss: f"store {mine}")
     apart = alike(mine, live)["apart"]
     with whet.open_store(mine) as one, whet.open_store(live) as two:
         for miss in one.missed(tuned=True):

@@ -168,11 +168,12 @@ def record(asked: Any) -> dict[str, Any]:
 def pack(asked: Any) -> dict[str, Any]:
     from whet.store import MemoryStore
     from whet.store.bundles.writing import write_bundle
+    from whet.targets.recorded import RecordedFiles
     from whet.targets.triton.jit.packing import packing
     from whet.targets.triton.jit.records import Records
 
     start = time.perf_counter()
-    found = packing(Records.beside(None))
+    found = packing(Records.beside(None), RecordedFiles())
     path = os.environ["SERVING_BUNDLE"]
     write_bundle(path, MemoryStore(), binaries=found.binaries, jit=found.lines)
     return {

@@ -67,10 +67,11 @@ print(json.dumps({
 PACK = """
 from whet.store import MemoryStore
 from whet.store.bundles.writing import write_bundle
+from whet.targets.recorded import RecordedFiles
 from whet.targets.triton.jit.packing import packing
 from whet.targets.triton.jit.records import Records
 
-found = packing(Records.beside(None), most=8)
+found = packing(Records.beside(None), RecordedFiles(), most=8)
 write_bundle("serve.whet", MemoryStore(), binaries=found.binaries, jit=found.lines)
 """
 

@@ -201,6 +201,14 @@ def test_every_capability_has_a_whole_test() -> None:
 
 
 @pytest.mark.medium
+def test_every_test_that_holds_a_threat_off_exists() -> None:
+    files = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text_of("docs/threats.md"))
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}(" in files[file].read_text(), f"{file}::{test}"
+
+
 def test_every_module_the_architecture_names_is_there() -> None:
     modules = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.glob("*/**/*.py")]
     named = re.findall(r"`([\w/]+\.py)`", text_of("docs/architecture.md"))

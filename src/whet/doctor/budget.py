@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whet.core.errors import UsageError, did_you_mean
+from whet.core.toml import parse_toml
 
 if TYPE_CHECKING:
     from whet.doctor.diagnosis import Diagnosis
@@ -41,7 +42,7 @@ class DoctorBudget:
 
 def read_budget(path: Path) -> DoctorBudget:
     try:
-        data = tomllib.loads(path.read_text())
+        data = parse_toml(path.read_text())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

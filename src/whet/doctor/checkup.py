@@ -13,6 +13,7 @@ from typing import Any
 from whet.core.errors import TuningFailedError, UsageError, did_you_mean
 from whet.core.event import Event, TrialFinished
 from whet.core.run import Result
+from whet.core.tested import check_tested
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.doctor.diagnosis import Diagnosis
@@ -264,11 +265,12 @@ def _said(event: Event) -> str:
 
 def require_torch() -> None:
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError as error:
         raise UsageError(
             f"the doctor needs torch ({error}); install it with pip install torch"
         ) from None
+    check_tested("torch", torch.__version__)
 
 
 def _torch_version() -> str:

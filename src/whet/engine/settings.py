@@ -377,6 +377,10 @@ def _notes(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+# There are some dozens of settings.
+_MOST_BYTES = 256 * 1024
+
+
 def _default_file(environ: Mapping[str, str]) -> Path:
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(folder):
@@ -393,7 +397,12 @@ def _file(environ: Mapping[str, str], file: Path | None) -> tuple[Path, str | No
     named = environ.get("WHET_CONFIG")
     path = file or (Path(named).expanduser() if named else _default_file(environ))
     try:
-        return path, path.read_text(encoding="utf-8")
+        with path.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            most = _MOST_BYTES >> 10
+            raise SettingsError(f"settings file {path} is larger than {most} KiB; shorten it")
+        return path, content.decode()
     except FileNotFoundError:
         if file is None and not named:
             return path, None
@@ -407,8 +416,10 @@ def _file(environ: Mapping[str, str], file: Path | None) -> tuple[Path, str | No
 def _from_file(path: Path, content: str) -> dict[str, tuple[Any, SettingSource]]:
     import tomllib  # most programs have no such file
 
+    from whet.core.toml import parse_toml
+
     try:
-        table = tomllib.loads(content)
+        table = parse_toml(content)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}") from None
     source = SettingSource("file", str(path))

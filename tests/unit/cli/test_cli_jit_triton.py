@@ -106,3 +106,24 @@ def test_without_records_it_says_how_to_make_some(
     assert "run the program with WHET_JIT=record" in done.err
     assert "WHET_JIT=record" in whet("pack", "x.whet", "--jit").err
     assert "--reachable needs --jit" in whet("pack", "x.whet", "--reachable").err
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("module", ["__main__", "named_by_a_record"])
+def test_a_records_file_elsewhere_is_not_run(whet: Whet, tmp_path: Path, module: str) -> None:
+    """Whoever may write beside a store could have named it."""
+    theirs, ran = tmp_path / "theirs" / "named_by_a_record.py", tmp_path / "ran"
+    theirs.parent.mkdir()
+    theirs.write_text(f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
+    (here := tmp_path / "here").mkdir()
+    one = replace(scale(8, why=""), kernel=f"{module}:scale", place=f"{theirs}:1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("WHET_STORE", str(tmp_path / "store.db"))
+        Records.beside(None).add([one, replace(one.changed({}), options=(("num_warps", 8),))])
+        refused = whet("pack", "x.whet", "--jit")
+        assert not ran.exists()
+        assert "add --root FOLDER" in refused.out
+        patch.syspath_prepend(str(here))  # so that what is added to the path is taken off again
+        whet("pack", "x.whet", "--jit", "--root", str(theirs.parent))
+        assert ran.exists()

@@ -122,6 +122,15 @@ def test_json_is_one_value_that_keeps_its_letters(capsys: pytest.CaptureFixture[
     assert "µs" in text
 
 
+def test_json_escapes_what_would_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name\x9b": "a\x7f\x85\u202e\u2066b é \U000e0001"}
+    print_json(value)
+    said = capsys.readouterr().out
+    assert said.replace("\n", "").isprintable()
+    assert "\\u202e\\u2066b é \\udb40\\udc01" in said
+    assert json.loads(said) == value
+
+
 def test_json_refuses_what_json_does_not_have() -> None:
     with pytest.raises(ValueError, match="JSON"):
         print_json({"x": float("nan")})

@@ -57,10 +57,11 @@ def test_one_is_tuned_and_found_again_by_what_was_typed(
 
 
 @pytest.mark.medium
-def test_what_was_missed_of_one_is_tuned_later() -> None:
+def test_what_was_missed_of_one_is_tuned_where_it_is_named() -> None:
     target = locate("sums:4000")
     whet.choose(target, mode="record")  # type: ignore[arg-type]
-    assert main(["tune", "--missed", "-q"]) == 0
+    assert main(["tune", "--missed", "-q"]) == 1  # a record has no package make anything
+    assert main(["tune", "sums:4000", "--missed", "-q"]) == 0
     assert whet.choose(target, mode="cached").source == "exact"  # type: ignore[arg-type]
 
 

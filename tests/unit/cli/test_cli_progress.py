@@ -282,3 +282,15 @@ def test_the_display_has_no_colour_where_none_is_wanted(clock: Clock) -> None:
 def test_a_sparkline_is_logarithmic() -> None:
     assert sparkline([8.0, 4.0, 2.0, 1.0]) == "█▆▃▁"
     assert sparkline([5.0, 5.0]) == "▁▁"
+
+
+def test_a_name_that_would_steer_the_terminal_is_shown_without(clock: Clock) -> None:
+    run = a_run(a_workload(kernel="k\x1b]0;owned\x07\x9b31m\u202e"))
+    stream, tally = io.StringIO(), Tally(FIRST, clock)
+    for event in (RunStarted(run, 20, known=3), Noted("a \x1b[31mnote")):
+        PlainProgress(stream, FIRST, clock)(event)
+        tally.add(event)
+    drawn = "".join(line.plain for line in frame(tally, 80))
+    for text in (stream.getvalue(), drawn):
+        assert "k\ufffd]0;owned" in text
+        assert text.replace("\n", "").isprintable()

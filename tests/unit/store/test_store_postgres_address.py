@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
-from whet.core.errors import UsageError
-from whet.store import is_missing, lock_folder, store_place
+from whet.core.errors import UsageError, WhetError
+from whet.store import is_missing, lock_folder, open_store, store_place
 from whet.store.postgres.address import parse_address, redacted
 
 SECRET = "s3cret/and@more"
@@ -19,8 +22,8 @@ SECRET = "s3cret/and@more"
     [
         ("postgresql://db/whet", "postgresql://db/whet"),
         ("postgresql://ann@db/whet", "postgresql://ann@db/whet"),
-        (f"postgresql://ann:{SECRET}@db:5432/whet", "postgresql://ann@db:5432/whet"),
-        (f"postgresql://:{SECRET}@db/whet", "postgresql://db/whet"),
+        ("postgresql://ann:s3cret@db:5432/whet", "postgresql://ann@db:5432/whet"),
+        ("postgresql://:s3cret@db/whet", "postgresql://db/whet"),
         (f"postgresql://db/w?password={SECRET}&namespace=a", "postgresql://db/w?namespace=a"),
         (f"postgresql://db/w?sslpassword={SECRET}", "postgresql://db/w"),
         (f"postgresql://db/w?pass%77ord={SECRET}", "postgresql://db/w"),
@@ -33,6 +36,45 @@ def test_what_is_shown_has_no_password(url: str, shown: str) -> None:
     address = parse_address(url)
     assert address.location == shown
     assert "s3cret" not in repr(address) + str(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"postgresql://ann:{SECRET}@db:5432/whet", "postgresql://ann@db:5432/whet"),
+        (f"postgresql://:{SECRET}@db/whet", "postgresql://db/whet"),
+        ("postgresql://ann:s3cret?x@db/w?namespace=a", "postgresql://ann@db/w?namespace=a"),
+        (f"postgresql://db:1/w?password={SECRET}&namespace=a", "postgresql://db@namespace=a"),
+    ],
+)
+def test_a_password_that_has_to_be_quoted_is_refused_and_not_shown(url: str, shown: str) -> None:
+    with pytest.raises(UsageError, match=r"quote / as %2F, \? as %3F") as raised:
+        parse_address(url)
+    assert f"store '{shown}' is not valid" in str(raised.value)
+
+
+@cache
+def said_of(password: str) -> str:
+    """All that is said about a store with this password, which nobody answers for."""
+    url = f"postgresql://ann:{password}@127.0.0.1:1/whet?namespace=a"
+    with pytest.raises(WhetError) as raised:
+        open_store(url, direct=True)
+    return f"{raised.value!r} {raised.value} {redacted(url)}"
+
+
+PRINTABLE = st.characters(exclude_categories=["C", "Zl", "Zp"])
+
+
+@pytest.mark.medium
+@settings(max_examples=50, deadline=None)
+@given(st.text(PRINTABLE, min_size=3) | st.text("?@:/#&=%[]x2", min_size=3))
+@example("s3?cret")
+@example("x?password=y")
+@example("p%zzcret")
+@example("[cret")
+def test_no_message_has_the_password(password: str) -> None:
+    assume(password not in said_of("zq9") + said_of("zq9/"))
+    assert password not in said_of(password)
 
 
 def test_a_location_opens_what_was_opened_with_a_password_in_this_process() -> None:

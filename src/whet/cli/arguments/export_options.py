@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whet.cli.commands.tune_keys import typed_value
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def selected(
     asked = pairs(where, "--where")
     selection = select(known, devices=devices or (), where=asked, source=source)
     for note in selection.notes:
-        print(f"whet: note: {note}", file=sys.stderr)
+        say(f"whet: note: {note}")
     return selection
 
 

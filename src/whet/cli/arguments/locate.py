@@ -36,7 +36,10 @@ def locate(text: str, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     packaged = of_package(text)
     if packaged is not None:
         return _placed(packaged, text)
-    path, name = _split(text)
+    return _in_file(*_split(text), as_far_as_it_goes=as_far_as_it_goes)
+
+
+def _in_file(path: Path, name: str | None, *, as_far_as_it_goes: bool = False) -> Target | Kernel:
     module = load_module(path, enough=name if as_far_as_it_goes else None)
     found = _tunables(module)
     if name is None:
@@ -57,18 +60,23 @@ def _tunable(path: Path, name: str, value: Any, found: dict[str, Any]) -> Target
     return _placed(_target(path, name, value, found), f"{path.resolve()}:{name}")
 
 
-def locate_recorded(where: str, module: str) -> Target | Kernel:
+def locate_recorded(where: str, module: str, allow: Callable[[Path], Path]) -> Target | Kernel:
     """What a recorded call was a call of: the module by its name, if its file is the recorded one
-    or that is not here; else `FILE.py:NAME`."""
+    or that is not here; else `FILE.py:NAME`. Never `KIND:TEXT`: a record may be a stranger's, and
+    `allow` says which files of its choice may be run."""
     file, _, name = where.rpartition(":")
-    found = file_of_module(module) if module and name else None
-    # A bundle may be a stranger's, and what it names is imported only where it is that file.
+    if not file.endswith(".py") or not name.isidentifier():
+        raise UsageError(
+            f"its record names '{where}', and only FILE.py:NAME is taken from a record"
+        )
+    found = file_of_module(module) if module else None
     if found is None or not _is_recorded(found, file):
-        return locate(where)
+        return _in_file(allow(_split(where)[0]), name)
+    allowed = allow(found)
     try:
         loaded = import_by_name(module)
     except Exception:  # the file by itself may do with less of its package
-        return locate(f"{found}:{name}")
+        return _in_file(allowed, name)
     if not hasattr(loaded, name):
         raise UsageError(f"module {module} has no '{name}'{did_you_mean(name, _tunables(loaded))}")
     return _tunable(found, name, getattr(loaded, name), {})

@@ -7,14 +7,54 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 from whet.core.miss import Miss
 
 if TYPE_CHECKING:
     from whet.engine.target import Target
+    from whet.store import StoreReader
+    from whet.targets.recorded import RecordedFiles
     from whet.targets.triton.offline.kernel import Kernel
+
+RootOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="Run recorded files of yours below this folder only (repeatable; default: this "
+        "folder, and where Python imports from).",
+    ),
+]
+
+
+def recorded_files(roots: Sequence[str] | None) -> RecordedFiles:
+    """For a command: what it runs at a record's word is said on stderr."""
+    from whet.targets.recorded import RecordedFiles
+
+    for root in roots or ():
+        if not Path(root).is_dir():
+            raise UsageError(f"--root {root} is not a folder")
+
+    return RecordedFiles(roots or (), lambda line: say(f"whet: {line}"))
+
+
+def recorders(store: StoreReader) -> Callable[[Miss], str]:
+    """Who recorded a call, where the store knows; else which store has it."""
+    own = getattr(store, "layers", (store,))[0]
+    asked = getattr(own, "miss_writers", None)
+    known = {} if asked is None else asked()
+
+    def said(miss: Miss) -> str:
+        writer = known.get(miss)
+        place = f"store {store.location}"
+        return place if writer is None else f"{writer}, in {place}"
+
+    return said
 
 
 @dataclass(frozen=True)
@@ -29,14 +69,22 @@ class LocatedMiss:
 
 class MissLocator:
     """Each kernel is looked for once. `tunable` is what was typed, and then all misses are of it;
-    `locate` is how that is found."""
+    of all else only `files` are run, and `recorder` says who named one."""
 
-    def __init__(self, tunable: str | None, inputs: str | None, command: str) -> None:
+    def __init__(
+        self,
+        tunable: str | None,
+        inputs: str | None,
+        command: str,
+        files: RecordedFiles,
+        recorder: Callable[[Miss], str],
+    ) -> None:
         if inputs is not None and tunable is None:
             raise UsageError(
                 f"--inputs needs a single kernel; name it: whet {command} FILE.py:NAME --missed"
             )
         self._tunable, self._inputs, self._command = tunable, inputs, command
+        self._files, self._recorder = files, recorder
         self._known: dict[str, Target | Kernel | str] = {}
 
     def named(self, misses: Sequence[Miss]) -> list[Miss]:
@@ -80,7 +128,11 @@ class MissLocator:
         if miss.where not in self._known:
             try:
                 with redirect_stdout(sys.stderr):
-                    self._known[miss.where] = locate_recorded(miss.where, miss.module)
+                    self._known[miss.where] = locate_recorded(
+                        miss.where,
+                        miss.module,
+                        lambda file: self._files.allow(file, self._recorder(miss)),
+                    )
             except UsageError as error:
                 gone = f" (module {miss.module})" if miss.module else ""
                 self._known[miss.where] = f"{error}{gone}; or {remedy}"

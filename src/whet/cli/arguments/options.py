@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whet.cli.terminal.help import SEARCHES
+from whet.cli.terminal.output import say
 
 if TYPE_CHECKING:
     from whet.engine.settings import ResolvedSettings
@@ -110,5 +110,5 @@ def resolved(**flags: Any) -> ResolvedSettings:
 
     found = resolve_settings(flags)
     for note in found.notes:
-        print(f"whet: note: {note}", file=sys.stderr)
+        say(f"whet: note: {note}")
     return found

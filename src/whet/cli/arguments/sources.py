@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import PurePath
 
 from whet.core.errors import UsageError
 from whet.core.workload import Workload
 from whet.store import StoreReader
+from whet.targets.recorded import RecordedFiles
 
 # So much of a fingerprint tells it from the few others of a kernel.
 SHOWN = 8
@@ -42,7 +44,8 @@ def place_of(typed: str, command: str, store: StoreReader) -> str:
     known = [one.origin.places for one in workloads if one.id in ids]
     if not known:
         return typed
-    here = {own for places in known if (own := next(filter(_is_own, places), None))}
+    files = RecordedFiles([os.curdir])
+    here = {own for places in known if (own := next(filter(partial(_is_own, files), places), None))}
     if len(here) == 1:
         return os.path.relpath(here.pop())
     if here:
@@ -57,15 +60,13 @@ def place_of(typed: str, command: str, store: StoreReader) -> str:
     )
 
 
-def _is_own(place: str) -> bool:
-    file = os.path.realpath(_divided(place)[0])
-    below = os.path.join(os.path.realpath(os.curdir), "")
-    return (
-        file.startswith(below)
-        and file.endswith(".py")
-        and os.path.isfile(file)
-        and os.stat(file).st_uid == os.getuid()
-    )
+def _is_own(files: RecordedFiles, place: str) -> bool:
+    file = _divided(place)[0]
+    try:
+        files.allow(file, "the store")
+    except UsageError:
+        return False
+    return file.endswith(".py") and ":" not in file  # which might be read as KIND:TEXT
 
 
 def known_names(workloads: Iterable[Workload]) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whet.cli.terminal.help import PlainCommand
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_tables(names: Iterable[str]) -> dict[str, Table]:
     for name in dict.fromkeys(names):
         tables[name] = read_table(name)
         for note in tables[name].notes:
-            print(f"whet: note: {name}: {note}", file=sys.stderr)
+            say(f"whet: note: {name}: {note}")
         if not tables[name].workloads:
             raise UsageError(f"{name} has no workload to replay")
     return tables
@@ -102,7 +102,7 @@ def make_cases(
     ]
     broken = [case for case in cases if case.workload.optimum is None]
     for case in broken:
-        print(f"whet: note: {case_text(case)}: skipped, no config works", file=sys.stderr)
+        say(f"whet: note: {case_text(case)}: skipped, no config works")
     cases = [case for case in cases if case not in broken]
     if not cases:
         raise UsageError("no workload in these tables has a working config")
@@ -119,10 +119,9 @@ def make_cases(
 def _with_sources(case: Case, others: Sequence[TableSource]) -> Case:
     made = case.with_sources(others)
     if not made.sources:
-        print(
+        say(
             f"whet: note: {case_text(case)}: nothing to learn from; no other workload given "
-            "with --transfer has the same parameters",
-            file=sys.stderr,
+            "with --transfer has the same parameters"
         )
     return made
 
@@ -143,10 +142,9 @@ def from_tables(names: Sequence[str]) -> Callable[[Space], Prior | None]:
         wanted = set() if first is None else set(first)
         alike = [source.trials for source in sources if source.names == wanted]
         if not alike:
-            print(
+            say(
                 "whet: note: nothing to learn from; no table given with --transfer has the "
-                f"parameters {', '.join(sorted(wanted))}",
-                file=sys.stderr,
+                f"parameters {', '.join(sorted(wanted))}"
             )
         return prior_from(alike, space) if alike else None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from whet.cli.terminal.output import say
 from whet.cli.text.verified import Checked
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def checked(target: Target, what: str, asked: Asked, command: str | None = None)
     from whet.engine.review.verify import verify as measure_again
 
     if not asked.quiet:
-        print(f"verifying {what}", file=sys.stderr)
+        say(f"verifying {what}")
     done = measure_again(
         target,
         asked.store,

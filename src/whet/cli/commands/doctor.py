@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.options import JsonOption, QuietOption, StoreOption
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -149,4 +150,4 @@ class _Progress:
 
     def __call__(self, text: str) -> None:
         spent = f"{time.monotonic() - self._began:.1f}s"
-        print(f"{spent:>7}  {text}", file=sys.stderr, flush=True)
+        say(f"{spent:>7}  {text}")

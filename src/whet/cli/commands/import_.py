@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whet.cli.arguments.options import StoreOption, resolved
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def import_results(
             workloads, trials = keep(opened, reading.findings)
             print(f"{file}: {count_text(workloads, 'workload')}, {count_text(trials, 'trial')} new")
             for note in reading.notes:
-                print(f"whet: note: {note}", file=sys.stderr)
+                say(f"whet: note: {note}")
         print(f"saved in {opened.location}")
 
 

@@ -149,6 +149,7 @@ def add(
     store: StoreOption = None,
 ) -> None:
     """Add one that was not met, for 'whet pack --jit'."""
+    from whet.cli.terminal.output import print_lines
     from whet.targets.triton.jit.adding import asked_for
 
     records = _records(store)
@@ -156,10 +157,10 @@ def add(
     met = [one for one in _named(known, kernel) if not one.met.derived] or _named(known, kernel)
     new = asked_for(_one(met, like) if like else met[-1], changes)
     if any(one.id == new.id for one in known):
-        print(f"{new.id} of {new.kernel} is recorded already")
+        print_lines([f"{new.id} of {new.kernel} is recorded already"])
         return
     records.add([new])
-    print(f"{new.id} of {new.kernel} added; 'whet pack FILE --jit' compiles and packs it")
+    print_lines([f"{new.id} of {new.kernel} added; 'whet pack FILE --jit' compiles and packs it"])
 
 
 def _records(store: str | None) -> Records:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import JsonOption, StoreOption, resolved
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def pack(
     pointers: Annotated[
         bool, typer.Option("--pointers", help="With --reachable, also unaligned pointers.")
     ] = False,
+    root: RootOption = None,
     store: StoreOption = None,
 ) -> None:
     """Write results to a single file."""
@@ -99,7 +101,9 @@ def pack(
     if reachable and not jit:
         raise UsageError("--reachable needs --jit")
     kernels = (
-        _kernels(store, kernel, most if reachable else None, pointers, folder) if jit else None
+        _kernels(store, root, kernel, most if reachable else None, pointers, folder)
+        if jit
+        else None
     )
     with _known(store, empty=binaries is not None or jit) as opened:
         chosen = _chosen(opened, kernel, needed=not jit)
@@ -130,17 +134,20 @@ def pack(
 
 def _kernels(
     store: str | None,
+    roots: list[str] | None,
     kernels: list[str] | None,
     most: int | None,
     pointers: bool,
     folder: FolderBinaries | None,
 ) -> Packing:
+    from whet.cli.arguments.missed import recorded_files
     from whet.targets.triton.jit.packing import packing
     from whet.targets.triton.jit.records import Records
 
     settings = resolved(store=store).settings
     return packing(
         Records.beside(settings.store),
+        recorded_files(roots),
         kernels=kernels or (),
         most=most,
         pointers=pointers,
@@ -262,7 +269,7 @@ def _locked(path: Path, store: StoreReader) -> dict[str, Config]:
     for id, entry in lock.by_id.items():
         if id not in packed:
             note = f"whet: note: {entry}: [{entry.config}] is locked, but not in the store"
-            print(note, file=sys.stderr)
+            say(note)
     return found
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.inputs import InputsOption
+from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import JobsOption, JsonOption, QuietOption, StoreOption, resolved
 from whet.core.errors import UsageError, WhetError, did_you_mean
 
@@ -72,6 +73,7 @@ def precompile(
             "FILE.py:KERNEL. --arch defaults to the GPUs they were recorded on.",
         ),
     ] = False,
+    root: RootOption = None,
     configs: Annotated[
         str,
         typer.Option(
@@ -97,6 +99,7 @@ def precompile(
     directory; a process with WHET_BINARIES set to it loads them instead of compiling. Both sides
     need the same version of Triton.
     """
+    from whet.cli.arguments.missed import recorded_files
     from whet.cli.commands.precompile_missed import architectures_of, ordered_missed
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.text.precompile import as_json, closing_lines, made_table
@@ -111,7 +114,10 @@ def precompile(
         if missed:
             if keys:
                 raise UsageError("--missed has its own keys; omit --keys")
-            name, ordered, left = ordered_missed(kernel, inputs, found, configs, settings.store)
+            files = recorded_files(root)
+            name, ordered, left = ordered_missed(
+                kernel, inputs, found, configs, settings.store, files
+            )
         elif kernel is None:
             raise UsageError("missing argument 'FILE.py:KERNEL' or --missed")
         elif not found:

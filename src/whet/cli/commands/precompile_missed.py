@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError, WhetError
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whet.cli.text.precompile import NotCompiled
     from whet.core.miss import Miss
     from whet.store import Store
+    from whet.targets.recorded import RecordedFiles
     from whet.targets.triton.packed.architectures import Architecture
     from whet.targets.triton.packed.precompile import Order
 
@@ -25,7 +26,7 @@ def architectures_of(arch: Sequence[str]) -> list[Architecture]:
     found = architectures(name for given in arch for name in given.split(",") if name.strip())
     for one in found:
         if one.doubt:
-            print(f"whet: note: {one.doubt}", file=sys.stderr)
+            say(f"whet: note: {one.doubt}")
     return found
 
 
@@ -35,6 +36,7 @@ def ordered_missed(
     given: Sequence[Architecture],
     which: Any,
     store: str | None,
+    files: RecordedFiles,
 ) -> tuple[str, list[Order], list[NotCompiled]]:
     """The name of what is compiled, the orders, and the keys without any. All kernels are loaded
     once for each architecture, since their configs may depend on what they find."""
@@ -51,7 +53,7 @@ def ordered_missed(
                 f"no recorded calls in {opened.location}; record some: whet run --record SCRIPT.py"
             )
         for architecture, several in _by_architecture(misses, given).items():
-            for order, why in _orders(tunable, inputs, architecture, several, which, opened):
+            for order, why in _orders(tunable, inputs, architecture, several, which, opened, files):
                 if why is not None:
                     left.setdefault(why.workload.id, why)
                 elif order is not None:
@@ -92,13 +94,14 @@ def _orders(
     misses: Sequence[Miss],
     which: Any,
     store: Store,
+    files: RecordedFiles,
 ) -> list[tuple[Order | None, NotCompiled | None]]:
-    from whet.cli.arguments.missed import MissLocator
+    from whet.cli.arguments.missed import MissLocator, recorders
     from whet.cli.text.precompile import NotCompiled
     from whet.targets.modules import imported_anew
     from whet.targets.triton.packed.offline_driver import loading
 
-    locator = MissLocator(tunable, inputs, "precompile")
+    locator = MissLocator(tunable, inputs, "precompile", files, recorders(store))
     done: list[tuple[Order | None, NotCompiled | None]] = []
     with imported_anew():
         with loading(architecture):

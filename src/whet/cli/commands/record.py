@@ -48,7 +48,7 @@ def record(
     must be for one kernel, one toolchain and one device.
     """
     from whet.cli.arguments.reading import chosen, open_known
-    from whet.cli.terminal.output import bytes_text, count_text
+    from whet.cli.terminal.output import bytes_text, count_text, print_lines
     from whet.replay import table_from_stores, write_table
     from whet.replay.files import SUFFIX, table_bytes
 
@@ -67,7 +67,7 @@ def record(
     write_table(table, out)
     size = bytes_text(len(table_bytes(table)))
     parts = [count_text(len(table.configs), "config"), count_text(len(table.workloads), "workload")]
-    print(f"{out}: {table.kernel} on {table.device.name}, {' × '.join(parts)}, {size}")
+    print_lines([f"{out}: {table.kernel} on {table.device.name}, {' × '.join(parts)}, {size}"])
     untried = sum(
         table.status(one, at) is None for one in table.workloads for at in range(len(table.configs))
     )

@@ -85,7 +85,7 @@ def check(store: StoreOption = None, json: JsonOption = False) -> None:
     The exit code is 1 if anything is damaged.
     """
     from whet.cli.arguments.reading import open_known
-    from whet.cli.terminal.output import print_json
+    from whet.cli.terminal.output import print_json, print_lines
     from whet.store.upkeep import faults_in
 
     with open_known(store, bundle=False) as opened:
@@ -94,8 +94,7 @@ def check(store: StoreOption = None, json: JsonOption = False) -> None:
     if json:
         print_json({"v": 1, "store": location, "faults": faults})
     else:
-        for fault in faults:
-            print(fault)
+        print_lines(faults)
         count = len(faults)
         said = "no faults" if not count else "1 fault" if count == 1 else f"{count:,} faults"
         print(f"{location}: {said}")

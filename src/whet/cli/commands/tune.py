@@ -14,6 +14,7 @@ import typer
 from whet.cli import INTERRUPTED
 from whet.cli.arguments.devices import BuildOnOption, Devices, DevicesOption, RayOption
 from whet.cli.arguments.inputs import InputsOption, with_inputs
+from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import (
     BudgetOption,
     CudaGraphOption,
@@ -88,6 +89,7 @@ def tune(
             help="Tune the keys recorded by mode 'record': all, or those of FILE.py:NAME.",
         ),
     ] = False,
+    root: RootOption = None,
     budget: BudgetOption = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
@@ -145,7 +147,7 @@ def tune(
     if missed:
         if given or transfer:
             raise UsageError("--missed has its own keys; omit --key, --keys and --transfer")
-        tune_missed(tunable, inputs, flags, settings, on, json=json, quiet=quiet)
+        tune_missed(tunable, inputs, flags, settings, on, roots=root, json=json, quiet=quiet)
         return
     if tunable is None:
         raise UsageError("missing argument 'FILE.py:NAME' or --missed (see whet tune --help)")

@@ -26,21 +26,23 @@ def tune_missed(
     settings: Settings,
     on: Devices,
     *,
+    roots: Sequence[str] | None,
     json: bool,
     quiet: bool,
 ) -> None:
     """With a tunable, what was missed of that kernel, wherever it was defined; else everything,
     each where it says it is defined."""
-    from whet.cli.arguments.missed import MissLocator
+    from whet.cli.arguments.missed import MissLocator, recorded_files, recorders
     from whet.cli.arguments.reading import open_known
     from whet.cli.terminal.output import print_json, print_lines
 
     with open_known(flags["store"]) as opened:
-        misses, place = opened.missed(), opened.location
-    offline, locator = Offline(flags, settings, quiet), MissLocator(tunable, inputs, "tune")
+        misses, place, recorder = opened.missed(), opened.location, recorders(opened)
+    offline, files = Offline(flags, settings, quiet), recorded_files(roots)
+    locator = MissLocator(tunable, inputs, "tune", files, recorder)
     located = [locator.locate(miss) for miss in locator.named(misses)]
     with on.opened(None) as executor:
-        done, interrupted = _settled(located, offline, executor, tunable, inputs)
+        done, interrupted = _settled(located, offline, executor, tunable, inputs, roots or ())
     _keep(place, done)
     teach([one.result for one in done if one.result is not None], settings)
     if json:
@@ -59,6 +61,7 @@ def _settled(
     executor: DeviceExecutor | None,
     tunable: str | None,
     inputs: str | None,
+    roots: Sequence[str],
 ) -> tuple[list[Settled], bool]:
     """Kernels for a GPU first, on the devices that were asked for: whole ones where there are
     enough of them, else the configs of each. What else was missed is tuned in this process."""
@@ -76,7 +79,8 @@ def _settled(
     seats, store = executor.seats(), offline.settings.store
     if take_whole_keys(seats, len(kernels), store):
         each = {**offline.flags, "store": store, "jobs": jobs_for_each(offline.flags, seats)}
-        tuner, misses = MissTuner(tunable, inputs, each), [one.miss for one in kernels]
+        tuner = MissTuner(tunable, inputs, each, tuple(roots))
+        misses = [one.miss for one in kernels]
         done, interrupted = settle_spread(executor, tuner, misses, quiet=offline.quiet)
     else:
         with using(executor):

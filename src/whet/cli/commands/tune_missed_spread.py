@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whet.cli.commands.tune_missed_one import Offline, Settled
 from whet.cli.commands.tune_spread import standing_in
+from whet.cli.terminal.output import say
 from whet.core.miss import Miss
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class MissTuner:
     tunable: str | None
     inputs: str | None
     flags: Mapping[str, str | None]
+    roots: tuple[str, ...] = ()
     folder: str = field(default_factory=os.getcwd)
 
     def __call__(self) -> _MissesThere:
@@ -35,12 +36,16 @@ class _MissesThere:
     def __init__(self, made_of: MissTuner) -> None:
         from whet.cli.arguments.missed import MissLocator
         from whet.cli.arguments.options import resolved
+        from whet.targets.recorded import RecordedFiles
 
         self._folder = made_of.folder
         with standing_in(self._folder):
             settings = resolved(**made_of.flags).settings
+            files = RecordedFiles(made_of.roots)  # the command itself has said what it runs
         self._offline = Offline(made_of.flags, settings, quiet=True)
-        self._locator = MissLocator(made_of.tunable, made_of.inputs, "tune")
+        self._locator = MissLocator(
+            made_of.tunable, made_of.inputs, "tune", files, lambda miss: "the store"
+        )
 
     def tune(self, miss: Miss) -> Settled:
         with standing_in(self._folder):
@@ -63,7 +68,7 @@ def settle_spread(
             what = settled.why if settled.result is None else f"[{settled.result.config}]"
             problem = problem_text(one.item.workload)
             text = f"{len(done)}/{len(misses)} {problem} on device {one.seat}: {what}"
-            print(f"whet: {text}", file=sys.stderr, flush=True)
+            say(f"whet: {text}")
 
     items = longest_first(misses, lambda miss: size_of(miss.workload.key))
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from whet.cli.commands.tune_keys import Key, KeyOutcome
+from whet.cli.terminal.output import say
 from whet.workers import available_cores
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def tune_keys_spread(
             result = done[number].result
             what = done[number].why if result is None else f"[{result.config}]"
             text = f"{len(done)}/{len(keys)} {key_text(key)} on device {one.seat}: {what}"
-            print(f"whet: {text}", file=sys.stderr, flush=True)
+            say(f"whet: {text}")
 
     try:
         items = longest_first(enumerate(keys), lambda one: size_of(one[1]))

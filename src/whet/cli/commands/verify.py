@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whet.cli.arguments.inputs import InputsOption, with_inputs
+from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import (
     CudaGraphOption,
     JsonOption,
@@ -70,6 +71,7 @@ def verify(
             "all, or those of FILE.py:NAME.",
         ),
     ] = False,
+    root: RootOption = None,
     fail_over: Annotated[
         str,
         typer.Option(
@@ -96,6 +98,7 @@ def verify(
     recorded calls, if there are any. Exits with 1 if a pick is slower than --fail-over allows
     (at 95 % confidence) or no longer works.
     """
+    from whet.cli.arguments.missed import recorded_files
     from whet.cli.arguments.reading import NothingKnownError, open_known
     from whet.cli.arguments.sources import place_of
     from whet.cli.commands.tune_keys import flags_in_environment, read_keys
@@ -120,7 +123,9 @@ def verify(
         asked = Asked(opened, settings, limit, record, quiet, inputs, given_flags)
         with redirect_stdout(sys.stderr):  # the files' own prints are not our result
             if missed:
-                found = [one for text in (tunables or (None,)) for one in recorded(text, asked)]
+                files = recorded_files(root)
+                texts = tunables or (None,)
+                found = [one for text in texts for one in recorded(text, asked, files)]
             else:
                 places = [place_of(text, "verify", opened) for text in tunables or ()]
                 found = [one for text in places for one in _verified(text, given, asked)]

@@ -10,17 +10,18 @@ from whet.core.errors import WhetError
 
 if TYPE_CHECKING:
     from whet.cli.arguments.missed import LocatedMiss
+    from whet.targets.recorded import RecordedFiles
     from whet.targets.triton.target import TritonTarget
 
 RECORDING = "whet run --record SCRIPT.py"
 _TUNING = "whet tune --missed"
 
 
-def recorded(tunable: str | None, asked: Asked) -> list[Checked]:
+def recorded(tunable: str | None, asked: Asked, files: RecordedFiles) -> list[Checked]:
     """Of one kernel, or of all."""
-    from whet.cli.arguments.missed import MissLocator
+    from whet.cli.arguments.missed import MissLocator, recorders
 
-    locator = MissLocator(tunable, asked.inputs, "verify")
+    locator = MissLocator(tunable, asked.inputs, "verify", files, recorders(asked.store))
     return [
         checked_call(locator.locate(miss), asked)
         for miss in locator.named(asked.store.missed(tuned=True))

@@ -21,6 +21,7 @@ from whet.cli.arguments.options import (
     QuietOption,
     StoreOption,
 )
+from whet.cli.terminal.output import say
 from whet.core.effort import checked_effort
 from whet.core.errors import UsageError, did_you_mean, no_triton
 
@@ -93,7 +94,7 @@ def warmup(
 
 
 def _progress(text: str) -> None:
-    print(f"whet: {text}", file=sys.stderr, flush=True)
+    say(f"whet: {text}")
 
 
 def _step(text: str) -> Callable[[], Any]:

@@ -16,7 +16,15 @@ from rich.live import Live
 from rich.text import Text
 
 from whet.cli.terminal.encoding import READABLE
-from whet.cli.terminal.output import PAGE, colour_wanted, ns_text, seconds_text, shorten, times_text
+from whet.cli.terminal.output import (
+    PAGE,
+    colour_wanted,
+    ns_text,
+    printable,
+    seconds_text,
+    shorten,
+    times_text,
+)
 from whet.cli.terminal.tally import Tally
 from whet.core import event as happened
 from whet.core.config import Config
@@ -155,7 +163,7 @@ class LiveProgress:
         with self._lock:
             notes, self._notes = self._notes, []
             lines = frame(self._tally, self._screen.width)
-        self._screen.show(notes, lines)
+        self._screen.show(list(map(printable, notes)), lines)
 
 
 def frame(tally: Tally, width: int) -> list[Text]:
@@ -178,13 +186,14 @@ def frame(tally: Tally, width: int) -> list[Text]:
 
 def _row(label: str, body: str | Text, style: str = "") -> Text:
     line = Text(f"{label:<{_LABEL}}", style="dim", no_wrap=True)
-    line.append(body, style=style or "not dim") if isinstance(body, str) else line.append(body)
-    return line
+    if isinstance(body, str):
+        return line.append(printable(body), style=style or "not dim")
+    return line.append(body)
 
 
 def _title(tally: Tally) -> Text:
     text = "whet" if tally.run is None else str(tally.run.workload)
-    return Text(text, style="bold", no_wrap=True)
+    return Text(printable(text), style="bold", no_wrap=True)
 
 
 def _bar(tally: Tally, width: int) -> Text:

@@ -234,13 +234,26 @@ def fields(pairs: Mapping[str, str | Sequence[str]], width: int, margin: int = 9
 
 
 def print_json(value: Any) -> None:
+    """Readers get every character; a terminal gets none that would steer it."""
     escape = not knows_all_characters(sys.stdout)
-    print(json.dumps(value, indent=2, ensure_ascii=escape, allow_nan=False))
+    text = json.dumps(value, indent=2, ensure_ascii=escape, allow_nan=False)
+    print("\n".join(_escaped(line) for line in text.split("\n")))
+
+
+def _escaped(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(mark if mark.isprintable() else json.dumps(mark)[1:-1] for mark in line)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(printable(line))
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

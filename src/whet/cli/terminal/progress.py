@@ -14,6 +14,7 @@ from whet.cli.terminal.output import (
     PAGE,
     count_text,
     ns_text,
+    printable,
     seconds_text,
     shorten,
     times_text,
@@ -112,7 +113,7 @@ class PlainProgress:
         clock = f"{self._tally.elapsed:.1f}s"
         for number, line in enumerate(lines):
             start = f"{'' if number else clock:>{_MARGIN - 2}}  "
-            self._stream.write(shorten(start + line, PAGE) + "\n")
+            self._stream.write(shorten(printable(start + line), PAGE) + "\n")
         self._stream.flush()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.errors import UsageError, install_extra
+from whet.core.tested import check_tested
 
 NAMESPACE, BOARD = "whet", "whet-board"
 
@@ -37,6 +38,7 @@ def connect(address: str) -> bool:
         import ray
     except ImportError:
         raise UsageError(f"--ray needs Ray; install it with {install_extra('ray')}") from None
+    check_tested("ray", ray.__version__)
     if ray.is_initialized():
         return False
     _keep_stdout_clean()

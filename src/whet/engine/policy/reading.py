@@ -13,6 +13,7 @@ from typing import Any
 
 from whet.core.errors import SettingsError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.toml import check_keys
 from whet.engine.policy.lines import line_of, rule_lines, top_level_line
 from whet.engine.policy.parts import NotInParts, PartReader, rule_starts, unreadable_line
 from whet.engine.policy.rules import TABLE, Policy, Rule
@@ -50,8 +51,9 @@ def rules_in_parts(text: str) -> tuple[tuple[Rule, ...], list[Mapping[str, Any]]
     as a whole, which also says what is wrong with it."""
     reader = PartReader(rule_patterns, rule_values)
     try:
+        check_keys(text)
         parts = [reader.read(text[start:end]) for start, end in pairwise(rule_starts(text))]
-    except (NotInParts, UsageError):
+    except (NotInParts, UsageError, tomllib.TOMLDecodeError):
         return None
     rules = tuple(Rule(n, patterns, values) for n, (patterns, _, values) in enumerate(parts))
     return rules, [given for _, given, _ in parts]
@@ -59,6 +61,7 @@ def rules_in_parts(text: str) -> tuple[tuple[Rule, ...], list[Mapping[str, Any]]
 
 def _rules_of_the_whole(path: Path, text: str) -> tuple[Rule, ...]:
     try:
+        check_keys(text)
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, why = _syntax(str(error), text)

@@ -16,6 +16,7 @@ from whet.core.decoding import number
 from whet.core.holder import Holder
 from whet.core.mark import ProcessName
 from whet.engine.host import lives, this_process
+from whet.engine.turns.shared import opened_for_all, shared_locks
 from whet.store import OverlayStore, StoreReader
 from whet.store.leases import Lease, LeaseHeld, LeasingStore
 
@@ -141,9 +142,10 @@ class Turn:
 def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
     """Yields whether the lock was had within `wait_s` seconds.
 
-    Where no file can be made (a read-only folder) there is nothing to agree on: it was had.
+    Where no file can be made beside a store (a read-only folder) there is nothing to agree on: it
+    was had. In the folder that all users share (`shared_locks`) others may have it: it was not.
     """
-    lock = _LockFile(path)
+    lock = _LockFile(path, shared=path.parent == shared_locks())
     try:
         yield lock.acquire(wait_s)
     finally:
@@ -152,12 +154,15 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
 
 class _LockFile:
     """Whoever had the lock removes its file, and the folder with the last one. So the lock on a
-    file that was removed does not count: who waited for that one opens the next."""
+    file that was removed does not count: who waited for that one opens the next. What is `shared`
+    with other users stays: they cannot remove it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
         self._path = path
+        self._shared = shared
         self._held = False
-        self.descriptor = _opened(path)
+        self._opened = opened_for_all if shared else _opened
+        self.descriptor = self._opened(path)
 
     def acquire(self, wait_s: float, tell: Callable[[], None] | None = None) -> bool:
         began = time.monotonic()
@@ -180,13 +185,13 @@ class _LockFile:
                 self._held = self._is_there(self.descriptor) or reopened > _TRIES
                 if not self._held:
                     os.close(self.descriptor)
-                    self.descriptor = _opened(self._path)
-        return True
+                    self.descriptor = self._opened(self._path)
+        return self._held or not self._shared
 
     def close(self) -> None:
         if self.descriptor is None:
             return
-        if self._held and self._is_there(self.descriptor):
+        if self._held and not self._shared and self._is_there(self.descriptor):
             with suppress(OSError):
                 self._path.unlink()
                 self._path.parent.rmdir()
@@ -203,7 +208,7 @@ def _opened(path: Path) -> int | None:
     for _ in range(_TRIES):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except (FileNotFoundError, FileExistsError):
             continue  # somebody has just removed the folder
         except OSError:

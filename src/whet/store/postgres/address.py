@@ -64,6 +64,11 @@ class PostgresAddress:
 def parse_address(where: str) -> PostgresAddress:
     """Raises `UsageError`, which does not show the password."""
     shown = redacted(where)
+    if _is_unquoted(where):
+        raise UsageError(
+            f"store '{shown}' is not valid: quote / as %2F, ? as %3F, # as %23 and @ as %40 in its "
+            "password and parameters, or leave the password to PGPASSWORD or ~/.pgpass"
+        )
     where = _secrets.get(where, where)
     if shown != where:
         _secrets[shown] = where
@@ -115,17 +120,29 @@ def with_trust(where: str, given: Mapping[str, str | None]) -> str:
 
 
 def redacted(where: str) -> str:
-    """The URL without its password."""
+    """The URL without its password, which may hold any character that somebody forgot to quote: all
+    up to the last @ may belong to it."""
     scheme, separator, rest = where.partition("://")
-    base, _, query = rest.partition("?")
-    # A password may hold a slash or an @ that somebody forgot to quote.
-    login, at, place = base.rpartition("@")
-    user = login.partition(":")[0]
-    shown = f"{scheme}{separator}{user}{at if user else ''}{place}"
-    return _without(f"{shown}?{query}", _SECRET)
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    if not colon:
+        return _without(where, _SECRET)
+    if _names(re.split("[?&]", login)[-1], _SECRET):  # it goes on behind the @
+        place = place.partition("&")[2]
+    return _without(f"{scheme}{separator}{user}{at if user else ''}{place}", _SECRET)
+
+
+def _is_unquoted(where: str) -> bool:
+    """Whether nobody can tell where its password ends."""
+    login = where.partition("://")[2].rpartition("@")[0]
+    return ":" in login and any(mark in login for mark in "/?#@")
 
 
 def _without(where: str, names: tuple[str, ...]) -> str:
     base, _, query = where.partition("?")
-    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in names]
+    kept = [one for one in query.split("&") if not _names(one, names)]
     return f"{base}?{'&'.join(kept)}" if any(kept) else base
+
+
+def _names(parameter: str, names: tuple[str, ...]) -> bool:
+    return unquote(parameter.partition("=")[0]) in names

@@ -226,6 +226,10 @@ AND (%(tuned)s OR NOT EXISTS (
   AND r.outcome = 'finished' AND r.best_id IS NOT NULL))
 ORDER BY n
 """
+MISSED_BY = """
+SELECT m.n, m.body, w.role, w.os_user, w.host, w.whet
+FROM {s}.missed m JOIN {s}.writers w ON w.n = m.writer ORDER BY m.n
+"""
 FORGET_MISSED = "DELETE FROM {s}.missed WHERE id = ANY(%s)"
 
 PUT_MARK = f"""

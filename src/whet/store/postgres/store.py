@@ -144,6 +144,11 @@ class PostgresStore(Store):
         rows = self.read(lambda db: db.execute(self._sql.WRITTEN_BY, (workload_id,)).fetchall())
         return {id: Writer(*said) for id, *said in rows}
 
+    def miss_writers(self) -> dict[Miss, Writer]:
+        """Who recorded each missed key."""
+        rows = self.read(lambda db: db.execute(self._sql.MISSED_BY).fetchall())
+        return {miss_of(row[:2], self.location): Writer(*row[2:]) for row in rows}
+
     def contributions(self) -> list[Contribution]:
         """How much each writer has brought, most first."""
         rows = self.read(lambda db: db.execute(self._sql.BY_WRITER).fetchall())

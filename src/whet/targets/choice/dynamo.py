@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 
+from whet.core.tested import check_tested
 from whet.targets.choice.alternatives import Traced, numbered
 from whet.targets.choice.keys import Described
+
+check_tested("torch", torch.__version__)
 
 
 def traced_place(chooser: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

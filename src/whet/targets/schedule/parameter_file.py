@@ -27,6 +27,7 @@ from typing import Any
 from whet.core.errors import SpaceError, UsageError, did_you_mean
 from whet.core.space import Parameter
 from whet.core.space.parameter import infer
+from whet.core.toml import parse_toml
 
 _KEYS = ("constraints", "parameters", "set")
 _SET_KEYS = ("operation", "number", "attribute", "values")
@@ -50,7 +51,7 @@ class ParameterFile:
 
 def read_parameters(text: str, label: str) -> ParameterFile:
     try:
-        found = tomllib.loads(text)
+        found = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{label}: {error}") from None
     _known(found, _KEYS, label)

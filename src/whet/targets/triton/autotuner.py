@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import triton
 from triton import knobs
 from triton.runtime import autotuner as stock
 
 from whet.core.buckets import Buckets
 from whet.core.errors import StoreError
 from whet.core.mode import Mode, checked_mode
+from whet.core.tested import check_tested
 from whet.engine.fallback.mode import asked, current_mode
 from whet.engine.lockfile.finding import lock_holds
 from whet.targets.triton import device
@@ -32,6 +34,8 @@ from whet.targets.triton.target import TritonTarget
 from whet.targets.triton.tritons import announce, on_disk
 from whet.targets.triton.tuned import by_own_benchmark, tuned
 from whet.targets.triton.warming.active import SKIPPED, UntunedCall, active
+
+check_tested("triton", triton.__version__)
 
 # What a stored answer takes is imported here, when a kernel is decorated, and not by the call that
 # somebody waits for. What only tuning takes is imported when something is tuned.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from whet.core.errors import WhetError
 from whet.core.mode import Mode
 from whet.engine.settings import Settings
+from whet.engine.turns.shared import shared_locks
 from whet.store import sqlite  # noqa: F401 - nearly every store is a file; a call need not load it
 from whet.store.opening import (
     is_missing,
@@ -127,5 +127,5 @@ atexit.register(_close_last)
 
 
 def timing_locks(settings: Settings) -> Path:
-    """Beside the store; for one that is no file, where all processes of the host find it."""
-    return lock_folder(settings.store) or Path(tempfile.gettempdir(), "whet", "locks")
+    """Beside the store; for one that is no file, where all users of the host find it."""
+    return lock_folder(settings.store) or shared_locks()

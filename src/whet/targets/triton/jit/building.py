@@ -14,6 +14,8 @@ from typing import Any
 from whet.core.config import Config
 from whet.core.errors import UsageError, WhetError
 from whet.targets.files import load_module
+from whet.targets.modules import file_of_module
+from whet.targets.recorded import NotAllowedError, RecordedFiles
 from whet.targets.triton.compiler.capture import identified_request
 from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.kernels import LiveKernels
@@ -30,13 +32,14 @@ from whet.targets.triton.packed.precompile import Made, Order, precompile
 def build(
     wanted: Sequence[Specialization],
     records: Records,
+    files: RecordedFiles,
     *,
     jobs: int | None = None,
     on_made: Callable[[Made], None] = lambda made: None,
 ) -> tuple[list[Specialization], str]:
     """Each with its binary, which is put among the records, or with the reason why there is none;
-    and what is missing to launch them. Imports the modules of the kernels."""
-    _import_modules(wanted)
+    and what is missing to launch them. Imports the modules of the kernels, if they are `files`."""
+    refused = _import_modules(wanted, records, files)
     live = LiveKernels()
     orders: dict[str, Order] = {}
     reasons: dict[str, str] = {}
@@ -44,7 +47,7 @@ def build(
         try:
             orders[one.id] = _order(one, live)
         except (NotReproducibleError, NotPortableError, WhetError) as error:
-            reasons[one.id] = str(error)
+            reasons[one.id] = refused.get(one.kernel) or str(error)
         except Exception as error:  # of Triton's, over arguments that do not fit the kernel
             reasons[one.id] = f"{type(error).__name__}: {error}"
     made = precompile(list(orders.values()), jobs=jobs, cache=records.binaries, on_made=on_made)
@@ -60,24 +63,37 @@ def _with_outcome(one: Specialization, made: Made | None, why: str) -> Specializ
     return replace(one, binary=made.portable, why="")
 
 
-def _import_modules(wanted: Sequence[Specialization]) -> None:
-    """As on the device that it is for: files may look at it when they are imported."""
+def _import_modules(
+    wanted: Sequence[Specialization], records: Records, files: RecordedFiles
+) -> dict[str, str]:
+    """As on the device that it is for: files may look at it when they are imported. By kernel, why
+    its file may not be run."""
+    refused: dict[str, str] = {}
     for target in {one.target for one in wanted}:
         with loading(_architecture(target)):
             for one in {one.kernel: one for one in wanted if one.target == target}.values():
-                _import_module(one)
+                try:
+                    _import_module(one, lambda file: files.allow(file, str(records.folder)))
+                except NotAllowedError as error:
+                    refused[one.kernel] = str(error)
+    return refused
 
 
-def _import_module(one: Specialization) -> None:
+def _import_module(one: Specialization, allow: Callable[[Path], Path]) -> None:
     """A program's own folder is on its path and not on ours, so it is looked for where it was."""
     module, file = one.kernel.partition(":")[0], Path(re.sub(r":\d+$", "", one.place))
     if module == "__main__":
         if file.is_file():
-            load_module(file, one.name)
+            load_module(allow(file), one.name)
+        return
+    if module in sys.modules:
         return
     depth = module.count(".") + (file.name == "__init__.py")
     root = str(file.parents[depth]) if len(file.parents) > depth else ""
-    for folder in ("", root):
+    for found, folder in ((file_of_module(module), ""), (file, root)):
+        if found is None or not found.is_file():
+            continue
+        allow(found)
         if folder:
             sys.path.append(folder)
         with suppress(ImportError):

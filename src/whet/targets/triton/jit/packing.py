@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from whet.core.errors import UsageError
 from whet.store.bundles.writing import FolderBinaries
+from whet.targets.recorded import RecordedFiles
 from whet.targets.triton.jit.building import build
 from whet.targets.triton.jit.packed_records import JitBinaries, packed_lines
 from whet.targets.triton.jit.preloading import uncovered_lines
@@ -26,6 +27,7 @@ class Packing:
 
 def packing(
     records: Records,
+    files: RecordedFiles,
     *,
     kernels: Collection[str] = (),
     most: int | None = None,
@@ -35,7 +37,7 @@ def packing(
 ) -> Packing:
     """What was compiled only to be measured is left out, as are kernels that no name selects. With
     `most`, as many that were never met are derived for each kernel. What has no binary yet is
-    compiled."""
+    compiled, where the kernel's file is one of `files`."""
     recorded = records.all()
     known = [one for one in recorded if not one.met.tuning]
     if kernels:
@@ -51,7 +53,7 @@ def packing(
         if more.left:
             notes.append(f"{more.left:,} more are reachable and were left out; see --most")
     missing = [one for one in known if one.met.derived and not one.binary]
-    built, unlaunchable = build(missing, records, jobs=jobs) if missing else ([], "")
+    built, unlaunchable = build(missing, records, files, jobs=jobs) if missing else ([], "")
     made = {one.id: one for one in built}
     notes += [unlaunchable] if unlaunchable else []
     asked = {one.id for one in recorded}
