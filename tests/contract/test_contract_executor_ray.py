@@ -169,3 +169,45 @@ def test_ctrl_c_ends_it_everywhere_and_prints_the_best_so_far(
     assert "best     n=" in out
     with RayExecutor(cluster.address) as executor:  # every GPU is free again
         assert len(executor.seats()) == len(cluster.nodes) + 1
+
+
+FROM_ENVIRONMENT = """
+import os
+import whet
+
+GOOD = int(os.environ.get("GOOD", "1"))
+
+
+def work(a):
+    for _ in range(20_000 * (1 + abs(a - GOOD))):
+        pass
+
+
+k = whet.function(work, {"a": [1, 4, 7]})
+"""
+
+
+@pytest.mark.slow
+def test_code_that_is_another_one_on_the_cluster_is_refused_or_sent_its_environment(
+    cluster: LocalCluster, kept: _Kept, tmp_path: Path
+) -> None:
+    kept.really_close()
+    (tmp_path / "kenv.py").write_text(FROM_ENVIRONMENT)
+
+    def tuned(*options: str) -> subprocess.CompletedProcess[str]:
+        command = ["tune", "kenv.py:k", "--ray", cluster.address, "--store", "s.db", *options]
+        return subprocess.run(
+            [sys.executable, "-m", "whet", *command],
+            cwd=tmp_path,
+            env={**os.environ, "GOOD": "7"},
+            capture_output=True,
+            text=True,
+        )
+
+    refused = tuned()
+    assert refused.returncode == 1
+    assert "GOOD is 1, not 7; " in refused.stderr
+    assert "--env NAME" in refused.stderr
+    found = tuned("--env", "GOOD")
+    assert found.returncode == 0, found.stderr
+    assert "best     a=7" in found.stdout

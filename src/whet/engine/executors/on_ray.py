@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -108,7 +108,8 @@ class RayExecutor:
     `measure_on="cpu"` is for kernels that run on the CPU: then a machine is a seat. `build_on` is
     `all`, `cpu` (machines without a GPU), `gpu`, or names and addresses of machines. `expected` are
     the facts that a machine must have; by default those of this process. Of its tools only those
-    in `build_tools` count where it builds, if that is given.
+    in `build_tools` count where it builds, if that is given. `environment` are variables that its
+    processes get, None for one that they must not have.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class RayExecutor:
         build_on: str = "all",
         expected: SeatFacts | None = None,
         build_tools: Collection[str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = f"Ray at {address}"
@@ -126,6 +128,7 @@ class RayExecutor:
         self._build_on = build_on
         self._expected = expected or facts_here()
         self._build_tools = build_tools
+        self._environment = dict(environment or {})
         self._say = say
         self._lock = threading.Lock()
         self._seats: dict[str, RaySeat] = {}
@@ -225,11 +228,13 @@ class RayExecutor:
         for number in range(seats):
             name = f"{node.name}:{number}" if self._measure_on == "gpu" else node.name
             gpus = 1 if self._measure_on == "gpu" else 0
-            actor = on_node(DeviceHost, node, gpus=gpus, cpus=0, threads=4).remote(name)
+            host = on_node(DeviceHost, node, gpus=gpus, cpus=0, threads=4)
+            actor = host.remote(name, self._environment)
             names.append((name, "seat", actor))
         if node.cpus and node.builds(self._build_on):
             threads = 2 * node.cpus + 4
-            actor = on_node(BuildHost, node, gpus=0, cpus=0, threads=threads).remote(node.cpus)
+            host = on_node(BuildHost, node, gpus=0, cpus=0, threads=threads)
+            actor = host.remote(node.cpus, self._environment)
             names.append((node.id, "builds", actor))
         for name, kind, actor in names:
             self._pending[f"{kind} {name}"] = (node, name, actor, actor.facts.remote(), time.time())
