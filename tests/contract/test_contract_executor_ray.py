@@ -20,6 +20,7 @@ from whet.core.errors import UsageError
 from whet.core.event import Event, TrialFinished
 from whet.core.frozen import FrozenMap
 from whet.engine import tune
+from whet.engine.executors import ray_session
 from whet.engine.executors.facts import facts_here
 from whet.engine.executors.on_ray import RayExecutor
 from whet.engine.executors.protocol import DeviceExecutor
@@ -135,6 +136,37 @@ def test_nodes_that_die_and_join_cost_only_what_they_were_doing(
                 break
             time.sleep(0.1)
         assert len(names - before) == len(before - names) == 1
+
+
+def test_machines_that_hang_cost_only_what_they_were_doing(
+    cluster: LocalCluster, kept: _Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    kept.really_close()
+    monkeypatch.setattr(ray_session, "SILENT_LOOKS", 12)
+    store, tuned = MemoryStore(), target()
+    with RayExecutor(cluster.address) as executor:
+        hung = executor.seats()[0]
+        builder = executor._builds[hung.node]
+        pids = ray.get([hung.actor.pid.remote(), builder.actor.pid.remote()])
+
+        def hang() -> None:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+
+        try:
+            result = tune(tuned, store=store, executor=executor, on_event=_After(8, hang))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        assert hung.name not in {seat.name for seat in executor.seats()}
+    assert result.config == tuned.best
+    trials = store.trials(tuned.workload().id)
+    assert len(trials) == 64
+    assert not [trial for trial in trials if trial.status.failed]
+    said = [note for note in result.notes if hung.name in note]
+    assert "gives no sign of life" in said[0]
 
 
 RACK = """

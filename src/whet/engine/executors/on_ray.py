@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -28,11 +28,18 @@ from whet.engine.executors.ray_cluster import (
     on_node,
 )
 from whet.engine.executors.ray_node import BuildHost, ClusterBoard, DeviceHost
-from whet.engine.executors.ray_session import RaySession, answered, packed_factory
+from whet.engine.executors.ray_session import (
+    LOOK_S,
+    SILENT,
+    Pulse,
+    RaySession,
+    answered,
+    packed_factory,
+)
 from whet.workers.task import Task, TaskOutcome
 
-# How often the cluster is looked at, and what a new machine has to answer within.
-LOOK_S, JOIN_S = 0.5, 120.0
+# What a new machine has to answer within.
+JOIN_S = 120.0
 
 
 class RaySeat:
@@ -42,6 +49,7 @@ class RaySeat:
         self.name = name
         self.node = node
         self.actor = actor
+        self.pulse = Pulse(actor)
         self._facts = facts
         self._sessions: WeakSet[RaySession] = WeakSet()
 
@@ -56,7 +64,8 @@ class RaySeat:
     def session(
         self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
     ) -> RaySession:
-        session = RaySession(self.actor, self.name, packed_factory(factory, mode), preload)
+        packed = packed_factory(factory, mode)
+        session = RaySession(self.actor, self.name, packed, preload, self.pulse)
         self._sessions.add(session)
         return session
 
@@ -68,6 +77,8 @@ class RayBuilds:
         self.name = name
         self.slots = slots
         self.actor = actor
+        self.pulse = Pulse(actor)
+        self._open: set[Future[TaskOutcome]] = set()
 
     def start(self, ticket: int, task: Task) -> Future[TaskOutcome]:
         done: Future[TaskOutcome] = Future()
@@ -81,8 +92,14 @@ class RayBuilds:
         except Exception as error:
             done.set_exception(SeatLostError(self.name, f"its process has ended ({error})"))
             return done
+        self._open.add(done)
         reference.future().add_done_callback(lambda other: self._pass_on(other, done))
         return done
+
+    def give_up(self) -> None:
+        """Its machine is silent: what it was building is to be built elsewhere."""
+        while self._open:
+            self._fail(self._open.pop(), SILENT)
 
     def limit(self, ticket: int, limit_s: float | None) -> None:
         with suppress(Exception):  # it is gone, which its futures tell
@@ -97,9 +114,15 @@ class RayBuilds:
         if problem is None:
             now = time.monotonic()
             outcome = other.result()
-            done.set_result(replace(outcome, started=now - outcome.seconds, ended=now))
+            with suppress(InvalidStateError):  # it was given up
+                done.set_result(replace(outcome, started=now - outcome.seconds, ended=now))
         else:
-            done.set_exception(SeatLostError(self.name, "its machine has ended"))
+            self._fail(done, "its machine has ended")
+        self._open.discard(done)
+
+    def _fail(self, done: Future[TaskOutcome], why: str) -> None:
+        with suppress(InvalidStateError):
+            done.set_exception(SeatLostError(self.name, why))
 
 
 class RayExecutor:
@@ -153,7 +176,7 @@ class RayExecutor:
 
     def seats(self) -> Sequence[Seat]:
         with self._lock:
-            return tuple(self._seats.values())
+            return tuple(seat for seat in self._seats.values() if not seat.pulse.silent)
 
     def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
         """What is built whole in a fork of this process cannot be built elsewhere."""
@@ -202,9 +225,22 @@ class RayExecutor:
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_S):
             with suppress(Exception):  # the cluster is gone; seats say so when they are used
+                self._listen()
                 self._look()
                 self._welcome()
                 self._post()
+
+    def _listen(self) -> None:
+        """Machines may hang without ending: they are lost all the same."""
+        with self._lock:
+            seats, builds = list(self._seats.values()), list(self._builds.items())
+        for seat in seats:
+            seat.pulse.look()
+        for id, one in builds:
+            one.pulse.look()
+            if one.pulse.silent:
+                self._pool.remove(id)
+                one.give_up()
 
     def _look(self) -> None:
         """Machines that have joined get their actors; those that are gone are forgotten."""
