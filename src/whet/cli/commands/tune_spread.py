@@ -39,15 +39,19 @@ class _KeysThere:
     def __init__(self, made_of: KeyTuner) -> None:
         from whet.cli.arguments.inputs import with_inputs
         from whet.cli.arguments.locate import file_of, locate
-        from whet.targets.fingerprint import refuse_other
-        from whet.targets.triton.compiler.source import source_of
 
         self._made_of = made_of
         with standing_in(made_of.folder), redirect_stdout(sys.stderr):
             self._kernel: Any = with_inputs(locate(made_of.tunable), made_of.inputs)
             self._path = file_of(made_of.inputs or made_of.tunable)
         if made_of.source is not None:
-            refuse_other(made_of.source, source_of(self._kernel.tuner))
+            self._refuse_other(made_of.source)
+
+    def _refuse_other(self, source: Source) -> None:
+        from whet.targets.fingerprint import refuse_other
+        from whet.targets.triton.compiler.source import source_of
+
+        refuse_other(source, source_of(self._kernel.tuner))
 
     def tune(self, key: Key) -> KeyOutcome:
         from whet.cli.commands.tune_keys import tune_keys
