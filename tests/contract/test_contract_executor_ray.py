@@ -20,6 +20,7 @@ from whet.core.errors import UsageError
 from whet.core.event import Event, TrialFinished
 from whet.core.frozen import FrozenMap
 from whet.engine import tune
+from whet.engine.executors import ray_session
 from whet.engine.executors.facts import facts_here
 from whet.engine.executors.on_ray import RayExecutor
 from whet.engine.executors.protocol import DeviceExecutor
@@ -137,6 +138,37 @@ def test_nodes_that_die_and_join_cost_only_what_they_were_doing(
         assert len(names - before) == len(before - names) == 1
 
 
+def test_machines_that_hang_cost_only_what_they_were_doing(
+    cluster: LocalCluster, kept: _Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    kept.really_close()
+    monkeypatch.setattr(ray_session, "SILENT_LOOKS", 12)
+    store, tuned = MemoryStore(), target()
+    with RayExecutor(cluster.address) as executor:
+        hung = executor.seats()[0]
+        builder = executor._builds[hung.node]
+        pids = ray.get([hung.actor.pid.remote(), builder.actor.pid.remote()])
+
+        def hang() -> None:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+
+        try:
+            result = tune(tuned, store=store, executor=executor, on_event=_After(8, hang))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        assert hung.name not in {seat.name for seat in executor.seats()}
+    assert result.config == tuned.best
+    trials = store.trials(tuned.workload().id)
+    assert len(trials) == 64
+    assert not [trial for trial in trials if trial.status.failed]
+    said = [note for note in result.notes if hung.name in note]
+    assert "gives no sign of life" in said[0]
+
+
 RACK = """
 from whet.testing.fake_devices import FakeRack, RackTarget
 
@@ -170,3 +202,45 @@ def test_ctrl_c_ends_it_everywhere_and_prints_the_best_so_far(
     assert "best     n=" in out
     with RayExecutor(cluster.address) as executor:  # every GPU is free again
         assert len(executor.seats()) == len(cluster.nodes) + 1
+
+
+FROM_ENVIRONMENT = """
+import os
+import whet
+
+GOOD = int(os.environ.get("GOOD", "1"))
+
+
+def work(a):
+    for _ in range(20_000 * (1 + abs(a - GOOD))):
+        pass
+
+
+k = whet.function(work, {"a": [1, 4, 7]})
+"""
+
+
+@pytest.mark.slow
+def test_code_that_is_another_one_on_the_cluster_is_refused_or_sent_its_environment(
+    cluster: LocalCluster, kept: _Kept, tmp_path: Path
+) -> None:
+    kept.really_close()
+    (tmp_path / "kenv.py").write_text(FROM_ENVIRONMENT)
+
+    def tuned(*options: str) -> subprocess.CompletedProcess[str]:
+        command = ["tune", "kenv.py:k", "--ray", cluster.address, "--store", "s.db", *options]
+        return subprocess.run(
+            [sys.executable, "-m", "whet", *command],
+            cwd=tmp_path,
+            env={**os.environ, "GOOD": "7"},
+            capture_output=True,
+            text=True,
+        )
+
+    refused = tuned()
+    assert refused.returncode == 1
+    assert "GOOD is 1, not 7; " in refused.stderr
+    assert "--env NAME" in refused.stderr
+    found = tuned("--env", "GOOD")
+    assert found.returncode == 0, found.stderr
+    assert "best     a=7" in found.stdout

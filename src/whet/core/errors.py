@@ -65,6 +65,10 @@ class HostFailure(WhetError):
     """The machine has run out of something that every config needs, so none is to blame."""
 
 
+class OtherSourceError(HostFailure):
+    """A process has imported something else than the one that asks it, under the same name."""
+
+
 _RUN_OUT = {
     "No space left on device": "free some space, or set TMPDIR to a directory on another disk",
     "Disk quota exceeded": "free some space, or set TMPDIR to a directory on another disk",

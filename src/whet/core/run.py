@@ -35,7 +35,8 @@ class Run:
     there are no more. Both are None while it runs, and may be where an older whet wrote it.
     `paired_speedup` is how many times faster `best` is than `first`, measured side by side; None
     where they were not, and in runs of 0.1. `provisional` says that the budget ended before `best`
-    was confirmed against the others.
+    was confirmed against the others. `writer` is who ran it, as `user@host`; empty where nobody
+    wrote that down, and in bundles, which strangers may read.
 
     `taken` and `after` say how it came into the store it was read from: by a merge, and knowing
     which runs of other stores. They are no part of what it is, so two runs that differ in nothing
@@ -62,12 +63,17 @@ class Run:
     wall_s: float = 0.0
     whet: str = ""
     id: str = field(default_factory=new_id)
+    writer: str = field(default="", compare=False)
     after: tuple[str, ...] = field(default=(), compare=False)
     taken: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
         best = "" if self.best is None else f", best [{self.best}]"
         return f"Run({self.workload}: {self.outcome}{best}, {self.trials} trials)"
+
+    @property
+    def host(self) -> str:
+        return self.writer.rpartition("@")[2]
 
     @property
     def chose(self) -> bool:
@@ -116,6 +122,7 @@ class Run:
             "started": self.started,
             "wall_s": self.wall_s,
             "whet": self.whet,
+            "writer": self.writer,
             "after": list(self.after),
             "taken": self.taken,
         }
@@ -148,6 +155,7 @@ class Run:
             wall_s=number(data, "wall_s"),
             whet=text(data, "whet"),
             id=text(data, "id"),
+            writer=text(data, "writer") if "writer" in data else "",
             after=_ids(data.get("after", [])),
             taken=data.get("taken") is True,
         )

@@ -18,9 +18,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from whet.core.config import Value, freeze_value
-from whet.core.errors import SpaceError
+from whet.core.errors import OtherSourceError, SpaceError
 from whet.core.frozen import FrozenMap
-from whet.core.workload import Origin
+from whet.core.workload import Origin, captured_differences
 
 _LONGEST_SHOWN = 60
 
@@ -52,7 +52,12 @@ class Parts:
     A value whose name is in `claims` and which is the one that is claimed there is left out.
     """
 
-    def __init__(self, claims: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        claims: Mapping[str, Any] | None = None,
+        text_of: Callable[[FunctionType], str] | None = None,
+    ) -> None:
+        self.text_of = text_of or _text
         self._claims = claims or {}
         self._code: list[str] = []
         self._whole: list[str] = []
@@ -104,6 +109,26 @@ def source_of(fn: Callable[..., Any], claims: Mapping[str, Any] | None = None) -
     return parts.source()
 
 
+def sent_source_of(fn: Callable[..., Any], claims: Mapping[str, Any] | None = None) -> Source:
+    """The same by byte code: what is sent as a value has no text where it arrives."""
+    parts = Parts(claims, lambda one: code_text(one.__code__))
+    _collect(fn, parts, seen=set())
+    return parts.source()
+
+
+def refuse_other(here: Source, there: Source) -> None:
+    """Raises where the process that this is called in has another source than `here`, that of the
+    one which asks it."""
+    if here.fingerprint == there.fingerprint:
+        return
+    said, remedy = "the source differs", "give both machines the same file"
+    if here.origin.code == there.origin.code:
+        changes = captured_differences(there.origin, here.origin)
+        said = ", ".join(f"{name} is {now}, not {was}" for name, (now, was) in changes.items())
+        remedy = "if it comes from an environment variable, send that with --env NAME"
+    raise OtherSourceError(f"its code is not the one here: {said}; {remedy}")
+
+
 def of_c_source(text: str, folder: Path | None, include: tuple[str, ...] = ()) -> str:
     """Covers the source and every local header it includes, directly or not."""
     parts = [text]
@@ -140,7 +165,7 @@ def _collect(fn: Any, parts: Parts, seen: set[int]) -> None:
         elif isinstance(call := type(fn).__dict__.get("__call__"), FunctionType):
             _collect(call, parts, seen)
         return
-    parts.code(_text(fn))
+    parts.code(parts.text_of(fn))
     used = dict(sorted(_used_values(fn).items()))
     _values(used, parts, fn.__name__)
     for value in used.values():

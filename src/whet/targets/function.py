@@ -14,7 +14,7 @@ from typing import Any
 from whet.builds import Job
 from whet.core.buckets import Buckets
 from whet.core.config import Config, Value
-from whet.core.errors import UsageError, did_you_mean
+from whet.core.errors import OtherSourceError, UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
@@ -28,7 +28,7 @@ from whet.measure.timers import MakeTimer, timer_maker
 from whet.targets import fingerprint
 from whet.targets.bits import function_bits
 from whet.targets.callables import asked, refuse_lazy, refuse_unfinished
-from whet.targets.fingerprint import place_of
+from whet.targets.fingerprint import Source, place_of
 from whet.targets.host import host_device
 from whet.targets.key import key_of
 
@@ -95,14 +95,32 @@ class FunctionTarget:
     def bench(self, limits: BenchLimits) -> Bench:
         if not self.isolate:
             return LocalBench(self, self.make_timer())
+        here = (self._sent_source, host_device().name) if limits.elsewhere else None
+
+        def make() -> FunctionTarget:
+            if here is not None:
+                self._refuse_other(*here)
+            return self
+
         return RemoteBench(
-            lambda: self,
+            make,
             self.make_timer,
             mode="fork",
             memory_bytes=limits.memory_bytes,
             first_call_s=limits.first_call_s,
             open_session=limits.open_session,
         )
+
+    @property
+    def _sent_source(self) -> Source:
+        return fingerprint.sent_source_of(self.fn, self.claims)
+
+    def _refuse_other(self, source: Source, processor: str) -> None:
+        """Another machine imports the function from its own files: what it measures counts only if
+        it would be the same workload there."""
+        fingerprint.refuse_other(source, self._sent_source)
+        if (own := host_device().name) != processor:
+            raise OtherSourceError(f"its processor is {own}, not {processor}")
 
     def twin(self, config: Config, facts: Mapping[str, Value]) -> Hashable | None:
         return None

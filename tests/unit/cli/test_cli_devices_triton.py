@@ -20,8 +20,11 @@ from fork_server import ForkServer
 from whet.cli.commands.cluster import cluster_text
 from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
 from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
+from whet.core.errors import HostFailure
 from whet.engine.executors.processes import ProcessPerDevice
+from whet.engine.executors.workloads import spread_workloads
 from whet.store import open_store
+from whet.targets.fingerprint import Source
 
 Whet = Callable[..., Any]
 
@@ -94,6 +97,8 @@ def test_a_device_that_is_left_out_is_named_in_the_summary(whet: Whet, rack: str
         (["--devices", "7"], "no device 7; this machine has 0, 1, 2"),
         (["--devices", "0,0"], "names a device twice"),
         (["--build-on", "cpu"], "--build-on needs --ray"),
+        (["--env", "HOME"], "--env needs --ray"),
+        (["--ray", "local", "--env", "A=1"], "--env takes the name of a variable"),
         (["--devices", "0", "--ray", "auto"], "omit them with --ray"),
     ],
 )
@@ -175,6 +180,39 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
     assert all(one.result.config["BLOCK"] == 64 for one in done if one.result is not None)
     with open_store(store) as kept:
         assert len(kept.workloads()) == 3
+
+
+class SourceThere:
+    def source(self, tunable: str) -> Source:
+        from whet.cli.arguments.locate import locate
+        from whet.targets.triton.compiler.source import source_of
+
+        kernel: Any = locate(tunable)
+        return source_of(kernel.tuner)
+
+
+@pytest.mark.medium
+@pytest.mark.usefixtures("forked_workers")
+def test_a_device_whose_process_imports_another_kernel_gets_no_keys(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("triton")
+    file, store = tmp_path / "kernel.py", str(tmp_path / "s.db")
+    code = KERNEL.replace("i < n)", "i < n + FEWER)").replace(
+        "@triton.jit", "import os\nFEWER = tl.constexpr(int(os.environ['FEWER']))\n\n@triton.jit"
+    )
+    file.write_text(code)
+    keys: list[dict[str, Any]] = [{"n": n} for n in (64, 128, 256)]
+    with ProcessPerDevice(["0", "1"], lambda name: {"FEWER": name}) as executor:
+        there = executor.seats()[1].session(SourceThere)
+        source = there.call("source", f"{file}:tuned").value
+        flags = {"store": store, "jobs": "1"}
+        tuner = KeyTuner(f"{file}:tuned", None, flags, store, source)
+        done, _ = tune_keys_spread(executor, tuner, keys, quiet=False)
+        assert [one.why for one in done] == ["", "", ""]
+        assert capfd.readouterr().err.count("on device 1: [") == 3
+        with pytest.raises(HostFailure, match="0: its code is not the one here: FEWER is 0, not 1"):
+            spread_workloads(executor.seats()[:1], tuner, keys)
 
 
 @pytest.mark.slow

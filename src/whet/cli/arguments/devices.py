@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -44,19 +45,32 @@ BuildOnOption = Annotated[
         help="Machines of the Ray cluster that build (default: all).",
     ),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Environment variable to set on the machines of the Ray cluster as here (repeatable).",
+    ),
+]
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What was typed of `--devices`, `--ray` and `--build-on`."""
+    """What was typed of `--devices`, `--ray`, `--build-on` and `--env`."""
 
     devices: str | None = None
     ray: str | None = None
     build_on: str | None = None
+    env: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.build_on is not None and self.ray is None:
             raise UsageError("--build-on needs --ray")
+        if self.env and self.ray is None:
+            raise UsageError("--env needs --ray: processes of this machine have its environment")
+        if wrong := next((name for name in self.env if "=" in name or not name), None):
+            raise UsageError(f"--env takes the name of a variable that is set here, not '{wrong}'")
         if self.devices is not None and self.ray is not None:
             raise UsageError("--devices are those of this machine; omit them with --ray")
 
@@ -67,10 +81,23 @@ class Devices:
             with local_executor(found, self.devices) as executor:
                 yield executor
         elif self.ray is not None:
-            with _on_ray(found, self.ray, self.build_on or "all") as executor:
+            with self._on_ray(found, self.ray) as executor:
                 yield executor
         else:
             yield None
+
+    def _on_ray(self, found: Target | Kernel | None, address: str) -> DeviceExecutor:
+        from whet.engine.executors.on_ray import RayExecutor
+        from whet.engine.target import Target
+
+        return RayExecutor(
+            address,
+            measure_on="cpu" if isinstance(found, Target) and found.shares_host else "gpu",
+            build_on=self.build_on or "all",
+            build_tools=None if isinstance(found, Target) else TRITON_TOOLS,
+            environment={name: os.environ.get(name) for name in self.env},
+            say=_said,
+        )
 
 
 def local_executor(found: object, devices: str) -> DeviceExecutor:
@@ -90,15 +117,6 @@ def local_executor(found: object, devices: str) -> DeviceExecutor:
 
         names, environment = device_names(), device_environment
     return ProcessPerDevice(selected(devices, names), environment)
-
-
-def _on_ray(found: Target | Kernel | None, address: str, build_on: str) -> DeviceExecutor:
-    from whet.engine.executors.on_ray import RayExecutor
-    from whet.engine.target import Target
-
-    kind = "cpu" if isinstance(found, Target) and found.shares_host else "gpu"
-    tools = None if isinstance(found, Target) else TRITON_TOOLS
-    return RayExecutor(address, measure_on=kind, build_on=build_on, build_tools=tools, say=_said)
 
 
 def _said(text: str) -> None:

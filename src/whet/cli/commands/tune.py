@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whet.cli import INTERRUPTED
-from whet.cli.arguments.devices import BuildOnOption, Devices, DevicesOption, RayOption
+from whet.cli.arguments.devices import BuildOnOption, Devices, DevicesOption, EnvOption, RayOption
 from whet.cli.arguments.inputs import InputsOption, with_inputs
 from whet.cli.arguments.missed import RootOption
 from whet.cli.arguments.options import (
@@ -106,6 +106,7 @@ def tune(
     devices: DevicesOption = None,
     ray: RayOption = None,
     build_on: BuildOnOption = None,
+    env: EnvOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -141,7 +142,7 @@ def tune(
         "keep_ir": "yes" if keep_ir else None,
         "samples": samples,
     }
-    on = Devices(devices, ray, build_on)
+    on = Devices(devices, ray, build_on, env or ())
     settings = resolved(**flags).settings
     given = read_keys(key or (), keys)
     if missed:
@@ -218,8 +219,10 @@ def _tuned_keys(
 
     seats = () if far is None else far.executor.seats()
     if far is not None and take_whole_keys(seats, len(keys), store):
+        from whet.targets.triton.compiler.source import source_of
+
         each = {**flags, "store": store, "jobs": jobs_for_each(flags, seats)}
-        tuner = KeyTuner(far.tunable, far.inputs, each, store)
+        tuner = KeyTuner(far.tunable, far.inputs, each, store, source_of(kernel.tuner))
         return tune_keys_spread(far.executor, tuner, keys, quiet=quiet)
     with using(None if far is None else far.executor):
         return tune_keys(kernel, keys, flags, store=store, path=path, quiet=quiet)

@@ -16,17 +16,20 @@ from whet.workers import available_cores
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor, Seat
     from whet.engine.executors.workloads import Spread
+    from whet.targets.fingerprint import Source
 
 
 @dataclass(frozen=True)
 class KeyTuner:
-    """Makes, in the process of a device, what tunes keys there: the kernel from its file. Paths
-    are those of `folder`, in which the command was given."""
+    """Makes, in the process of a device, what tunes keys there: the kernel from its file, which
+    must be the `source` that it is here. Paths are those of `folder`, in which the command was
+    given."""
 
     tunable: str
     inputs: str | None
     flags: Mapping[str, str | None]
     store: str | None
+    source: Source | None = None
     folder: str = field(default_factory=os.getcwd)
 
     def __call__(self) -> _KeysThere:
@@ -42,6 +45,14 @@ class _KeysThere:
         with standing_in(made_of.folder), redirect_stdout(sys.stderr):
             self._kernel: Any = with_inputs(locate(made_of.tunable), made_of.inputs)
             self._path = file_of(made_of.inputs or made_of.tunable)
+        if made_of.source is not None:
+            self._refuse_other(made_of.source)
+
+    def _refuse_other(self, source: Source) -> None:
+        from whet.targets.fingerprint import refuse_other
+        from whet.targets.triton.compiler.source import source_of
+
+        refuse_other(source, source_of(self._kernel.tuner))
 
     def tune(self, key: Key) -> KeyOutcome:
         from whet.cli.commands.tune_keys import tune_keys

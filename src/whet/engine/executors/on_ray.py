@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -28,11 +28,18 @@ from whet.engine.executors.ray_cluster import (
     on_node,
 )
 from whet.engine.executors.ray_node import BuildHost, ClusterBoard, DeviceHost
-from whet.engine.executors.ray_session import RaySession, answered, packed_factory
+from whet.engine.executors.ray_session import (
+    LOOK_S,
+    SILENT,
+    Pulse,
+    RaySession,
+    answered,
+    packed_factory,
+)
 from whet.workers.task import Task, TaskOutcome
 
-# How often the cluster is looked at, and what a new machine has to answer within.
-LOOK_S, JOIN_S = 0.5, 120.0
+# What a new machine has to answer within.
+JOIN_S = 120.0
 
 
 class RaySeat:
@@ -42,6 +49,7 @@ class RaySeat:
         self.name = name
         self.node = node
         self.actor = actor
+        self.pulse = Pulse(actor)
         self._facts = facts
         self._sessions: WeakSet[RaySession] = WeakSet()
 
@@ -56,7 +64,8 @@ class RaySeat:
     def session(
         self, factory: Callable[[], Any], mode: str = "spawn", *, preload: Sequence[str] = ()
     ) -> RaySession:
-        session = RaySession(self.actor, self.name, packed_factory(factory, mode), preload)
+        packed = packed_factory(factory, mode)
+        session = RaySession(self.actor, self.name, packed, preload, self.pulse)
         self._sessions.add(session)
         return session
 
@@ -68,6 +77,8 @@ class RayBuilds:
         self.name = name
         self.slots = slots
         self.actor = actor
+        self.pulse = Pulse(actor)
+        self._open: set[Future[TaskOutcome]] = set()
 
     def start(self, ticket: int, task: Task) -> Future[TaskOutcome]:
         done: Future[TaskOutcome] = Future()
@@ -81,8 +92,14 @@ class RayBuilds:
         except Exception as error:
             done.set_exception(SeatLostError(self.name, f"its process has ended ({error})"))
             return done
+        self._open.add(done)
         reference.future().add_done_callback(lambda other: self._pass_on(other, done))
         return done
+
+    def give_up(self) -> None:
+        """Its machine is silent: what it was building is to be built elsewhere."""
+        while self._open:
+            self._fail(self._open.pop(), SILENT)
 
     def limit(self, ticket: int, limit_s: float | None) -> None:
         with suppress(Exception):  # it is gone, which its futures tell
@@ -97,9 +114,15 @@ class RayBuilds:
         if problem is None:
             now = time.monotonic()
             outcome = other.result()
-            done.set_result(replace(outcome, started=now - outcome.seconds, ended=now))
+            with suppress(InvalidStateError):  # it was given up
+                done.set_result(replace(outcome, started=now - outcome.seconds, ended=now))
         else:
-            done.set_exception(SeatLostError(self.name, "its machine has ended"))
+            self._fail(done, "its machine has ended")
+        self._open.discard(done)
+
+    def _fail(self, done: Future[TaskOutcome], why: str) -> None:
+        with suppress(InvalidStateError):
+            done.set_exception(SeatLostError(self.name, why))
 
 
 class RayExecutor:
@@ -108,7 +131,8 @@ class RayExecutor:
     `measure_on="cpu"` is for kernels that run on the CPU: then a machine is a seat. `build_on` is
     `all`, `cpu` (machines without a GPU), `gpu`, or names and addresses of machines. `expected` are
     the facts that a machine must have; by default those of this process. Of its tools only those
-    in `build_tools` count where it builds, if that is given.
+    in `build_tools` count where it builds, if that is given. `environment` are variables that its
+    processes get, None for one that they must not have.
     """
 
     def __init__(
@@ -119,6 +143,7 @@ class RayExecutor:
         build_on: str = "all",
         expected: SeatFacts | None = None,
         build_tools: Collection[str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = f"Ray at {address}"
@@ -126,6 +151,7 @@ class RayExecutor:
         self._build_on = build_on
         self._expected = expected or facts_here()
         self._build_tools = build_tools
+        self._environment = dict(environment or {})
         self._say = say
         self._lock = threading.Lock()
         self._seats: dict[str, RaySeat] = {}
@@ -150,7 +176,7 @@ class RayExecutor:
 
     def seats(self) -> Sequence[Seat]:
         with self._lock:
-            return tuple(self._seats.values())
+            return tuple(seat for seat in self._seats.values() if not seat.pulse.silent)
 
     def builders(self, mode: str, jobs: int | None = None) -> PoolSource | None:
         """What is built whole in a fork of this process cannot be built elsewhere."""
@@ -199,9 +225,22 @@ class RayExecutor:
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_S):
             with suppress(Exception):  # the cluster is gone; seats say so when they are used
+                self._listen()
                 self._look()
                 self._welcome()
                 self._post()
+
+    def _listen(self) -> None:
+        """Machines may hang without ending: they are lost all the same."""
+        with self._lock:
+            seats, builds = list(self._seats.values()), list(self._builds.items())
+        for seat in seats:
+            seat.pulse.look()
+        for id, one in builds:
+            one.pulse.look()
+            if one.pulse.silent:
+                self._pool.remove(id)
+                one.give_up()
 
     def _look(self) -> None:
         """Machines that have joined get their actors; those that are gone are forgotten."""
@@ -225,11 +264,13 @@ class RayExecutor:
         for number in range(seats):
             name = f"{node.name}:{number}" if self._measure_on == "gpu" else node.name
             gpus = 1 if self._measure_on == "gpu" else 0
-            actor = on_node(DeviceHost, node, gpus=gpus, cpus=0, threads=4).remote(name)
+            host = on_node(DeviceHost, node, gpus=gpus, cpus=0, threads=4)
+            actor = host.remote(name, self._environment)
             names.append((name, "seat", actor))
         if node.cpus and node.builds(self._build_on):
             threads = 2 * node.cpus + 4
-            actor = on_node(BuildHost, node, gpus=0, cpus=0, threads=threads).remote(node.cpus)
+            host = on_node(BuildHost, node, gpus=0, cpus=0, threads=threads)
+            actor = host.remote(node.cpus, self._environment)
             names.append((node.id, "builds", actor))
         for name, kind, actor in names:
             self._pending[f"{kind} {name}"] = (node, name, actor, actor.facts.remote(), time.time())

@@ -12,6 +12,9 @@ from whet.core.tested import check_tested
 
 NAMESPACE, BOARD = "whet", "whet-board"
 
+# Calls of an actor in this group have a thread of their own, whatever keeps the others busy.
+PULSE = "pulse"
+
 
 @dataclass(frozen=True)
 class Node:
@@ -107,7 +110,7 @@ def on_node(kind: type, node: Node, *, gpus: int, cpus: int, threads: int) -> An
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return ray.remote(kind).options(
+    return ray.remote(concurrency_groups={PULSE: 1})(kind).options(
         num_gpus=gpus,
         num_cpus=cpus,
         max_concurrency=threads,

@@ -50,12 +50,21 @@ class Orphaned:
         return os.getppid() != self._parent
 
 
+def take_over(environment: Mapping[str, str | None]) -> None:
+    """Variables of the process that tunes; None for one that is not set there."""
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 class DeviceHost:
     """Has one device to itself. Objects live in processes of their own, so that what crashes or
     hangs there does not end the actor."""
 
-    def __init__(self, name: str) -> None:
-        os.environ[DEVICE_VARIABLE] = name
+    def __init__(self, name: str, environment: Mapping[str, str | None] | None = None) -> None:
+        take_over({**(environment or {}), DEVICE_VARIABLE: name})
         self._name = name
         self._orphaned = Orphaned()
         self._sessions: dict[int, Session] = {}
@@ -111,7 +120,8 @@ class DeviceHost:
 class BuildHost:
     """Builds with the cores of one machine, each build in a process that can be killed."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, environment: Mapping[str, str | None] | None = None) -> None:
+        take_over(environment or {})
         self._orphaned = Orphaned()
         self._pool = open_pool(jobs, "spawn")
         self._outcomes: dict[int, TaskOutcome] = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from whet.core.frozen import FrozenMap
 from whet.engine.executors.protocol import SeatLostError
+from whet.engine.executors.ray_cluster import PULSE
 from whet.engine.executors.ray_node import SessionAnswer
 from whet.measure import Visit
 from whet.workers import process
@@ -17,13 +18,46 @@ from whet.workers.answers import Reply
 
 _numbers = itertools.count(1)
 
+# How often actors are asked for a sign of life and waits look whether there was one, and after how
+# many such looks without an answer an actor is given up.
+LOOK_S, SILENT_LOOKS = 0.5, 60
+SILENT = "its machine gives no sign of life"
+
+
+class Pulse:
+    """Whether an actor answers. Counted in looks, not by the clock: a process that was suspended
+    itself must not find that everybody else was silent meanwhile."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._asked: Any = None
+        self._looks = 0
+
+    @property
+    def silent(self) -> bool:
+        return self._looks >= SILENT_LOOKS
+
+    def look(self) -> None:
+        import ray
+
+        if self._asked is not None and not ray.wait([self._asked], timeout=0)[0]:
+            self._looks += 1
+            return
+        self._looks = 0
+        with suppress(Exception):  # it has ended, which whoever waits for it is told
+            self._asked = self._actor.pid.options(concurrency_group=PULSE).remote()
+
 
 class RaySession:
-    """A `Session` in an actor. Calls block until the answer is there, or the actor is gone."""
+    """A `Session` in an actor. Calls block until the answer is there, or the actor is gone: its
+    process has ended, or has given no sign of life for too long, as `pulse` knows."""
 
-    def __init__(self, actor: Any, seat: str, packed: bytes, preload: Sequence[str]) -> None:
+    def __init__(
+        self, actor: Any, seat: str, packed: bytes, preload: Sequence[str], pulse: Pulse
+    ) -> None:
         self._actor = actor
         self._seat = seat
+        self._pulse = pulse
         self._number = next(_numbers)
         self._closed = False
         self.generation = 1
@@ -55,10 +89,10 @@ class RaySession:
         self.doing = _described(method, args)
         try:
             if self._opened is not None:
-                answered(self._opened, self._seat)
+                self._awaited(self._opened)
                 self._opened = None
             asked = self._asked("call", packed, limit_s, memory_bytes, parts_s)
-            answer: SessionAnswer = answered(asked, self._seat)
+            answer: SessionAnswer = self._awaited(asked)
         finally:
             self.doing = ""
         self.generation, self.made = answer.generation, answer.made
@@ -72,6 +106,15 @@ class RaySession:
         if not self._closed:
             self._closed = True
             self._tell("close")
+
+    def _awaited(self, reference: Any) -> Any:
+        """The limits of a call are kept on the other machine, as long as that is alive."""
+        import ray
+
+        while not ray.wait([reference], timeout=LOOK_S)[0]:
+            if self._pulse.silent:
+                raise SeatLostError(self._seat, SILENT)
+        return answered(reference, self._seat)
 
     def _asked(self, method: str, *args: Any) -> Any:
         """Ray says so at once where it knows already that the actor is gone."""

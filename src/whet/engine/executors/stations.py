@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from whet.core.errors import ConfigFailure, HostFailure
+from whet.core.errors import ConfigFailure, HostFailure, OtherSourceError
 from whet.engine.executors.protocol import SeatLostError
 from whet.measure import Answer, Bench, Visit
 from whet.measure.bench.protocol import Built
@@ -40,6 +40,8 @@ class Station:
             answers = self.bench.measure(visit)
         except NotSetUp as problem:
             raise SeatLostError(self.name, problem.message) from problem
+        except OtherSourceError as problem:
+            raise SeatLostError(self.name, str(problem)) from problem
         finally:
             self.doing = ""
         for one in answers:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from whet.core.errors import HostFailure, WhetError
+from whet.core.errors import HostFailure, OtherSourceError, WhetError
 from whet.engine.executors.protocol import Seat, SeatLostError
 from whet.workers.answers import WorkerDied
 from whet.workers.session import RemoteObject
@@ -57,10 +57,10 @@ class WorkloadQueue(Generic[Item]):
     def done(self, seat: str) -> None:
         del self._under_way[seat]
 
-    def give_back(self, seat: str) -> bool:
+    def give_back(self, seat: str, *, tried: bool = True) -> bool:
         """False where it has been tried often enough."""
         number, item = self._under_way.pop(seat)
-        self._tries[number] = self._tries.get(number, 0) + 1
+        self._tries[number] = self._tries.get(number, 0) + tried
         if self._tries[number] >= TRIES:
             return False
         self._waiting.insert(0, (number, item))
@@ -151,6 +151,11 @@ class _Work(Generic[Item]):
                 if isinstance(problem, SeatLostError):
                     self._leave(seat, problem.reason)
                     return
+            except OtherSourceError as problem:
+                with self._news:
+                    self._queue.give_back(seat.name, tried=False)
+                self._leave(seat, str(problem))
+                return
             except Exception as problem:
                 text = str(problem) if isinstance(problem, WhetError) else repr(problem)
                 self._settle(seat, number, Spread(item, None, seat.name, text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from whet.core.limit import LimitKind
 from whet.core.run import Outcome, Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial
+from whet.core.writer import user_and_host
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.host import memory_info
 from whet.engine.recall.sources import keep_place, located
@@ -78,6 +80,10 @@ class Knowledge:
             )
 
         settled = {t.config.id: t for t in store.trials(workload_id) if holds(t)}
+        runs = store.runs(workload_id)
+        if not any(trial.status.measured for trial in settled.values()):
+            tried = [trial for trial in store.trials(workload_id, all=True) if holds(trial)]
+            settled = _believed(settled, tried, runs)
         pick = store.pick(workload_id)
         picks = () if pick is None else tuple(filter(holds, (pick.trial, *pick.rivals)))
         if len(picks) > 1:
@@ -86,7 +92,6 @@ class Knowledge:
             return cls(settled, (), None, contested=picks)
         # A pick of several stores' stands by its own samples, not by the latest of its config.
         settled.update((trial.config.id, trial) for trial in picks)
-        runs = store.runs(workload_id)
         chose = [run for run in runs if run.chose and run.best and run.best.id in settled]
         chose.sort(key=lambda run: not picks or run.best != picks[0].config)
         for run in chose[:1]:
@@ -222,6 +227,7 @@ def new_run(target: Target, settings: Settings, budget: Budget, search: str, sta
         budget=budget,
         started=started,
         whet=__version__,
+        writer="@".join(user_and_host()),
     )
 
 
@@ -232,6 +238,16 @@ def start_after(store: StoreReader, workload_id: str) -> float:
     right would make the newest run the older one for years, and its choice nobody's.
     """
     return max([time.time(), *(run.started for run in store.runs(workload_id))])
+
+
+def _believed(
+    settled: dict[str, Trial], tried: Iterable[Trial], runs: Iterable[Run]
+) -> dict[str, Trial]:
+    """Where nothing works, that may be for want of something on the host which tried. So what
+    failed on another one holds only for configs that have failed on this one, too."""
+    elsewhere = {run.id for run in runs if run.host not in ("", platform.node())}
+    own = {trial.config.id for trial in tried if trial.run_id not in elsewhere}
+    return {id: trial for id, trial in settled.items() if id in own}
 
 
 def _fastest_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.cost import Cost
-from whet.core.errors import ConfigFailure, StoreError
+from whet.core.errors import ConfigFailure, StoreError, option
 from whet.core.event import (
     BestChanged,
     BuildFinished,
@@ -165,8 +166,11 @@ class Recorder:
             self.best = trial
             self.emit(BestChanged(trial))
 
-    def why_nothing_works(self, settled: Sequence[Trial], budget: Budget) -> str:
-        """The outcomes of this run, or `settled` ones where it had nothing to try."""
+    def why_nothing_works(
+        self, settled: Sequence[Trial], budget: Budget, writers: Mapping[str, str]
+    ) -> str:
+        """The outcomes of this run, or `settled` ones where it had nothing to try. `writers` are
+        who wrote the runs, by their ids."""
         trials = self.trials or settled
         if not trials:
             if budget.seconds is None:
@@ -178,8 +182,16 @@ class Recorder:
         )
         failed = next((trial for trial in trials if trial.error), None)
         first = f"; first: [{failed.config}] {failed.error.splitlines()[0]}" if failed else ""
-        where = "" if self.trials else " (according to the store)"
-        return f"works{where}: {counts}{first}"
+        if self.trials:
+            return f"works: {counts}{first}"
+        named = sorted({writers.get(trial.run_id, "") for trial in trials} - {""})
+        by = f", by {', '.join(named)}" if named else ""
+        kernel = shlex.quote(self._run.workload.kernel)
+        again = (
+            f"to try again, use {option('store', ':memory:')}, or forget all of this kernel with "
+            f"whet store gc --kernel {kernel}"
+        )
+        return f"works (according to the store{by}): {counts}{first}; {again}"
 
     def _outcome(self, candidate: Candidate, status: Status, reason: str) -> Trial:
         """What the config already had, where that still holds."""

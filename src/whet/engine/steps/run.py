@@ -153,7 +153,8 @@ class OneRun:
             raise StoreLostError(str(error), best) from error
         if result is None:
             settled = tuple(self.known.settled.values())
-            why = self.recorder.why_nothing_works(settled, self._budget)
+            writers = {run.id: run.writer for run in self.store.runs(self.run.workload.id)}
+            why = self.recorder.why_nothing_works(settled, self._budget, writers)
             raise TuningFailedError(f"no config of '{self.target.name}' {why}")
         return result
 

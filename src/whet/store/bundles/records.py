@@ -143,7 +143,7 @@ def group_lines(group: Group) -> list[str]:
     }
     return [
         _dump(header),
-        *(_dump({**run.to_json(), "workload": None}) for run in group.runs),
+        *(_dump({**run.to_json(), "workload": None, "writer": ""}) for run in group.runs),
         *(_dump(_trial_json(trial)) for trial in group.trials),
     ]
 

@@ -30,7 +30,7 @@ _INSTALL = (
     "signed entries need the package cryptography, which is not installed; "
     f"install it with {install_extra('postgres')}"
 )
-_NO_STORE_FIELDS = ("after", "taken")
+_NO_STORE_FIELDS = ("after", "taken", "writer")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import platform
 from dataclasses import dataclass
 
 from whet._version import __version__
+from whet.core.writer import user_and_host
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,4 @@ class Contribution:
 
 def this_writer() -> tuple[str, str, str]:
     """The user, host and version of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = str(os.getuid())
-    return user, platform.node(), __version__
+    return *user_and_host(), __version__
