@@ -54,7 +54,7 @@ def passing_faults_are_refusals() -> Iterator[None]:
 
     with (
         mock.patch.object(local_first, "NotNowError", Never),
-        mock.patch.object(Outbox, "retry_refused", lambda self: None),
+        mock.patch.object(Outbox, "retry_refused", return_value=None),
     ):
         yield
 

@@ -18,7 +18,8 @@ _OUT_OF_MEMORY = re.compile(
 # ("device-side assertions" alone is advice that torch adds to whatever CUDA says.)
 _SPOILT = re.compile(
     r"illegal memory access|device-side assert triggered|unspecified launch failure"
-    r"|illegal instruction|misaligned address|invalid program counter|illegal address|invalid address space"
+    r"|illegal instruction|misaligned address|invalid program counter|illegal address"
+    r"|invalid address space"
     r"|hardware stack error|launch timed out|memory access fault|uncorrectable",
     re.IGNORECASE,
 )
