@@ -3,6 +3,7 @@ only among files that the user could have named: their own, below folders that t
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import stat
@@ -11,8 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from whet.core.errors import UsageError
-
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotAllowedError(UsageError):
@@ -69,9 +68,18 @@ def _anothers(path: str) -> str:
     about = os.stat(path)
     if about.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to {_user(about.st_uid)}"
-    if about.st_mode & _OTHERS_MAY_WRITE:
+    if about.st_mode & (stat.S_IWOTH | (0 if _is_own_group(about.st_gid) else stat.S_IWGRP)):
         return f"others may write to {path} (chmod go-w)"
     return ""
+
+
+def _is_own_group(gid: int) -> bool:
+    """Of this user alone, as most systems make one for each: with it files are made 0664."""
+    try:
+        group, name = grp.getgrgid(gid), pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
 
 
 def _user(uid: int) -> str:

@@ -3,7 +3,9 @@ that they trust, and it is said who named it."""
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,11 +114,28 @@ def test_a_root_that_is_no_folder_is_an_error(whet: Whet, ran: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o664, 0o646])
 @pytest.mark.parametrize("what", ["in", "in/k.py"])
-def test_what_others_may_write_is_not_run(whet: Whet, ran: Path, what: str, mode: int) -> None:
+def test_what_others_may_write_is_not_run(
+    whet: Whet, ran: Path, what: str, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorded(a_kernel(Path("in/k.py").absolute(), ran))
     Path(what).chmod(mode | (0o111 if what == "in" else 0))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("staff", "", gid, [])))
     assert f"others may write to {Path(what).absolute()}" in tuned(whet)
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("members", [[], ["ann"]])
+def test_a_group_of_the_user_alone_is_not_others(
+    whet: Whet, ran: Path, members: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systems make one for each user, whose files are then 0664."""
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((own, "", gid, members)))
+    recorded(a_kernel(Path("k.py").absolute(), ran))
+    Path("k.py").chmod(0o664)
+    said = tuned(whet)
+    assert ran.exists() == (not members)
+    assert ("others may write" in said) == bool(members)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
