@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from postgres_clients import meet_cold_keys
+from postgres_clients import meet_cold_keys, read_while_written
 from postgres_outages import outages, takeovers
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.signing import SigningKey
@@ -62,6 +62,7 @@ def main() -> None:
         "clients": lambda server: meet_cold_keys(
             server, options.processes, options.threads, options.keys
         ),
+        "written": lambda server: read_while_written(server, 3, SECONDS),
         "outages": lambda server: outages(server, options.outages),
         "takeovers": lambda server: takeovers(server, options.kills),
     }

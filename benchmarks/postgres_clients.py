@@ -3,6 +3,9 @@
 Each process is a host of its own, with a store that its threads share. Every client wants every
 key, in an order of its own, and tunes what nobody has tuned: it writes trials and a run that chose
 one of them by lot, so that two tunings of a key would show.
+
+There a key's trials come in one piece, and nobody reads a key while somebody writes to it. So once
+more: one host writes to one key, trial by trial, while others start again and again and ask for it.
 """
 
 from __future__ import annotations
@@ -126,3 +129,51 @@ def _tune(store: Store, workload: Workload, rng: random.Random) -> None:
     store.put_workload(workload)
     store.append([a_trial(workload, {"BM": n}, run_id=run.id) for n in range(CONFIGS)])
     store.save_run(run)
+
+
+def read_while_written(server: PostgresServer, readers: int, seconds: float) -> dict[str, float]:
+    url, workload = server.url("written"), a_workload()
+    with open_store(url, direct=True) as store:
+        store.put_workload(workload)
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = [
+            context.Process(target=_reader, args=(url, f"{folder}/{n}", seconds, answers))
+            for n in range(readers)
+        ]
+        for host in hosts:
+            host.start()
+        written, end = 0, time.monotonic() + seconds + 5.0
+        with open_store(url, direct=True) as store:
+            while time.monotonic() < end:
+                store.append([a_trial(workload, {"BM": written % 64}, created=time.time())])
+                written += 1
+        found = [answers.get(timeout=600.0) for _ in hosts]
+        for host in hosts:
+            host.join()
+    return {
+        "readers": float(readers),
+        "written": float(written),
+        "asked": float(sum(one["asked"] for one in found)),
+        "cut_off": float(sum(one["away"] for one in found)),
+        "longest_ms": max(one["longest_ms"] for one in found),
+        # Of the processor, when all is read and nothing more is asked.
+        "idle_share": max(one["idle_share"] for one in found),
+    }
+
+
+def _reader(url: str, folder: str, seconds: float, answers: Any) -> None:
+    workload, asked, away, longest = a_workload(), 0, 0, 0.0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.perf_counter()
+        with open_store(url, wait_s=5.0, environ={"XDG_DATA_HOME": f"{folder}/{asked}"}) as store:
+            store.trials(workload.id)
+            away += store._link.away  # type: ignore[attr-defined]
+        asked, longest = asked + 1, max(longest, time.perf_counter() - began)
+    before = time.process_time()
+    time.sleep(4.0)
+    share = (time.process_time() - before) / 4.0
+    told = {"asked": asked, "away": away, "longest_ms": 1e3 * longest, "idle_share": share}
+    answers.put(told)
