@@ -116,7 +116,7 @@ def test_a_records_file_elsewhere_is_not_run(whet: Whet, tmp_path: Path, module:
     theirs.parent.mkdir()
     theirs.write_text(f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
     (here := tmp_path / "here").mkdir()
-    one = replace(scale(8, why=""), kernel=f"{module}:scale", place=f"{theirs}:1")
+    one = replace(scale(8, why=""), kernel=f"{module}:only_there", place=f"{theirs}:1")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.setenv("WHET_STORE", str(tmp_path / "store.db"))

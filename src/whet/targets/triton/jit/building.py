@@ -44,10 +44,13 @@ def build(
     orders: dict[str, Order] = {}
     reasons: dict[str, str] = {}
     for one in wanted:
+        if one.kernel in refused:
+            reasons[one.id] = refused[one.kernel]
+            continue
         try:
             orders[one.id] = _order(one, live)
         except (NotReproducibleError, NotPortableError, WhetError) as error:
-            reasons[one.id] = refused.get(one.kernel) or str(error)
+            reasons[one.id] = str(error)
         except Exception as error:  # of Triton's, over arguments that do not fit the kernel
             reasons[one.id] = f"{type(error).__name__}: {error}"
     made = precompile(list(orders.values()), jobs=jobs, cache=records.binaries, on_made=on_made)
