@@ -17,13 +17,15 @@ import multiprocessing
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +129,7 @@ def liar(url: str, end: float, log: Any) -> None:
     while time.time() < end:
         for lie in LIES:
             try:
-                with psycopg.connect(dsn, autocommit=True, connect_timeout=2) as db:
-                    db.execute("SET statement_timeout = '2s'")
+                with psycopg.connect(dsn, autocommit=True, connect_timeout=2) as db, _limited(db):
                     done = db.execute(lie.format(s=SPACE)).rowcount
                     counts["lies that changed something" if done else "lies of no effect"] += 1
             except psycopg.errors.InsufficientPrivilege:
@@ -137,6 +138,22 @@ def liar(url: str, end: float, log: Any) -> None:
                 counts["lies that did not arrive"] += 1
         time.sleep(0.5)
     log.put({"counts": counts, "idle": 0.0, "longest": {"known": 0.0, "all": 0.0}})
+
+
+@contextmanager
+def _limited(db: Any) -> Iterator[None]:
+    """A connection that is silent for ever ends nothing by itself."""
+    timer = threading.Timer(5.0, _shut, [db])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shut(db: Any) -> None:
+    with suppress(OSError), socket.socket(fileno=os.dup(db.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 class Disk:

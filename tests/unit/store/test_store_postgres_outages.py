@@ -3,6 +3,7 @@ written arrives, once."""
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -212,3 +213,33 @@ def test_a_process_waits_once_for_a_server_that_is_silent(
         network.mend()
         with host(url, tmp_path) as store:
             assert eventually(lambda: store.unsent == 0)
+
+
+def test_a_closed_store_does_not_keep_others_from_sending(
+    own_postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread hangs in the middle of sending, on a connection that will be silent for ever."""
+    monkeypatch.setattr(link, "SILENT_S", 0.5)
+    monkeypatch.setattr(local_first, "_CLOSE_S", 0.1)
+    with CutProxy(own_postgres.port) as network:
+        url = network.url(own_postgres.url("team"))
+        with host(url, tmp_path) as store:
+            store.put_workload(WORKLOAD)
+            assert eventually(lambda: store.unsent == 0)
+            network.silence()
+            store.append([a_trial(WORKLOAD, {"BM": 1})])
+            assert eventually(lambda: _is_locked(tmp_path))
+        network.mend()
+        link._outages.clear()  # as in another process
+        with host(url, tmp_path, wait_s=20.0) as store:
+            assert eventually(lambda: store.unsent == 0)
+
+
+def _is_locked(folder: Path) -> bool:
+    [lock] = folder.rglob("sending.lock")
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -124,8 +124,13 @@ class ServerLink:
                 again = job.answer
 
     def close(self) -> None:
+        """Nobody will come by: what the thread is at ends by itself, or is ended."""
         self._closed = True
         self._jobs.put(None)
+        if self._attempting is not None:
+            last = threading.Timer(SILENT_S + 1.0, self._give_up_silent)
+            last.daemon = True
+            last.start()
 
     def _is_away(self, reason: str) -> ServerAwayError:
         return ServerAwayError(self._address.location, reason)
@@ -143,7 +148,7 @@ class ServerLink:
     def _give_up_silent(self) -> None:
         """Whoever comes by looks whether the thread is stuck, so that it needs no watchman."""
         began, store = self._attempting, self._store
-        if not self._away or began is None or store is None:
+        if not (self._away or self._closed) or began is None or store is None:
             return
         if time.monotonic() - began > SILENT_S:
             self._attempting = None
