@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whet.cli.terminal.output import say
 from whet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Devices:
             build_on=self.build_on or "all",
             build_tools=None if isinstance(found, Target) else TRITON_TOOLS,
             environment={name: os.environ.get(name) for name in self.env},
-            say=_said,
+            say=lambda text: say(f"whet: {text}"),
         )
 
 
@@ -117,7 +117,3 @@ def local_executor(found: object, devices: str) -> DeviceExecutor:
 
         names, environment = device_names(), device_environment
     return ProcessPerDevice(selected(devices, names), environment)
-
-
-def _said(text: str) -> None:
-    print(f"whet: {text}", file=sys.stderr, flush=True)

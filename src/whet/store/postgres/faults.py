@@ -52,9 +52,10 @@ class NotNowError(StoreError):
         self.lasting = lasting
 
 
-# Classes of SQLSTATE that say something of the server and nothing of what was sent.
-# But a trigger refuses one entry, in the words of a missing right.
+# A trigger refuses one entry, with the SQLSTATE of a missing right; the server says who raised it.
 _BY_A_TRIGGER = "exec_stmt_raise"
+
+# Classes of SQLSTATE that say something of the server and nothing of what was sent.
 _LASTING = ("28", "3D", "3F", "42")
 _PASSING = (*_LASTING, "08", "25", "40", "53", "54", "55", "57", "58", "XX")
 
