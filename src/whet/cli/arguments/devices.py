@@ -50,7 +50,7 @@ EnvOption = Annotated[
     typer.Option(
         "--env",
         metavar="NAME",
-        help="Environment variable to set on the machines of the Ray cluster as here (repeatable).",
+        help="Environment variable to copy to the machines of the Ray cluster (repeatable).",
     ),
 ]
 
