@@ -5,7 +5,8 @@ server; network, clock and the moments at which something breaks are Hypothesis'
 
 A link does its work when it is told to, in the thread of the game, so that what a game found is
 found again. Before any statement, or after a commit, the network may be cut, the server may say
-that it takes nothing, another host may write, or the process may die.
+that it takes nothing, another host may write, or the process may die. Hosts also lend each other
+their devices, whether or not they have the same code.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from hypothesis.stateful import (
 )
 
 from whet.core.config import Config
-from whet.core.errors import StoreError
+from whet.core.errors import OtherSourceError, StoreError
 from whet.core.trial import Trial
+from whet.engine.target import BenchLimits
 from whet.store import open_store
 from whet.store.leases import LeaseHeld
 from whet.store.postgres import connections, local_first
@@ -42,6 +44,7 @@ from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import open_direct
+from whet.targets.function import function
 from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
@@ -57,6 +60,21 @@ FAULTS: dict[str, Callable[[], BaseException]] = {
     "timeout": lambda: psycopg.errors.QueryCanceled("statement timeout"),
     "killed": lambda: Killed(),
 }
+
+
+# What a kernel's file took from the environment when a host imported it.
+BEST = 1
+
+
+def kernel(a: int) -> float:
+    return 1000.0 * (1 + abs(a - BEST))
+
+
+@contextlib.contextmanager
+def code_with(best: int) -> Iterator[None]:
+    """As on a host that has this value."""
+    with mock.patch.dict(globals(), BEST=best):
+        yield
 
 
 class Killed(BaseException):
@@ -186,6 +204,8 @@ class Game(RuleBasedStateMachine):
         self._written: set[str] = set()  # what a host was told is kept
         self._leases: dict[tuple[str, str], Any] = {}
         self._age = 0.0
+        self._code = dict.fromkeys(HOSTS, 1)
+        self._measured: dict[str, int] = {}
         Game.counts["games"] += 1
 
     @initialize()
@@ -223,11 +243,16 @@ class Game(RuleBasedStateMachine):
             store._outbox.close()
             store._own.close()
 
+    def _trial(self, workload: Any, config: int, **changes: Any) -> Trial:
+        """No two take the same time: of equals each store has the one it met first."""
+        time_ns = 1000.0 + (self._age * 7919) % 1000 + config / 10
+        return a_trial(workload, {"BM": config}, time_ns, created=self._age, **changes)
+
     @rule(name=st.sampled_from(HOSTS), at=st.integers(0, 1), n=st.integers(1, 4))
     def append(self, name: str, at: int, n: int) -> None:
         workload = WORKLOADS[at]
         self._age += 1.0
-        made = [a_trial(workload, {"BM": k}, created=self._age) for k in range(n)]
+        made = [self._trial(workload, k) for k in range(n)]
 
         def work(store: LocalFirstStore) -> None:
             store.put_workload(workload)
@@ -242,13 +267,53 @@ class Game(RuleBasedStateMachine):
         workload = WORKLOADS[at]
         self._age += 1.0
         run = a_run(workload, {"BM": best}, started=self._age)
-        trial = a_trial(workload, {"BM": best}, created=self._age, run_id=run.id)
+        trial = self._trial(workload, best, run_id=run.id)
 
         def work(store: LocalFirstStore) -> None:
             store.save_run(run)
             store.append([trial])
             self._written.add(trial.id)
 
+        self._do(name, work)
+
+    @rule(name=st.sampled_from(HOSTS), best=st.integers(1, 3))
+    def deploy(self, name: str, best: int) -> None:
+        self._code[name] = best
+
+    @rule(name=st.sampled_from(HOSTS), lender=st.sampled_from(HOSTS))
+    def borrow(self, name: str, lender: str) -> None:
+        """Tunes the kernel of `name` on a device of `lender`, where it is imported again."""
+        opened: list[Callable[[], Any]] = []
+
+        def open_session(factory: Callable[[], Any], mode: str = "", *, preload: Any = ()) -> Any:
+            opened.append(factory)
+            return mock.Mock()
+
+        target = function(kernel, {"a": [1, 2, 3]}, name="lent")
+        with code_with(self._code[name]):
+            workload = target.workload()
+            target.bench(BenchLimits(open_session=open_session, elsewhere=True))
+        with code_with(self._code[lender]):
+            try:
+                opened[0]()
+            except OtherSourceError:
+                Game.counts["other code refused"] += 1
+                return
+            times = {a: target.fn(a=a) for a in (1, 2, 3)}
+        self._age += 1.0
+        run = a_run(workload, {"a": min(times, key=times.__getitem__)}, started=self._age)
+        made = [
+            a_trial(workload, {"a": a}, time, created=self._age, run_id=run.id)
+            for a, time in times.items()
+        ]
+
+        def work(store: LocalFirstStore) -> None:
+            store.put_workload(workload)
+            store.append(made)
+            store.save_run(run)
+            self._written |= {trial.id for trial in made}
+
+        self._measured[workload.id] = self._code[name]
         self._do(name, work)
 
     @rule(name=st.sampled_from(HOSTS), at=st.integers(0, 1))
@@ -278,13 +343,15 @@ class Game(RuleBasedStateMachine):
 
     def _past(self, workload_id: str) -> None:
         space = self.world.url.rpartition("namespace=")[2]
-        self.server.sql(f"UPDATE {space}.leases SET until = now() - interval '1 s'")
+        past = f"UPDATE {space}.leases SET until = now() - interval '1 s'"
+        self.server.sql(f"{past} WHERE id = '{workload_id}'")
 
     @rule(name=st.sampled_from(HOSTS), at=st.integers(0, 1))
     def read(self, name: str, at: int) -> None:
         def work(store: LocalFirstStore) -> None:
-            every = {trial.id for trial in store.trials(WORKLOADS[at].id, all=True)}
-            assert {trial.id for trial in store.trials(WORKLOADS[at].id)} <= every
+            standing = {trial.id for trial in store.trials(WORKLOADS[at].id)}
+            # More may have come by then, never less.
+            assert standing <= {trial.id for trial in store.trials(WORKLOADS[at].id, all=True)}
 
         self._do(name, work)
 
@@ -329,7 +396,7 @@ class Game(RuleBasedStateMachine):
 
     def _other_writes(self, workload: Any) -> None:
         self._age += 1.0
-        trials: list[Trial] = [a_trial(workload, {"BM": 9}, created=self._age)]
+        trials = [self._trial(workload, 9)]
         with self.world.as_host(None), open_store(self.world.url, direct=True) as server:
             server.put_workload(workload)
             server.append(trials)
@@ -360,8 +427,11 @@ class Game(RuleBasedStateMachine):
                 self._do(name, lambda store: store._link.step())
             assert self._store(name).unsent == 0, f"{name} cannot send"
         with open_store(self.world.url, direct=True) as server:
-            for workload in WORKLOADS:
-                self._check(server, workload.id)
+            for id in (*(workload.id for workload in WORKLOADS), *self._measured):
+                self._check(server, id)
+            for id, code in self._measured.items():
+                best = server.best(id)
+                assert best is None or best.config["a"] == code, "another code was measured"
             space = self.world.url.rpartition("namespace=")[2]
             rows = self.server.sql(f"SELECT id FROM {space}.trials")
             found = [str(id) for (id,) in rows]

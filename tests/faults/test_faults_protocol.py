@@ -17,6 +17,7 @@ from whet.store import merging
 from whet.store.postgres import local_first
 from whet.store.postgres.outbox import Outbox
 from whet.store.postgres.store import PostgresStore
+from whet.targets import fingerprint
 from whet.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -73,8 +74,20 @@ def removed_before_it_was_taken() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def any_code_will_do() -> Iterator[None]:
+    with mock.patch.object(fingerprint, "refuse_other", return_value=None):
+        yield
+
+
 @pytest.mark.parametrize(
-    "fault", [read_in_two_moments, passing_faults_are_refusals, removed_before_it_was_taken]
+    "fault",
+    [
+        read_in_two_moments,
+        passing_faults_are_refusals,
+        removed_before_it_was_taken,
+        any_code_will_do,
+    ],
 )
 def test_the_checker_finds(fault: Any, postgres_server: PostgresServer) -> None:
     with fault(), pytest.raises((AssertionError, StoreError, BaseExceptionGroup)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from whet.engine.executors.facts import SeatFacts
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.selecting import selected
 from whet.engine.executors.workloads import (
+    GOES_ON,
     WorkloadQueue,
     longest_first,
     size_of,
@@ -62,6 +64,30 @@ def test_a_workload_whose_process_ends_is_begun_anew_and_then_given_up(tmp_path:
     assert done["refuse"].why == "no such key"
     assert done["a"].answer
     assert done["b"].answer
+
+
+class Slow:
+    """Works on for as long as it is told to; the device that is to hang stops in the middle."""
+
+    milestone = staticmethod(lambda name: None)
+
+    def tune(self, item: str) -> str:
+        for _ in range(8):
+            self.milestone(GOES_ON)
+            time.sleep(0.2)
+            if os.environ["WHET_DEVICE"] == "0":
+                os.kill(os.getpid(), signal.SIGSTOP)
+        return os.environ["WHET_DEVICE"]
+
+
+@pytest.mark.medium
+def test_a_device_that_hangs_is_lost_and_one_that_goes_on_is_not() -> None:
+    with devices(2) as executor:
+        done = spread_workloads(executor.seats(), Slow, ["a", "b"], silence_s=1.0)
+        alone = ProcessPerDevice(["0"], lambda name: {})
+        with alone, pytest.raises(HostFailure, match="no sign of progress in 1 s"):
+            spread_workloads(alone.seats(), Slow, ["a"], silence_s=1.0)
+    assert [one.answer for one in done] == ["1", "1"]
 
 
 @pytest.mark.medium

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whet.cli.commands.tune_missed_one import Offline, Settled
-from whet.cli.commands.tune_spread import standing_in
+from whet.cli.commands.tune_spread import Milestone, standing_in, telling
 from whet.cli.terminal.output import say
 from whet.core.miss import Miss
 
@@ -33,6 +33,8 @@ class MissTuner:
 
 
 class _MissesThere:
+    milestone: Milestone = staticmethod(lambda name: None)
+
     def __init__(self, made_of: MissTuner) -> None:
         from whet.cli.arguments.missed import MissLocator
         from whet.cli.arguments.options import resolved
@@ -48,7 +50,7 @@ class _MissesThere:
         )
 
     def tune(self, miss: Miss) -> Settled:
-        with standing_in(self._folder):
+        with standing_in(self._folder), telling(self.milestone):
             return self._offline.settle(self._locator.locate(miss))
 
 
@@ -58,6 +60,7 @@ def settle_spread(
     """What came of them, in the order in which they ended, and whether Ctrl-C ended it."""
     from whet.cli.arguments.reading import problem_text
     from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
+    from whet.engine.settings import resolve_settings
 
     done: list[Settled] = []
 
@@ -72,7 +75,8 @@ def settle_spread(
 
     items = longest_first(misses, lambda miss: size_of(miss.workload.key))
     try:
-        spread_workloads(executor.seats(), tuner, items, on_done=heard)
+        silence_s = resolve_settings(tuner.flags).settings.silence_s
+        spread_workloads(executor.seats(), tuner, items, on_done=heard, silence_s=silence_s)
     except KeyboardInterrupt:
         return done, True
     return done, False

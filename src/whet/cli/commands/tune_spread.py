@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from whet.cli.commands.tune_keys import Key, KeyOutcome
 from whet.cli.terminal.output import say
+from whet.core.event import Event
 from whet.workers import available_cores
 
 if TYPE_CHECKING:
     from whet.engine.executors.protocol import DeviceExecutor, Seat
     from whet.engine.executors.workloads import Spread
     from whet.targets.fingerprint import Source
+
+Milestone = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class KeyTuner:
 
 
 class _KeysThere:
+    milestone: Milestone = staticmethod(lambda name: None)
+
     def __init__(self, made_of: KeyTuner) -> None:
         from whet.cli.arguments.inputs import with_inputs
         from whet.cli.arguments.locate import file_of, locate
@@ -58,7 +64,7 @@ class _KeysThere:
         from whet.cli.commands.tune_keys import tune_keys
 
         one = self._made_of
-        with standing_in(one.folder):
+        with standing_in(one.folder), telling(self.milestone):
             done, _ = tune_keys(
                 self._kernel, [key], one.flags, store=one.store, path=self._path, quiet=True
             )
@@ -82,6 +88,27 @@ def standing_in(folder: str) -> Iterator[None]:
         os.chdir(own)
 
 
+@contextmanager
+def telling(milestone: Milestone) -> Iterator[None]:
+    """Whoever waits for the tunings meanwhile is told that they go on, once a second at most."""
+    from whet.cli.terminal import progress
+    from whet.engine.executors.workloads import GOES_ON
+
+    told = 0.0
+
+    def heard(event: Event) -> None:
+        nonlocal told
+        if time.monotonic() >= told + 1:
+            told = time.monotonic()
+            milestone(GOES_ON)
+
+    before, progress.in_quiet = progress.in_quiet, heard
+    try:
+        yield
+    finally:
+        progress.in_quiet = before
+
+
 def jobs_for_each(flags: Mapping[str, str | None], seats: Sequence[Seat]) -> str:
     """The cores are divided between the devices."""
     return flags.get("jobs") or str(max(1, available_cores() // len(seats)))
@@ -99,6 +126,7 @@ def tune_keys_spread(
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
     from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
+    from whet.engine.settings import resolve_settings
     from whet.targets.triton.offline.inputs import key_text
 
     done: dict[int, KeyOutcome] = {}
@@ -114,7 +142,9 @@ def tune_keys_spread(
 
     try:
         items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
-        spread_workloads(executor.seats(), _Numbered(tuner), items, on_done=heard)
+        silence_s = resolve_settings(tuner.flags).settings.silence_s
+        work = _Numbered(tuner)
+        spread_workloads(executor.seats(), work, items, on_done=heard, silence_s=silence_s)
     except KeyboardInterrupt:
         return [done[number] for number in sorted(done)], True
     return [done[number] for number in sorted(done)], False
@@ -131,8 +161,11 @@ class _Numbered:
 
 
 class _NumberedThere:
+    milestone: Milestone = staticmethod(lambda name: None)
+
     def __init__(self, inner: _KeysThere) -> None:
         self._inner = inner
 
     def tune(self, item: tuple[int, Key]) -> KeyOutcome:
+        self._inner.milestone = self.milestone
         return self._inner.tune(item[1])

@@ -30,6 +30,9 @@ Subscriber = Callable[[Event], None]
 
 _MARGIN = 9
 
+# Hears of quiet tunings, where somebody has to know that they go on.
+in_quiet: Subscriber | None = None
+
 
 class PlainProgress:
     """One line for each thing worth knowing: the start, every new best, notes, counts, the end.
@@ -134,7 +137,7 @@ def progress(first: Config | None = None, *, quiet: bool = False) -> Iterator[Su
     """A subscriber to hand to the engine: live in a notebook and on a terminal, plain lines
     elsewhere."""
     if quiet:
-        yield None
+        yield in_quiet
     elif in_notebook() or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
         from whet.cli.terminal.live import LiveProgress
 

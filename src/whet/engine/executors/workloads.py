@@ -10,13 +10,16 @@ from typing import Any, Generic, TypeVar
 
 from whet.core.errors import HostFailure, OtherSourceError, WhetError
 from whet.engine.executors.protocol import Seat, SeatLostError
-from whet.workers.answers import WorkerDied
+from whet.workers.answers import WorkerDied, WorkerTimeout
 from whet.workers.session import RemoteObject
 
 Item = TypeVar("Item")
 
 # How often a workload whose process ended is begun anew, each time on the next free device.
 TRIES = 2
+
+# The milestone by which a tuning in another process says that it goes on.
+GOES_ON = "goes on"
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,12 @@ def spread_workloads(
     items: Sequence[Item],
     *,
     on_done: Callable[[Spread[Item]], None] = lambda one: None,
+    silence_s: float | None = None,
 ) -> list[Spread[Item]]:
     """Has `factory()` made on each seat and calls its `tune(item)` for each item; what came of
-    them, in the order of the items. A device that is lost costs what it was doing. Ctrl-C ends
-    the calls under way."""
-    work = _Work(seats, factory, items, on_done)
+    them, in the order of the items. A device that is lost costs what it was doing, and one that
+    tells of no milestone for `silence_s` is lost. Ctrl-C ends the calls under way."""
+    work = _Work(seats, factory, items, on_done, silence_s)
     work.run()
     return work.results()
 
@@ -97,7 +101,9 @@ class _Work(Generic[Item]):
         factory: Callable[[], Any],
         items: Sequence[Item],
         on_done: Callable[[Spread[Item]], None],
+        silence_s: float | None,
     ) -> None:
+        self._silence_s = silence_s
         self._items = items
         self._seats = seats[: len(items)]
         self._factory = factory
@@ -145,11 +151,14 @@ class _Work(Generic[Item]):
         while (taken := self._next(seat)) is not None:
             number, item = taken
             try:
-                answer = session.call("tune", item).value
-            except (SeatLostError, WorkerDied) as problem:
+                answer = self._tuned(session, item)
+            except (SeatLostError, WorkerDied, WorkerTimeout) as problem:
                 self._again(seat, number, item, problem)
                 if isinstance(problem, SeatLostError):
                     self._leave(seat, problem.reason)
+                    return
+                if isinstance(problem, WorkerTimeout):
+                    self._leave(seat, f"it hangs: no sign of progress in {problem.limit_s:g} s")
                     return
             except OtherSourceError as problem:
                 with self._news:
@@ -161,6 +170,11 @@ class _Work(Generic[Item]):
                 self._settle(seat, number, Spread(item, None, seat.name, text))
             else:
                 self._settle(seat, number, Spread(item, answer, seat.name))
+
+    def _tuned(self, session: RemoteObject, item: Item) -> Any:
+        most = self._silence_s
+        parts = None if most is None else {GOES_ON: most}
+        return session.call("tune", item, limit_s=most, parts_s=parts).value
 
     def _next(self, seat: Seat) -> tuple[int, Item] | None:
         """Waits where something may come back from a device that is lost."""
