@@ -128,11 +128,15 @@ def test_what_cannot_be_captured_fails_for_graphs_alone() -> None:
 
     double = whet.choice({"one": slow, "waits": waits}, name="waiting")
     x = torch.randn(64, device="cuda")
+    torch.manual_seed(1)
+    before = torch.randn(3, device="cuda").tolist()
     with whet.cost("graph"):
         result = whet.tune(double.target(x))
     failed = {str(one.config["implementation"]): one for one in result.trials}["waits"]
     assert failed.status.value == "run_error"
     assert torch.equal(double(x), x * 2)
+    torch.manual_seed(1)
+    assert torch.randn(3, device="cuda").tolist() == before
 
 
 @pytest.mark.parametrize("grad", [False, True])

@@ -134,7 +134,7 @@ class TorchCuda:
 
     def captured(self, run: Runnable) -> Callable[[int], object]:
         graph = self._cuda.CUDAGraph()
-        with self._cuda.graph(graph):
+        with self._other_random_state(), self._cuda.graph(graph):
             run.repeat(1)
 
         def replay(n: int) -> None:
@@ -142,6 +142,18 @@ class TorchCuda:
                 graph.replay()
 
         return replay
+
+    @contextlib.contextmanager
+    def _other_random_state(self) -> Iterator[None]:
+        """A capture that fails leaves torch's random state capturing for good: no tensor could be
+        filled with random numbers any more."""
+        generator = self._cuda.default_generators[self._device]
+        own = generator.graphsafe_get_state()
+        generator.graphsafe_set_state(generator.clone_state())
+        try:
+            yield
+        finally:
+            generator.graphsafe_set_state(own)
 
     def synchronize(self) -> None:
         self._cuda.synchronize(self._device)
