@@ -355,6 +355,13 @@ class Game(RuleBasedStateMachine):
 
         self._do(name, work)
 
+    @rule(name=st.sampled_from(HOSTS), at=st.integers(0, 1), left=st.integers(0, 12))
+    def read_anew(self, name: str, at: int, left: int) -> None:
+        """A new process fetches what another one is writing just then."""
+        self._forget(name)
+        self.something_is_coming("another writes", left, False, at)
+        self._do(name, lambda store: (store.best(WORKLOADS[at].id), store._link.step()))
+
     @rule(name=st.sampled_from(HOSTS))
     def send(self, name: str) -> None:
         self._do(name, lambda store: store._link.step())
@@ -378,6 +385,9 @@ class Game(RuleBasedStateMachine):
         after=st.booleans(),
         at=st.integers(0, 1),
     )
+    def fault(self, fault: str, left: int, after: bool, at: int) -> None:
+        self.something_is_coming(fault, left, after, at)
+
     def something_is_coming(self, fault: str, left: int, after: bool, at: int) -> None:
         more = [0] * 6  # another host that is busy writes between any two statements, for a while
 
