@@ -59,8 +59,15 @@ class _Cost:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that need quiet come last."""
-    items.sort(key=lambda item: item.get_closest_marker("timing") is not None)
+    """Those that take long come first, so that no core is left with one at the end; those that need
+    quiet come last."""
+
+    def order(item: pytest.Item) -> int:
+        if item.get_closest_marker("timing"):
+            return 2
+        return 0 if any(map(item.get_closest_marker, ("slow", "whole"))) else 1
+
+    items.sort(key=order)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -82,6 +89,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return f"{file} {counts[file] // AT_A_TIME}"
 
     counts: Counter[str] = Counter()
+    config.option.loadscopereorder = False
     return ByFixtures(config, log)
 
 
