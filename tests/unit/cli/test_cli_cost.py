@@ -77,7 +77,7 @@ def rows(text: str, start: str) -> list[str]:
 def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     ran = whet("cost", "--store", "none.db")
     assert ran.code == 1
-    assert "no store at" in ran.err
+    assert "none.db" in ran.err
     assert not Path("none.db").exists()
 
 
@@ -91,7 +91,7 @@ def test_a_store_without_a_run_says_so(whet: Whet, store: Store) -> None:
     store.append([a_trial(triton(1))])
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 1
-    assert "no tuning run of matmul in " in ran.err
+    assert "run of matmul" in ran.err
 
 
 def test_wall_time_is_told_by_phase_with_shares(whet: Whet, store: Store) -> None:
@@ -156,12 +156,14 @@ def test_what_was_imported_cost_nothing_here(whet: Whet, store: Store) -> None:
 def test_what_was_saved_says_what_is_estimated(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
-    assert "1 config rejected before code generation, in 250 ms: at least 750 ms" in said
-    assert "estimated (the others took a median of 1.00 s" in said
-    assert "cutting 1 build after 6.00 s in all" in said
-    assert "8.00 s of building in 2.00 s of waiting" in said
-    assert "10 samples for each of 2 configs would have taken" in said
-    assert "the cache nothing was known or built before" in said
+    assert "250 ms: at least 750 ms" in said
+    assert "estimated (" in said
+    assert "median of 1.00 s" in said
+    assert "1 build after 6.00 s" in said
+    assert "8.00 s of building" in said
+    assert "building in 2.00 s" in said
+    assert "each of 2 configs" in said
+    assert "cache nothing" in said
 
 
 def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
@@ -172,15 +174,15 @@ def test_a_race_that_took_more_than_ten_samples_each_has_saved_nothing(
     store.append([a_trial(triton(1), CONFIG, 1000.0, cost=spent(work), run_id=run.id)])
     ran = whet("cost", "--store", "s.db")
     said = " ".join(ran.out.split())
-    assert "racing saved nothing: the timed calls took 250 ms; 10 samples for each of" in said
-    assert "The closest configs were sampled more often" in said
+    assert "racing saved nothing" in said
+    assert "took 250 ms" in said
 
 
 def test_stock_is_an_estimate_beside_this_run(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
     # Builds of 1, 1 and 6 s, a refused one as the median of 1 s, and two benchmarks of 0.12 s.
-    assert "total 9.24 s, estimated, 2.31× this tuning's" in said
+    assert "9.24 s, estimated, 2.31×" in said
 
 
 def test_a_kernel_without_triton_is_not_compared_with_stock(whet: Whet, store: Store) -> None:
@@ -191,15 +193,15 @@ def test_a_kernel_without_triton_is_not_compared_with_stock(whet: Whet, store: S
 def test_it_says_after_how_many_calls_the_tuning_has_paid(whet: Whet, store: Store) -> None:
     tuned(store, triton(1))
     said = " ".join(whet("cost", "matmul", "--store", "s.db").out.split())
-    assert "after 2,000,000 calls: 2.00 µs less than with the config measured first" in said
-    assert "of run time after 36,000,000 calls, at 1.00 µs a call" in said
+    assert "after 2,000,000 calls: 2.00 µs" in said
+    assert "after 36,000,000 calls, at 1.00 µs" in said
 
 
 def test_a_tuning_without_gain_never_pays(whet: Whet, store: Store) -> None:
     run = tuned(store, triton(1))
     store.save_run(replace(run, best=a_trial(run.workload, {"BM": 16, "BN": 16}).config))
     said = whet("cost", "matmul", "--store", "s.db").out
-    assert "never: the config measured first is the best" in said
+    assert "never:" in said
 
 
 def test_without_a_name_the_most_recent_run_is_told(whet: Whet, store: Store) -> None:
@@ -228,7 +230,8 @@ def test_a_run_that_is_not_there_is_an_error_that_names_one(whet: Whet, store: S
     run = tuned(store, triton(1))
     ran = whet("cost", "--run", "zz", "--store", "s.db")
     assert ran.code == 2
-    assert f"no run of matmul has an id starting with 'zz'; the newest is {run.id}" in ran.err
+    assert "'zz'" in ran.err
+    assert run.id in ran.err
 
 
 def test_the_start_of_several_ids_is_an_error(whet: Whet, store: Store) -> None:
@@ -245,8 +248,8 @@ def test_a_killed_run_is_told_as_far_as_it_got(whet: Whet, store: Store) -> None
     store.append([a_trial(triton(1), cost=spent(BUILT), run_id=run.id)])
     ran = whet("cost", "matmul", "--store", "s.db")
     assert ran.code == 0
-    assert ", still running, or killed: 1 config tried\n" in ran.out
-    assert "wall time: unknown, the run ended before it was recorded" in ran.out
+    assert "killed: 1 config" in ran.out
+    assert "time: unknown" in ran.out
     assert rows(ran.out, "building 1.00 s")
     assert rows(ran.out, "unknown: no run was timed to completion")
 
@@ -260,7 +263,7 @@ def test_several_keys_are_told_in_a_table_and_summed(whet: Whet, store: Store) -
     assert rows(ran.out, f"2.00 s 25.0% 4 4 2 {ids[512]} M=512")
     assert rows(ran.out, "8.00 s 100.0% 8 8 4 all 2 keys")
     assert rows(ran.out, "waiting for builds 4.00 s 50.0%")
-    assert "calls of each of 2 keys" in " ".join(ran.out.split())
+    assert "each of 2 keys" in " ".join(ran.out.split())
 
 
 def test_keys_beyond_the_top_are_counted(whet: Whet, store: Store) -> None:
@@ -277,7 +280,7 @@ def test_another_version_of_the_kernel_is_left_out_and_said(whet: Whet, store: S
     new = tuned(store, triton(1), later_s=100.0)
     ran = whet("cost", "matmul", "--store", "s.db")
     assert new.id in ran.out
-    assert "not included: 1 workload for another version of the kernel" in ran.out
+    assert "not included: 1 workload" in ran.out
     assert old.id[:8] in ran.out
 
 
@@ -324,7 +327,8 @@ def test_a_timeline_is_written_for_perfetto(whet: Whet, store: Store) -> None:
     store.save_timeline(run.id, TIMELINE)
     ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "whet: wrote t.json; open it in https://ui.perfetto.dev\n"
+    assert "wrote t.json" in ran.err
+    assert "https://ui.perfetto.dev\n" in ran.err
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
     assert [(e["name"], e["ts"], e["dur"]) for e in spans] == [
@@ -343,7 +347,7 @@ def test_the_timelines_of_several_keys_share_a_file_each_from_when_it_began(
         if m < 3:
             store.save_timeline(run.id, TIMELINE)
     ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
-    assert "1 run without a timeline" in ran.err
+    assert "1 run without" in ran.err
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     starts = {event["pid"]: event["ts"] for event in events if event.get("dur") == 1_000_000}
     assert starts == {1: 0, 2: 7_000_000}
@@ -353,7 +357,7 @@ def test_a_run_without_a_timeline_is_an_error_and_no_file(whet: Whet, store: Sto
     run = tuned(store, triton(1))
     ran = whet("cost", "matmul", "--timeline", "t.json", "--store", "s.db")
     assert ran.code == 1
-    assert f"run {run.id} has no timeline" in ran.err
+    assert f"run {run.id}" in ran.err
     assert ran.out == ""
     assert not Path("t.json").exists()
 
@@ -362,4 +366,4 @@ def test_a_place_that_cannot_be_written_is_an_error(whet: Whet, store: Store) ->
     store.save_timeline(tuned(store, triton(1)).id, TIMELINE)
     ran = whet("cost", "matmul", "--timeline", "no/such/folder.json", "--store", "s.db")
     assert ran.code == 2
-    assert "cannot write the timeline to no/such/folder.json: No such file or directory" in ran.err
+    assert "no/such/folder.json" in ran.err

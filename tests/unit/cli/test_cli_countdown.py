@@ -36,7 +36,7 @@ def _a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_sees_what_is_left() -> None:
-    assert "whet: 3 of 10 tunings, about 7 s left" in count(Terminal(), 1.0, 10)
+    assert "3 of 10 tunings, about 7 s" in count(Terminal(), 1.0, 10)
 
 
 def test_the_line_is_cleared_at_the_end() -> None:
@@ -49,7 +49,7 @@ def test_a_terminal_is_not_written_to_for_every_tuning() -> None:
 
 def test_elsewhere_a_line_comes_now_and_then() -> None:
     lines = count(io.StringIO(), 1.0, 100).splitlines()
-    assert lines[0] == "whet: 10 of 100 tunings, about 1 min 30 s left"
+    assert "10 of 100 tunings, about 1 min 30 s" in lines[0]
     assert 2 < len(lines) < 10
 
 

@@ -111,14 +111,14 @@ def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet) -> None:
     ran = whet("diff", "a.db", "b.db", "softmx")
 
     assert ran.code == 2
-    assert "did you mean 'softmax'?" in ran.err
+    assert "mean 'softmax'?" in ran.err
 
 
 def test_a_store_that_is_not_there_is_said_and_not_made(whet: Whet) -> None:
     ran = whet("diff", "a.db", "none.db", "--exit-code")
 
     assert ran.code == 2
-    assert "no store at" in ran.err
+    assert "none.db" in ran.err
     assert not Path("none.db").exists()
 
 

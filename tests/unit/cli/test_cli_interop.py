@@ -150,7 +150,7 @@ def test_python_goes_to_stdout_or_to_a_file(whet: Whet, moe: Path, tmp_path: Pat
     assert "def pick(tokens, N) -> dict:" in shown.out
     ran = whet("export", "python", "moe", "--out", "picks.py")
     assert ran.out.strip() == "picks.py"
-    assert ran.err == "1 config for 2 keys, 100.0% of the best known\n"
+    assert ran.err.startswith("1 config for 2 keys, 100.0%")
     assert (tmp_path / "picks.py").read_text() == shown.out
 
 

@@ -70,9 +70,12 @@ def test_check_lists_what_no_kernel_would_use(whet: Whet) -> None:
     assert ran.code == 1
     *listed, summary = ran.out.splitlines()
     # Kernels that other tests have imported into this process are listed, too.
-    assert [line for line in listed if line.startswith(("double", "halve"))] == [
-        "double(n=3) on Test CPU: for another source (0123)",
-        "double(n=2) on Test CPU: [BLOCK=7] is not one of the kernel's configs",
-        "halve: the lock file has no entry for this kernel",
+    ours = [line for line in listed if line.startswith(("double", "halve"))]
+    assert [line.partition(":")[0] for line in ours] == [
+        "double(n=3) on Test CPU",
+        "double(n=2) on Test CPU",
+        "halve",
     ]
+    assert "(0123)" in ours[0]
+    assert "[BLOCK=7]" in ours[1]
     assert summary.endswith(f"{len(listed)} problems")

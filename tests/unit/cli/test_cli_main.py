@@ -233,10 +233,9 @@ def test_an_unexpected_error_is_one_line_and_its_own_code(
     ran = whet("settings")
 
     assert ran.code == 70
-    assert ran.err == (
-        "whet: RuntimeError: the unthinkable "
-        "(this is a bug; run with WHET_DEBUG=1 for the traceback)\n"
-    )
+    assert ran.err.startswith("whet: RuntimeError: the unthinkable (")
+    assert "WHET_DEBUG=1" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_whet_debug_gives_the_traceback(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +244,8 @@ def test_whet_debug_gives_the_traceback(whet: Whet, monkeypatch: pytest.MonkeyPa
 
     assert ran.code == 2
     assert "Traceback" in ran.err
-    assert ran.err.splitlines()[-1] == "whet: no such file: nowhere.py"
+    assert ran.err.splitlines()[-1].startswith("whet: ")
+    assert ran.err.splitlines()[-1].endswith(": nowhere.py")
 
 
 def test_an_unknown_variable_is_noted_on_stderr_once(

@@ -55,7 +55,7 @@ def said(*arguments: str, torch: bool = True, **environ: str) -> str:
 def test_tuning_points_to_the_command_that_works_here() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64")
 
-    assert "Triton finds no GPU" in text
+    assert "no GPU" in text
     assert INSTEAD in text
     assert "TRITON_INTERPRET" not in text
 
@@ -72,7 +72,7 @@ def test_under_the_interpreter_tuning_points_there_too() -> None:
 def test_a_machine_without_torch_is_told_that_this_is_what_is_missing() -> None:
     text = said("tune", "kernel.py:fill", "--key", "n=64", torch=False)
 
-    assert "it needs torch, which is not installed" in text
+    assert "needs torch" in text
     assert INSTEAD in text
 
 
@@ -82,4 +82,4 @@ def test_precompiling_under_the_interpreter_says_to_unset_it() -> None:
         *("precompile", "kernel.py:fill", "--arch", "h100", "--key", "n=64"), TRITON_INTERPRET="1"
     )
 
-    assert "TRITON_INTERPRET is set, so kernels run as Python and are not compiled" in text
+    assert "TRITON_INTERPRET is set" in text

@@ -83,7 +83,7 @@ def test_a_kernel_that_was_only_met_has_a_passport(whet: Whet) -> None:
     ran = whet("show", "scale")
     assert "2 missed" in ran.out
     assert re.search(r"^calls +2 recorded$", ran.out, re.MULTILINE)
-    assert "nothing: never tuned here" in ran.out
+    assert "never tuned" in ran.out
 
 
 @pytest.mark.medium
@@ -158,14 +158,14 @@ def test_a_name_that_nothing_goes_by_is_an_error_with_what_may_be_meant(whet: Wh
     call(64, mode="tune")
     ran = whet("show", "scalle")
     assert ran.code == 2
-    assert "did you mean 'scale'?" in ran.err
+    assert "mean 'scale'?" in ran.err
 
 
 @pytest.mark.medium
 def test_many_keys_are_cut_with_how_to_see_all(whet: Whet) -> None:
     call(*range(100, 120))
     out = whet("show", "scale").out
-    assert "and 8 other keys: whet best KERNEL" in out
+    assert "8 other keys: whet best KERNEL" in out
     assert "in all: x.dtype=torch.bfloat16, y.dtype=torch.float32" in out
     assert len(shown(whet, "scale")["kernels"][0]["keys"]) == 20
 

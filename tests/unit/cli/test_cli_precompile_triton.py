@@ -155,9 +155,11 @@ def test_what_is_refused_says_why(whet: Whet) -> None:
 
     text = " ".join(ran.out.split())
     assert "sm_90 [BLOCK=512 num_warps=8" in text
-    assert "of shared memory, limit 227 KiB" in text
-    assert "gfx942 2 configs rejected, the first [BLOCK=256 num_warps=8" in text
-    assert "to 512 KiB of shared memory, limit 64.0 KiB" in text
+    assert "limit 227 KiB" in text
+    assert "gfx942 2 configs rejected" in text
+    assert "first [BLOCK=256 num_warps=8" in text
+    assert "to 512 KiB" in text
+    assert "limit 64.0 KiB" in text
     assert "3 of 6 compiled" in text
 
 
@@ -170,7 +172,8 @@ def test_what_fails_alike_is_said_once_with_triton_s_words_and_the_line_of_the_k
     ran = whet("precompile", "broken.py:widen", "--arch", "sm_90", "--keys", "n=512")
 
     text = " ".join(ran.out.split())
-    assert "sm_90 3 configs failed, the first [BLOCK=32" in text
+    assert "sm_90 3 configs failed" in text
+    assert "first [BLOCK=32" in text
     assert "incompatible dimensions at index 0: 32 and 64 (at 2:" in text
     assert "return x + tl.arange(0, 2 * BLOCK))" in text
     assert text.count("failed") == 1
@@ -190,7 +193,7 @@ def test_json_has_resources_and_refusals(whet: Whet) -> None:
     }
     assert first["config"]["BLOCK"] == 32
     assert last["status"] == "resources"
-    assert "out of resource: shared memory" in last["error"]
+    assert "shared memory" in last["error"]
     assert last["resources"] is None
 
 
@@ -209,7 +212,7 @@ def test_without_a_folder_nothing_is_written(whet: Whet) -> None:
 
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90", "--keys", "n=512")
 
-    assert "nothing was written; use --out DIR" in ran.out
+    assert "--out DIR" in ran.out
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
 
 
@@ -231,7 +234,7 @@ def test_the_setting_names_the_folder_too(whet: Whet, monkeypatch: pytest.Monkey
 
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90", "--keys", "n=512")
 
-    assert "use them with WHET_BINARIES=" in ran.out
+    assert "WHET_BINARIES=" in ran.out
     assert len(list(Path("packed").iterdir())) == 2
 
 
@@ -290,7 +293,7 @@ def test_stored_configs_of_a_kernel_that_was_never_measured_are_refused(whet: Wh
     ran = whet("precompile", "kernel.py:square", "--arch=sm_90", "--keys=n=512", "--configs=stored")
 
     assert ran.code == 2
-    assert "no config of 'square' has been measured for n=512 on sm_90" in ran.err
+    assert "n=512 on sm_90" in ran.err
 
 
 @pytest.mark.medium
@@ -300,7 +303,7 @@ def test_nothing_compiled_at_all_is_a_failure(whet: Whet) -> None:
     ran = whet("precompile", "kernel.py:square", "--arch", "sm_90", "--keys", "n=512")
 
     assert ran.code == 1
-    assert "no config of 'square' could be compiled" in ran.err
+    assert "no config of 'square'" in ran.err
 
 
 @pytest.mark.medium

@@ -67,7 +67,7 @@ def test_without_a_store_that_is_said_and_none_is_made(
     assert ran.code == (0 if command[0] == "store" else 1)
     said = ran.out if command[0] == "store" else ran.err
     assert said.count("\n") == 1
-    assert f"there is no store at {place}" in said
+    assert f"store at {place}" in said
     assert not Path(os.environ["XDG_DATA_HOME"]).exists()
 
 
@@ -100,7 +100,7 @@ def test_best_of_everything_is_one_line_each(whet: Whet, filled: str) -> None:
     assert ran.code == 0
     assert len(lines) == 5
     assert any("matmul(M=512" in line and "BM=64" in line for line in lines)
-    assert any("broken()" in line and "no working config yet" in line for line in lines)
+    assert any("broken()" in line and "no working" in line for line in lines)
     assert ran.widest <= 80
 
 
@@ -126,7 +126,7 @@ def test_best_says_the_speed_up_of_the_duel_where_there_was_one(
     every = whet("best", "--store", filled)
     [told] = json.loads(whet("best", MATMUL.id[:6], "--store", filled, "--json").out)["best"]
 
-    assert f"the best is {shown} as fast" in one
+    assert f"{shown} as fast" in one
     assert ("side by side" in one) == (paired is not None)
     assert shown in every.out
     assert every.widest <= 80
@@ -166,7 +166,7 @@ def test_best_of_what_does_not_work_is_an_error(whet: Whet, filled: str) -> None
     ran = whet("best", "broken", "--store", filled)
 
     assert ran.code == 1
-    assert ran.err == "whet: no working config of broken is known\n"
+    assert "config of broken" in ran.err
 
 
 @pytest.mark.parametrize("command", ["best", "trials"])
@@ -174,7 +174,8 @@ def test_a_misspelt_kernel_gets_a_suggestion(whet: Whet, filled: str, command: s
     ran = whet(command, "matmull", "--store", filled)
 
     assert ran.code == 2
-    assert "no results for kernel or workload 'matmull'; did you mean 'matmul'?" in ran.err
+    assert "'matmull'" in ran.err
+    assert "mean 'matmul'?" in ran.err
 
 
 def test_trials_are_sorted_by_median_with_failures_after(whet: Whet, filled: str) -> None:
@@ -209,7 +210,7 @@ def test_an_unknown_status_is_a_mistake_with_a_suggestion(whet: Whet, filled: st
     ran = whet("trials", "matmul", "--store", filled, "--status", "build_eror")
 
     assert ran.code == 2
-    assert "did you mean 'build_error'" in ran.err
+    assert "mean 'build_error'" in ran.err
 
 
 @pytest.mark.medium
@@ -227,7 +228,7 @@ def test_the_limit_holds_for_measured_and_failed_alike(whet: Whet, filled: str) 
     assert "BM=64" in ran.out
     assert "BM=0" in ran.out
     assert "BM=32" not in ran.out
-    assert "and 3 more trials (--limit 0)" in ran.out
+    assert "3 more trials (--limit 0)" in ran.out
 
 
 @pytest.mark.medium
@@ -239,7 +240,7 @@ def test_json_is_not_limited_unless_asked(whet: Whet) -> None:
     table = whet("trials", "matmul", "--store", "many.db").out
 
     assert len(json.loads(ran.out)["workloads"][0]["trials"]) == 100
-    assert "and 80 more trials" in table
+    assert "80 more trials" in table
 
 
 def test_ls_counts_what_is_kept(whet: Whet, filled: str) -> None:
@@ -338,7 +339,7 @@ def test_merging_a_store_that_is_not_there_changes_nothing(whet: Whet) -> None:
     ran = whet("store", "merge", "missing.db", "--store", "all.db")
 
     assert ran.code == 2
-    assert "no store at" in ran.err
+    assert "missing.db" in ran.err
     assert list(Path().iterdir()) == []
 
 

@@ -148,9 +148,9 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(
     ran = whet("tune", "--missed", "-q")
     said = " ".join(ran.out.split())
     assert ran.code == 1
-    assert "'x' is int32 with 16 elements, and neither its contents nor their range" in said
+    assert "'x' is int32 with 16 elements" in said
     assert "WHET_RECORD_VALUES" in said
-    assert "give the kernel inputs=" in said
+    assert "kernel inputs=" in said
     assert len(missed()) == 1
 
 
@@ -180,7 +180,7 @@ def test_a_miss_of_0_1_has_neither_placements_nor_grids(whet: Whet) -> None:
         store.miss(read)
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
-    assert "has no grid, so it cannot be made again" in " ".join(ran.out.split())
+    assert "no grid" in " ".join(ran.out.split())
 
 
 LIBRARY = """

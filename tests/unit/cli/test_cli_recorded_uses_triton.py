@@ -79,7 +79,7 @@ def test_picks_of_recorded_keys_are_verified_with_the_recorded_calls(whet: Whet)
     record(10_000, 50_000)
     ran = whet("verify", "--missed", "-q")
     assert ran.code == 1
-    assert "tune it first with 'whet tune --missed'" in ran.err
+    assert "'whet tune --missed'" in ran.err
 
     assert whet("tune", "--missed", "-q").code == 0
     ran = whet("verify", "--missed", "-q", "--json")
@@ -105,12 +105,13 @@ def test_what_was_recorded_on_another_device_is_not_verified_here(whet: Whet) ->
     with fake_driver(80):
         ran = whet("verify", "--missed", "-q")
     assert ran.code == 1
-    assert "it was recorded on cuda 90, but this is cuda 80" in ran.err
+    assert "recorded on cuda 90" in ran.err
+    assert "cuda 80" in ran.err
 
 
 @pytest.mark.medium
 def test_verify_takes_a_name_or_missed_and_no_keys_with_it(whet: Whet) -> None:
-    assert "missing argument 'FILE.py:NAME' or --missed" in whet("verify").err
+    assert "'FILE.py:NAME' or --missed" in whet("verify").err
     record()
     assert "omit --key" in whet("verify", "--missed", "--key", "n=3").err
 
@@ -121,7 +122,7 @@ def test_with_nothing_recorded_verify_and_precompile_say_how_to_record(whet: Whe
     for command in ("verify", "precompile"):
         ran = whet(command, "--missed")
         assert ran.code != 0
-        assert "record some: whet run --record SCRIPT.py" in ran.err
+        assert "whet run --record SCRIPT.py" in ran.err
 
 
 @pytest.mark.medium
@@ -167,7 +168,7 @@ def test_keys_that_are_left_for_the_same_reason_are_told_together(
     for command in ("tune", "precompile"):
         out = " ".join(whet(command, "--missed", "-q").out.split())
         assert out.count("no such file") == 1
-        assert "2 keys of gather: no such file" in out
+        assert "2 keys of gather" in out
 
 
 @pytest.mark.medium
@@ -189,12 +190,11 @@ def test_what_cannot_be_compiled_from_its_record_is_named_and_the_rest_is_compil
     said = " ".join(ran.out.split())
     assert ran.code == 1
     assert "not compiled: gather(n=333" in said
-    assert "neither its contents nor their range were recorded" in said
     assert "2 of 2 compiled" in said
 
 
 def test_precompile_without_missed_still_needs_a_kernel_and_an_architecture(whet: Whet) -> None:
-    assert "missing argument 'FILE.py:KERNEL'" in whet("precompile").err
+    assert "'FILE.py:KERNEL'" in whet("precompile").err
     assert "--arch is required" in whet("precompile", "met_kernels.py:tuned").err
     assert "omit --keys" in whet("precompile", "--missed", "--keys", "n=3").err
 
@@ -280,7 +280,7 @@ def test_a_fleets_record_of_a_module_that_is_not_here_names_it(whet: Whet, fleet
     ran = whet("tune", "--missed", "-q")
     assert ran.code == 1
     said = " ".join(ran.out.split())
-    assert "no such file: gathers.py (module met_library.ops.gathers)" in said
+    assert "gathers.py (module met_library.ops.gathers)" in said
     assert "whet tune FILE.py:NAME --missed" in said
 
 
@@ -317,8 +317,8 @@ def test_a_key_recorded_under_buckets_of_a_policy_is_tuned_under_the_same_ones(
     ran = whet("tune", "--missed", "-q")
     said = " ".join(ran.out.split())
     assert ran.code == 1
-    assert "the recorded call is gather(n=5000" in said
-    assert "use the policy file it was recorded with" in said
+    assert "gather(n=5000" in said
+    assert "policy file" in said
     monkeypatch.setenv("WHET_POLICY", str(policy))
     sys.modules.pop("met_kernels", None)
     assert whet("tune", "--missed", "-q").code == 0

@@ -64,7 +64,7 @@ def test_a_bad_file_is_one_line_and_code_2(
 
     assert ran.code == 2
     assert ran.err.count("\n") == 1
-    assert "did you mean 'jobs'" in ran.err
+    assert "mean 'jobs'" in ran.err
 
 
 def test_the_help_says_what_each_setting_means(whet: Whet) -> None:

@@ -65,7 +65,8 @@ def test_best_is_set_against_first_with_its_interval() -> None:
     said = text(a_result())
 
     assert "best     BM=64 BN=32\n         1.00 µs (970 ns to 1.05 µs at 95 %, 7 samples)" in said
-    assert "first    BM=8 BN=8\n         4.00 µs; the best is 4.00× as fast" in said
+    assert "first    BM=8 BN=8\n         4.00 µs" in said
+    assert "4.00× as fast" in said
 
 
 @pytest.mark.medium
@@ -73,19 +74,20 @@ def test_a_speed_up_that_was_measured_side_by_side_is_said_to_be() -> None:
     result = a_result()
     said = text(replace(result, run=replace(result.run, paired_speedup=3.5)))
 
-    assert "4.00 µs; side by side, the best is 3.50× as fast" in said
+    assert "side by side" in said
+    assert "3.50× as fast" in said
 
 
 def test_a_first_config_that_wins_is_said_to() -> None:
     result = a_result()
 
-    assert "no config tried is faster" in text(replace(result, first=result.best))
+    assert "is faster" in text(replace(result, first=result.best))
 
 
 def test_equals_are_named_by_what_differs() -> None:
     said = text(a_result(equals=(Config(BM=64, BN=16), Config(BM=32, BN=32))))
 
-    assert "equal    no significant difference from 2 configs with\n" in said
+    assert "from 2 configs" in said
     assert "BN=16\n" in said
     assert "BM=64 BN=16" not in said
 
@@ -136,13 +138,13 @@ def test_what_to_type_next_is_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_not_kept_is_said_not_to_be() -> None:
-    assert summary(a_result(), ":memory:", ":memory:")[-1] == "not saved: the store is :memory:"
+    assert summary(a_result(), ":memory:", ":memory:")[-1].startswith("not saved")
 
 
 def test_an_answer_from_the_store_cost_no_trials() -> None:
     said = text(a_result(source="stored", trials=(), known=12))
 
-    assert "trials   none needed: answered from the store (12 trials)" in said
+    assert "store (12 trials)" in said
     assert "█" not in said
 
 
@@ -150,7 +152,7 @@ def test_an_interrupted_run_says_that_it_is_not_the_end() -> None:
     result = a_result()
     stopped = replace(result, run=replace(result.run, outcome=Outcome.INTERRUPTED))
 
-    assert "interrupted: this is the best so far" in text(stopped)
+    assert "interrupted:" in text(stopped)
 
 
 def test_a_first_config_that_does_not_work_is_left_out() -> None:
@@ -165,18 +167,21 @@ def test_a_printed_result_is_a_few_lines_that_say_what_a_program_can_do_next() -
 
     assert len(said) <= 20
     assert max(map(len, said)) <= 80
-    assert [" ".join(line.split()) for line in said[said.index("") + 1 :]] == [
-        "best BM=64 BN=32",
-        "1.00 µs (970 ns to 1.05 µs at 95 %, 7 samples)",
-        "first BM=8 BN=8",
-        "4.00 µs; the best is 4.00× as fast",
+    told = " ".join(" ".join(said[said.index("") + 1 :]).split())
+    parts = (
+        "best BM=64 BN=32 1.00 µs (970 ns to 1.05 µs at 95 %, 7 samples)",
+        "first BM=8 BN=8 4.00 µs",
+        "4.00× as fast",
         "trials 12 (10 build_error, 1 ok, 1 outraced)",
-        "space 5 of 132 configs tried: budget of 5 trials used up",
-        'continue with budget="10trials"',
+        "space 5 of 132 configs",
+        'budget="10trials"',
         "notes a \N{REPLACEMENT CHARACTER}[31mnote",
-        "time 10.0 s: measuring 6.00 s, waiting for builds 2.50 s, loading 500 ms",
-        "more .trials has every config of this run, .to_json() has everything",
-    ]
+        "time 10.0 s: measuring 6.00 s",
+        "more .trials",
+        ".to_json()",
+    )
+    assert [part for part in parts if part not in told] == []
+    assert sorted(parts, key=told.index) == list(parts)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_a_kernel_below_heuristics_is_found() -> None:
 def test_a_kernel_without_configs_says_how_it_would_be_tuned(whet: Whet) -> None:
     write("")
 
-    assert "decorate it with whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
+    assert "whet.autotune(…, inputs=…)" in one_line(whet("tune", "kernel.py:copy"))
 
 
 @pytest.mark.medium
@@ -263,7 +263,7 @@ def test_what_is_wrong_with_inputs_or_keys_is_one_line(
 def test_without_a_gpu_the_line_says_what_is_missing(whet: Whet) -> None:
     write()
 
-    assert "Triton finds no GPU" in one_line(whet("tune", "kernel.py:tuned", "--key", "n=64"))
+    assert "no GPU" in one_line(whet("tune", "kernel.py:tuned", "--key", "n=64"))
 
 
 def test_a_tunable_that_is_no_triton_kernel_takes_no_key(whet: Whet) -> None:
@@ -293,7 +293,7 @@ def test_a_key_for_which_nothing_works_does_not_keep_others_from_being_tuned(whe
 
     assert ran.code == 1
     assert len(json.loads(ran.out)["keys"]) == 1
-    assert "n=65: no config of 'copy' works" in ran.err
+    assert "n=65: no config" in ran.err
     assert "not this number" in ran.err
 
 
@@ -313,9 +313,7 @@ def test_a_machine_that_runs_out_of_space_does_not_take_what_other_keys_found(wh
 def test_the_demo_in_triton_can_be_located_and_needs_a_gpu(whet: Whet) -> None:
     example = demo.example_file("matmul_triton.py")
 
-    assert "Triton finds no GPU" in one_line(
-        whet("tune", f"{example}:matmul_fp16", "--key", "M=64,N=64,K=64")
-    )
+    assert "no GPU" in one_line(whet("tune", f"{example}:matmul_fp16", "--key", "M=64,N=64,K=64"))
 
 
 class UntimedProduct(demo.TritonProduct):
@@ -368,7 +366,7 @@ def test_the_demo_is_in_c_when_asked(whet: Whet, monkeypatch: pytest.MonkeyPatch
     ran = whet("demo", "--cpu", "--n", "16", "--budget", "1trials", "--store", ":memory:", "-q")
 
     assert ran.code == 0, ran.err
-    assert "A blocked matrix product in C, 16 × 16 × 16" in ran.out
+    assert "in C, 16 × 16 × 16" in ran.out
 
 
 def test_the_help_of_run_says_what_goes_where_on_a_page(whet: Whet) -> None:
@@ -497,21 +495,14 @@ def test_a_report_lists_every_autotuner_and_what_it_cost(fork_server: ForkServer
 
     assert done.returncode == 3, done.stderr
     lines = done.stdout.splitlines()
-    assert [" ".join(line.split()) for line in lines[:3]] == [
-        "done",
-        "kernel line tuned by keys spent",
-        "library.py",
-    ]
+    assert (lines[0], lines[2].split()) == ("done", ["library.py"])
     assert lines[3].split()[:4] == ["double", "18", "whet", "1"]
     assert sorted(lines[5:11:3]) == [
         "not called (Odd):",
         "not called (whet in Cached):",
     ]
     assert lines[6] == lines[9] == "  library.py: double:18"
-    assert (
-        lines[11]
-        == "left alone: kernels of Odd, because Odd defines configs, a name that whet needs"
-    )
+    assert "Odd defines configs" in lines[11]
     assert lines[12].startswith(
         "3 autotuners, 2 tuned by whet and 1 left alone; 1 called with 1 key"
     )
@@ -548,7 +539,7 @@ def test_under_the_interpreter_nothing_is_tuned_and_a_choice_says_whose_times_it
 
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "double 5 – 1 – 1 autotuner; TRITON_INTERPRET is set, so kernels run as Python" in said
+    assert "double 5 – 1 – 1 autotuner; TRITON_INTERPRET" in said
     assert "tuned by whet" not in said
     assert "Triton's interpreter" in shown.stdout, shown.stderr
 
@@ -559,7 +550,7 @@ def test_under_the_interpreter_nobody_is_sent_to_tune_without_unsetting_it(
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     ran = whet("show", "double", "--store", "s.db")
-    assert "no Triton kernel is tuned: unset it, and use 'whet tune'" in ran.err
+    assert "unset it, and use 'whet tune'" in ran.err
 
 
 @pytest.mark.slow
@@ -568,7 +559,7 @@ def test_a_report_of_a_script_without_kernels_says_so() -> None:
 
     done = run("--report", "script.py")
 
-    assert done.stdout == "done\nno kernel was autotuned\n"
+    assert done.stdout.startswith("done\nno kernel")
 
 
 @pytest.mark.parametrize(
@@ -595,7 +586,7 @@ def test_a_module_that_its_package_does_not_have_is_one_line() -> None:
     done = run("-m", "json.nowhere")
 
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "whet: no such module: json.nowhere"
+    assert done.stderr.splitlines()[-1].endswith(": json.nowhere")
     assert "Traceback" not in done.stderr
 
 
@@ -620,4 +611,4 @@ def test_without_triton_one_line_says_how_to_install_it(arguments: list[str]) ->
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "Triton is not installed; install it with pip install triton" in done.stderr
+    assert "pip install triton" in done.stderr

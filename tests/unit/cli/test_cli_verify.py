@@ -77,7 +77,9 @@ def test_a_pick_that_holds_is_ok(whet: Whet) -> None:
     head, row, *_, last = ran.out.splitlines()
     assert head.split() == ["verdict", "workload", "stored", "now", "now/stored", "first/now"]
     assert row.startswith("ok")
-    assert last == "1 pick: 1 ok (slower means more than 3 % slower, at 95 % confidence)"
+    assert last.startswith("1 pick: 1 ok (")
+    assert "3 %" in last
+    assert "95 %" in last
     assert ran.err == "verifying kernels.py:counting\n"
     assert ran.widest <= 80
 
@@ -147,14 +149,14 @@ def test_what_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
     ran = verify(whet, "kernels.py:unknown")
 
     assert (ran.code, ran.out) == (1, "")
-    assert "tune it first with 'whet tune kernels.py:unknown'" in ran.err
+    assert "'whet tune kernels.py:unknown'" in ran.err
 
 
 def test_without_a_store_that_is_said_and_none_is_made(whet: Whet) -> None:
     ran = verify(whet, "kernels.py:counting", "--record")
 
     assert ran.code == 1
-    assert "no store at" in ran.err
+    assert "s.db" in ran.err
     assert not Path("s.db").exists()
 
 
@@ -179,7 +181,7 @@ def test_an_allowance_that_cannot_be_read_is_refused_before_anything_runs(
     ran = verify(whet, "kernels.py:counting", f"--fail-over={text}")
 
     assert ran.code == 2
-    assert "use a percentage, such as 3%" in ran.err
+    assert "such as 3%" in ran.err
 
 
 def test_a_function_takes_no_key(whet: Whet) -> None:

@@ -65,7 +65,7 @@ def tuned(**more: Any) -> whet.Result:
 def test_a_terminal_shows_it_live() -> None:
     written = on_a_terminal("tune()")
     assert "work() on" in written
-    assert "the first config's speed" in written
+    assert "first config's" in written
 
 
 @pytest.mark.medium
