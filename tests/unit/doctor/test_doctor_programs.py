@@ -49,17 +49,17 @@ class Recurrent(torch.nn.Module):  # type: ignore[misc]
 def test_a_function_that_is_left_to_eager_is_told_with_its_line_and_torchs_own_remedy() -> None:
     [one] = found_in(Recurrent(), torch.ones(2, 3, 8))
     assert (one.name, one.place.line) == ("not-compiled", line_of(Recurrent.forward, "self.cells("))
-    assert "The whole function is left to eager." in one.evidence
     [remedy] = one.remedies
-    assert remedy.text == "set torch._dynamo.config.allow_rnn = True"
-    assert remedy.tried == "tried: 1 → 0 graph breaks"
+    assert "torch._dynamo.config.allow_rnn = True" in remedy.text
+    assert "1 → 0" in remedy.tried
 
 
 @pytest.mark.medium
 def test_a_model_of_which_nothing_is_compiled_is_not_within_a_budget_without_breaks() -> None:
     looked = examine(subject_of(Recurrent(), torch.ones(2, 3, 8)))
     done = Diagnosis("Recurrent", "", "2", looked)
-    assert over_budget(done, DoctorBudget(graph_breaks=0)) == ["graph breaks: 1, at most 0 allowed"]
+    [over] = over_budget(done, DoctorBudget(graph_breaks=0))
+    assert "breaks: 1, at most 0" in over
 
 
 class Experts(torch.nn.Module):  # type: ignore[misc]
@@ -83,7 +83,8 @@ def test_a_hint_whose_setting_was_tried_in_vain_is_not_given() -> None:
     """A break in a loop leaves the whole function to eager."""
     [one] = found_in(Experts(), torch.ones(4, 8))
     assert one.place.line == line_of(Experts.forward, "torch.where(")
-    assert [remedy.text for remedy in one.remedies] == ["move the line out of the compiled model"]
+    [remedy] = one.remedies
+    assert "torch._dynamo" not in remedy.text
 
 
 class TrainingStep:
@@ -132,9 +133,8 @@ def test_an_assertion_is_checked_on_the_device_and_what_a_model_logs_is_not_prin
     ]
     assert one.place.line == line_of(Careful.forward, "assert not")
     assert one.evidence.startswith("Data-dependent branching: The branch taken depends")
-    assert [remedy.text for remedy in one.remedies] == [
-        "check it on the device: torch._assert_async(condition, message)"
-    ]
+    [remedy] = one.remedies
+    assert "torch._assert_async(condition, message)" in remedy.text
     assert "called" not in "".join(capfd.readouterr())
 
 
@@ -172,7 +172,7 @@ def test_a_model_that_was_scripted_is_to_be_compiled_as_it_was_before() -> None:
     scripted = torch.jit.script(torch.nn.Linear(8, 8))
     [one] = found_in(scripted, torch.ones(4, 8))
     assert one.name in ("compile-error", "not-compiled")  # as torch's version has it
-    assert one.remedies[0].text == "compile the model as it was before torch.jit.script"
+    assert "before torch.jit.script" in one.remedies[0].text
 
 
 class Spectral(torch.nn.Module):  # type: ignore[misc]

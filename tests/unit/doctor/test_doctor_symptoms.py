@@ -43,8 +43,8 @@ def test_graphs_that_are_recorded_again_are_found_with_a_mode_without_them() -> 
     modes = [timed("reduce-overhead", 3, recorded_again=8), timed("max-autotune-no-cudagraphs", 1)]
     [finding] = symptoms(trial(*modes), HERE, gpu=True)
     assert finding.name == "graph-recording"
-    assert "reduce-overhead (8 in 8 steps)" in finding.evidence
-    assert finding.remedies[1].tried == "tried: 3 → 1 ms a call"
+    assert "reduce-overhead (8 in 8" in finding.evidence
+    assert "3 → 1 ms" in finding.remedies[1].tried
     assert finding.remedies[1].works is True
     assert found(*modes, gpu=False) == []
     assert found(timed("reduce-overhead", 3, recorded_again=0)) == []
@@ -61,7 +61,7 @@ def test_a_device_that_waits_for_many_short_kernels_is_launch_overhead() -> None
     [(name, said)] = found(timed("eager", 0.4, step=waits), timed("reduce-overhead", 0.1))
     assert name == "launch-overhead"
     assert "0.06 of the 0.4 ms" in said
-    assert "20 kernels in 20 launches, of 3.0 µs each" in said
+    assert "20 launches, of 3.0 µs" in said
     few = StepProfile((), launches=1, device_kernels=2, device_ns=0.06e6)
     [(name, _)] = found(timed("eager", 0.4, step=few))
     assert name == "host-bound"
@@ -87,7 +87,8 @@ def test_a_pick_that_a_careful_timer_contradicts_is_found_once() -> None:
     ]
     [finding] = symptoms(trial(*modes), HERE, gpu=False)
     assert finding.name == "autotune-pick"
-    assert "timed again it takes 2.47 ms, and addmm takes 0.54" in finding.evidence
+    assert "2.47 ms" in finding.evidence
+    assert "addmm takes 0.54" in finding.evidence
     assert '"ATEN"' in finding.remedies[0].text
     close = table(**{"triton_mm_1 BLOCK=64": 0.55, "addmm": 0.54})
     assert found(timed("max-autotune", 1, autotune=(close,))) == []
@@ -95,10 +96,8 @@ def test_a_pick_that_a_careful_timer_contradicts_is_found_once() -> None:
 
 def test_the_runner_up_of_each_table_is_a_note() -> None:
     [line] = notes(trial(timed("max-autotune", 1, autotune=(table(),))))
-    assert line == (
-        "autotuning chose triton_mm_1 for addmm of 8x8 × 8x8; of 3 choices the next, addmm, is "
-        "20 % slower"
-    )
+    assert "triton_mm_1" in line
+    assert "addmm, is 20 % slower" in line
 
 
 def test_generated_products_that_lose_beyond_the_noise_are_found() -> None:
@@ -112,14 +111,16 @@ def test_a_second_process_that_compiles_or_tunes_again_is_found_with_the_reason(
     frozen = WarmStart(50.0, bypasses=1, tuned=2, why="Cannot cache a graph with freezing enabled")
     [finding] = symptoms(trial(timed("freezing", 1, warm=frozen)), HERE, gpu=False)
     assert finding.name == "cold-start"
-    assert "1 not looked up in the cache, 2 tuned again (Cannot cache" in finding.evidence
+    assert "1 not looked up" in finding.evidence
+    assert "2 tuned again (Cannot cache" in finding.evidence
     assert "freezing 50.0 s" in finding.evidence
     assert "without freezing" in finding.remedies[0].text
 
 
 def test_what_torch_would_not_tell_is_said_once() -> None:
     modes = [timed(name, 1, not_heard="autotune tables (ImportError)") for name in ("a", "b")]
-    assert unheard(trial(*modes)) == ["not known of a, b: autotune tables (ImportError)"]
+    [line] = unheard(trial(*modes))
+    assert "a, b: autotune tables (ImportError)" in line
 
 
 def test_breaking_even_with_warm_caches_counts_the_second_process() -> None:

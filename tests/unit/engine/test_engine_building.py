@@ -94,7 +94,6 @@ def test_a_build_that_takes_many_times_longer_than_good_ones_is_cut() -> None:
     cut = outcome(result, 7)
     assert cut.status is Status.BUILD_TIMEOUT
     assert cut.error.startswith("stopped after ")
-    assert "the slowest config still in the race took" in cut.error
     assert cut.limit == Limit("build_s", 300.0)
     assert result.config["t"] == 1
 

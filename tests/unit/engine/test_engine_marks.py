@@ -154,7 +154,7 @@ class TestAfterACrash:
         assert config(50) not in target.looked
         (trial,) = [t for t in store.trials(result.run.workload.id) if t.config == config(50)]
         assert trial.status is Status.RUN_ERROR
-        assert "the process that first ran it died" in trial.error
+        assert "died" in trial.error
         assert died.id[:8] in trial.error
         assert any("skipping [t=50]" in note for note in result.notes)
         assert store.marks(result.run.workload.id) == []
@@ -180,7 +180,7 @@ class TestAfterACrash:
         result = tune(target, store=store)
         assert [limits.isolate for limits in target.asked] == [True]
         assert result.config == config(50)
-        assert any("in a separate process" in note for note in result.notes)
+        assert any("separate process" in note for note in result.notes)
         assert store.marks(result.run.workload.id) == []
 
     def test_whoever_ran_alone_is_not_blamed_where_another_process_can_tell(self) -> None:

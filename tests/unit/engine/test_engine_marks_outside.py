@@ -162,7 +162,7 @@ class TestBetweenCalls:
     def test_a_rival_that_takes_the_device_ends_it_and_the_next_run_knows(self) -> None:
         store, target = MemoryStore(), Target(spoiling(FAST))
         refinement = self.refined(target, store)
-        assert "can no longer use the device" in (refinement.failure or "")
+        assert "use the device" in (refinement.failure or "")
         assert refinement.choice.config == FIRST
         (mark,) = store.marks(target.workload().id)
         assert (mark.configs, mark.spoiled) == ((FAST,), True)
@@ -202,7 +202,7 @@ class TestAVerification:
         done = verify(target, store)
         assert done is not None
         assert done.verdict == "fails"
-        assert "the process that first ran it died" in done.reason
+        assert "died" in done.reason
         assert FAST not in target.looked
 
     def test_in_another_process_it_is_run_again(self, store: Store) -> None:
@@ -246,7 +246,7 @@ class TestAVerification:
         done = verify(target, store, record=True)
         assert done is not None
         assert done.verdict == "fails"
-        assert "[block=1] of 'fake' failed" in done.reason
+        assert "[block=1] of 'fake'" in done.reason
         latest = store.latest(target.workload().id, FAST.id)
         assert latest is not None
         assert latest.status is Status.OK

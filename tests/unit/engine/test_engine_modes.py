@@ -212,7 +212,7 @@ def test_a_store_that_cannot_be_written_does_not_stop_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert whet.choose(target(), store=MemoryStore(read_only=True), mode="record").config == FIRST
-    assert "cannot record missed keys" in caplog.text
+    assert "missed keys" in caplog.text
 
 
 # tune
@@ -272,7 +272,8 @@ def test_a_tuning_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith('event=tuned kernel=work key="n=4" device=')
     assert f' pick="{result.config}" source=tuned cost_s=' in line
-    assert ' reason="the fastest of 3 tried' in line
+    assert ' reason="' in line
+    assert "of 3 tried" in line
 
 
 def test_it_is_silent_until_asked(

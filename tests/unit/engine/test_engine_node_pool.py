@@ -182,7 +182,7 @@ def test_without_any_machine_builds_are_given_up_after_a_while() -> None:
     view.submit(task("a"))
     [outcome] = view.wait(10)
     assert outcome.kind is Kind.NOT_STARTED
-    assert "no machine is left to build on" in outcome.error
+    assert "no machine" in outcome.error
     assert view.pending == 0
     pool.close()
 

@@ -68,7 +68,6 @@ def test_each_host_tries_once_and_then_believes_what_it_saw(hosts: Hosts) -> Non
     for host in ("one", "two"):
         with pytest.raises(whet.TuningFailedError) as caught:
             hosts.tune(host, works=True)
-        assert "according to the store, by " in str(caught.value)
         assert "@two): 2 run_error" in str(caught.value)
         assert "whet store gc --kernel k" in str(caught.value)
     assert [run.trials for run in hosts.runs("one")] == [0, 0, 2, 2]

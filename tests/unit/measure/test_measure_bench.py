@@ -279,7 +279,7 @@ class TestRemote:
     def test_a_kernel_that_never_returns_is_cut_at_the_limit(self, remote: RemoteBench) -> None:
         failure = failure_of(remote, Config(does="hang"), limit_s=0.3)
         assert failure.status is Status.RUN_TIMEOUT
-        assert failure.message == "still running after 0.3 s and was killed"
+        assert "after 0.3 s" in failure.message
         assert failure.limit == Limit("run_s", 0.3)
 
     @pytest.mark.medium
@@ -365,9 +365,7 @@ class TestRemote:
     def test_a_loader_that_cannot_be_made_is_said_so(self) -> None:
         with RemoteBench(broken_loader, quick_timer) as bench:
             failure = failure_of(bench, GOOD)
-        assert failure.message == (
-            "the measuring process could not be set up: ValueError: no such device"
-        )
+        assert failure.message.endswith(": ValueError: no such device")
 
     @pytest.mark.medium
     def test_a_users_mistake_stays_one(self) -> None:

@@ -113,8 +113,8 @@ def test_a_reference_that_varies_stays_alone() -> None:
     one, two = looked(bench, ONE, TWO)
     assert isinstance(one, Sampled)
     assert isinstance(two, DifferentBits)
-    assert "the reference differs from itself" in two.message
-    assert "it stays: launch 3" in bench.notes[0]
+    assert "from itself" in two.message
+    assert "launch 3" in bench.notes[0]
 
 
 def test_a_config_that_varies_is_refused_though_it_was_right_once() -> None:
@@ -145,13 +145,14 @@ def test_deterministic_asks_for_no_reference() -> None:
     assert isinstance(one, Sampled)
     assert isinstance(two, Sampled)
     assert isinstance(three, DifferentBits)
-    assert "different bits from launch to launch: launch 2" in three.message
+    assert "launch 2" in three.message
 
 
 def test_facts_say_which_launch_differed_first() -> None:
     found = bit_facts({REAL: [{"c": "a"}] * 5, EVEN: [{"c": "a"}, {"c": "a"}, {"c": "b"}]})
     assert found[BITS] == ((REAL, "c", "a"), (EVEN, "c", "a"))
-    assert found[VARIES] == "output 'c' on random inputs: launch 3 differs from the first"
+    assert "output 'c' on random inputs" in found[VARIES]
+    assert "launch 3" in found[VARIES]
 
 
 def test_padding_inside_of_records_is_left_out() -> None:

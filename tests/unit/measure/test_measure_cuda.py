@@ -241,7 +241,7 @@ def test_a_clock_that_never_comes_to_rest_is_reported_and_not_waited_for_forever
             super().sleep(cycles)
 
     reading = read(timer_on(stream := Restless()), QueuedKernel(stream, 5 * US), 1)
-    assert any("did not settle" in remark for remark in reading.remarks)
+    assert any("not settle" in remark for remark in reading.remarks)
 
 
 def test_a_device_that_was_busy_a_moment_ago_is_not_waited_for_again() -> None:
@@ -278,7 +278,7 @@ def test_another_process_on_the_device_is_reported() -> None:
 def test_a_host_too_slow_to_fill_the_queue_is_reported() -> None:
     stream = Stream()
     remarks = read(timer_on(stream), QueuedKernel(stream, 5 * US, launch_ns=500 * MS), 1).remarks
-    assert any("host was too slow" in remark for remark in remarks)
+    assert any("too slow" in remark for remark in remarks)
 
 
 def test_what_two_events_cost_is_found_out_and_taken_off() -> None:

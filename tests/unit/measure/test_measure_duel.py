@@ -383,7 +383,7 @@ class TestFailure:
         duel.drop("a")
         duel.drop("b")
         assert duel.outcome.winner is None
-        assert str(duel.outcome) == "every finalist failed"
+        assert "failed" in str(duel.outcome)
 
     def test_one_who_misses_rounds_is_compared_over_those_it_took(self) -> None:
         duel = Duel(["a", "b"])
@@ -401,7 +401,7 @@ class TestFailure:
         duel = Duel(["a"])
         assert duel.next_round() is None
         assert (duel.outcome.winner, duel.outcome.decided) == ("a", True)
-        assert str(duel.outcome) == "a is the only one left"
+        assert "only one" in str(duel.outcome)
 
 
 class TestDescribe:
@@ -410,13 +410,14 @@ class TestDescribe:
         for k in range(8):
             duel.record_round({"a": 100.0, "b": 103.0 + 0.1 * (k % 2)})
         text = duel.outcome.describe({"a": "B=64", "b": "B=32"})
-        assert text == "B=64 wins after 8 rounds: B=32 takes 3 % longer (3 % to 3.1 %)"
+        assert text.startswith("B=64 wins after 8 rounds: ")
+        assert "B=32 takes 3 % longer (3 % to 3.1 %)" in text
 
     def test_equality_says_within_what(self) -> None:
         outcome = fight(Duel(["a", "b"]), {"a": 100_000, "b": 100_000}, noise=0.001).outcome
         text = outcome.describe()
         assert text.startswith("no significant difference between a and b after ")
-        assert ": equal within 0.5 %; a chosen" in text
+        assert "equal within 0.5 %; a chosen" in text
 
     def test_undecided_says_what_is_still_possible(self) -> None:
         outcome = fight(Duel(["a", "b"]), {"a": 100_000, "b": 100_000}, noise=0.05).outcome
@@ -428,6 +429,4 @@ class TestDescribe:
     def test_too_few_rounds_are_said_to_be_too_few(self) -> None:
         duel = Duel(["a", "b"])
         duel.record_round({"a": 1.0, "b": 1.0})
-        assert str(duel.outcome) == (
-            "no significant difference between a and b after 1 round, too few to tell; a chosen"
-        )
+        assert "after 1 round, too few" in str(duel.outcome)

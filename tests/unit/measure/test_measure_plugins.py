@@ -85,10 +85,8 @@ def test_a_name_that_is_nearly_one_is_corrected() -> None:
 def test_what_is_no_timer_is_refused() -> None:
     with pytest.raises(PluginError) as caught:
         timer_maker("blunt")
-    assert str(caught.value) == (
-        "cannot use the timer 'blunt' of package some-parts: "
-        "it made 'Blunt', which has no name, warm and measure"
-    )
+    assert "'blunt' of package some-parts: " in str(caught.value)
+    assert "name, warm and measure" in str(caught.value)
     with pytest.raises(
         UsageError, match="give a class of timers or one of cpu, once, blunt, patient"
     ):

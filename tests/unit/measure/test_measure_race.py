@@ -414,7 +414,7 @@ class TestRounds:
         finish(race, FakeDevice(NoiseModel(gaussian=0.01), seed=1), truth)
         assert len(race.live) == 3
         cut = [race.reason(id) for id in truth if race.verdict(id) == "out"]
-        assert any("and 3 enter the duel" in reason for reason in cut)
+        assert any("3 enter" in reason for reason in cut)
 
     def test_nobody_is_sampled_beyond_the_limit(self) -> None:
         race = self.crowd(10, max_samples=8, precision=0.0)
@@ -497,7 +497,8 @@ class TestRounds:
             self.run_passes(race, [{str(k): 100_000.0 + 10 * k for k in range(count)}] * 2)
             assert race.live == tuple(str(k) for k in range(left))
             reason = race.reason(str(count - 1))
-            assert f" is place {count} after 2 passes, and the best {left} continue" in reason
+            assert f"place {count} after 2 passes" in reason
+            assert f"best {left} " in reason
 
     @pytest.mark.parametrize(("precision", "over"), [(0.0191, True), (0.0190, False)])
     def test_they_end_where_the_best_is_known_within_the_precision(

@@ -85,7 +85,7 @@ class TestFlushing:
         l2, said = reading(timer, stream)
         assert l2 == "warm"
         assert stream.flushes == []
-        assert "not enough device memory for the 1 MiB that flush the L2 cache" in said
+        assert "the 1 MiB" in said
 
     def test_a_smaller_buffer_will_do_while_it_clears_all_of_the_l2(self) -> None:
         stream = Stream()

@@ -134,7 +134,8 @@ def test_a_cache_without_its_closing_braces_is_read_and_says_so(folder: Path) ->
     open_ended = text.rstrip(b"}\n ") + b"},\n"
     table = read_table(written(folder, open_ended))
     assert len(table.configs) == 4
-    assert table.notes == ("the file is truncated or damaged; read its first 4 configs",)
+    [note] = table.notes
+    assert "first 4 configs" in note
 
 
 @pytest.mark.medium
@@ -170,14 +171,16 @@ def test_a_result_that_is_none_is_left_out_and_counted(folder: Path) -> None:
     broken = {"16,c": 5, "16,d": {"bx": 16, "method": "d"}, "16,e": {"time": 1.0}}
     table = read_table(written(folder, {**CACHE, "cache": {**broken, **CACHE["cache"]}}))  # type: ignore[dict-item]
     assert len(table.configs) == 4
-    assert table.notes == ("skipped because they are not valid: 3",)
+    [note] = table.notes
+    assert note.endswith("not valid: 3")
 
 
 def test_of_a_config_that_is_listed_twice_the_first_result_counts(folder: Path) -> None:
     results = [t4_result(16, "correct", [2.0]), t4_result(16, "correct", [9.0])]
     table = read_table(written(folder, {**T4, "results": results}))
     assert table.workloads[0].samples(0) == ((2_000_000,),)
-    assert table.notes == ("skipped because their config was already listed: 1",)
+    [note] = table.notes
+    assert note.endswith("already listed: 1")
 
 
 @pytest.mark.parametrize("time", [1e20, float("nan"), float("inf"), -1.0, 0, None, True, 10**400])

@@ -14,10 +14,10 @@ MOVED = Comparison("auto", "sequential", 0.07, 0.04, 0.1, 20.0, 10.0, (1.5, 2.7)
 
 
 def test_ahead_in_both_is_said_without_a_but() -> None:
-    assert MOVED.verdict == (
-        "auto moves the frontier: area +0.070 (95 % interval +0.040 to +0.100); "
-        "95 % of the optimum 2.00× sooner (1.50 to 2.70): after 10 s instead of 20 s"
-    )
+    said = MOVED.verdict
+    assert "area +0.070 (95 % interval +0.040 to +0.100); " in said
+    assert "2.00× sooner (1.50 to 2.70): after 10 s instead of 20 s" in said
+    assert "but" not in said
 
 
 @pytest.mark.parametrize(("after", "sooner"), [(20.4, (0.9, 1.1)), (19.6, (0.9, 1.2))])
@@ -25,7 +25,7 @@ def test_a_time_within_the_noise_is_no_difference(
     after: float, sooner: tuple[float, float]
 ) -> None:
     said = replace(MOVED, after=after, sooner=sooner).verdict
-    assert "but no clear difference at 95 % of the optimum" in said
+    assert "but no clear difference" in said
     assert "sooner" not in said
     assert "instead of" not in said
 
@@ -33,22 +33,23 @@ def test_a_time_within_the_noise_is_no_difference(
 def test_later_is_called_later() -> None:
     said = replace(MOVED, after=40.0, sooner=(0.4, 0.6)).verdict
     assert "auto moves the frontier:" in said
-    assert (
-        "; but 95 % of the optimum 2.00× later (1.67 to 2.50): after 40 s instead of 20 s" in said
-    )
+    assert "; but " in said
+    assert "2.00× later (1.67 to 2.50): after 40 s" in said
 
 
 def test_a_frontier_that_goes_back_is_said_to() -> None:
     back = replace(MOVED, gain=-0.07, low=-0.1, high=-0.04, after=40.0, sooner=(0.4, 0.6))
     assert back.verdict.startswith("auto moves the frontier back: area -0.070")
-    assert "; 95 % of the optimum 2.00× later" in back.verdict
+    assert "2.00× later" in back.verdict
+    assert "but" not in back.verdict
 
 
 @pytest.mark.parametrize("against", ["sequential", "parallel compilation (16×)"])
 def test_a_gain_within_the_noise_cannot_be_told_from_none(against: str) -> None:
     still = replace(MOVED, against=against, gain=0.02, low=-0.01, high=0.05)
     assert still.verdict.startswith(f"auto cannot be told apart from {against}: area +0.020")
-    assert "; but 95 % of the optimum 2.00× sooner" in still.verdict
+    assert "; but " in still.verdict
+    assert "2.00× sooner" in still.verdict
 
 
 def test_a_gain_too_small_to_matter_is_called_small() -> None:
@@ -77,7 +78,7 @@ def test_what_is_not_reached_is_said_not_to_be(
 
 
 def test_what_only_some_runs_reach_is_too_uncertain_to_compare() -> None:
-    assert "too uncertain to compare" in replace(MOVED, sooner=None).verdict
+    assert "too uncertain" in replace(MOVED, sooner=None).verdict
 
 
 def tunings(factor: float, seed: int) -> Cloud:

@@ -144,7 +144,7 @@ def test_the_same_tunings_in_half_the_time_move_the_frontier() -> None:
     assert halved.moves
     assert halved.verdict.startswith("halving moves the frontier: area +0.")
     back = compare(base, replace(base, name="x", seconds=seconds / 2), "doubling")
-    assert "moves the frontier back" in back.verdict
+    assert "frontier back" in back.verdict
 
 
 @pytest.mark.medium
@@ -153,7 +153,7 @@ def test_the_same_tunings_again_do_not_move_the_frontier() -> None:
     base = Cloud("sequential", rng.uniform(1, 9, (50, 10)), rng.random((50, 10)), np.arange(50))
     again = compare(base, base, "nothing")
     assert not again.moves
-    assert "hardly moves the frontier" in again.verdict
+    assert "hardly moves" in again.verdict
 
 
 def test_a_race_finds_the_best_and_takes_fewer_samples_than_time_allows() -> None:

@@ -91,4 +91,4 @@ def test_a_name_that_is_nearly_one_is_corrected() -> None:
 def test_a_broken_one_is_refused_in_one_line(name: str, why: str) -> None:
     with pytest.raises(PluginError) as caught:
         make_strategy(name, SPACE)
-    assert str(caught.value) == f"cannot use the strategy '{name}' of package some-parts: {why}"
+    assert str(caught.value).endswith(f" '{name}' of package some-parts: {why}")

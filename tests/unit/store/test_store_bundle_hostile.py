@@ -110,7 +110,7 @@ def test_a_symbolic_link_is_refused(good: Path, name: str) -> None:
     listed["entries"][name] = {"sha256": hashlib.sha256(body[name]).hexdigest(), "bytes": 11}
     body["manifest.json"] = json.dumps(listed).encode()
     infos = [(link_info(n) if n == name else zipfile.ZipInfo(n), data) for n, data in body.items()]
-    assert "not a plain file" in refusal(zipped_entries(good, infos))
+    assert "plain file" in refusal(zipped_entries(good, infos))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_padding_behind_the_packed_bytes_is_refused(good: Path) -> None:
         struct.pack_into("<H", data, at + method, 8)
         struct.pack_into("<I", data, at + size, 200)
     path.write_bytes(data)
-    assert "match its declared size" in refusal(path)
+    assert "declared size" in refusal(path)
 
 
 @pytest.mark.parametrize("tenths", range(10))
@@ -250,7 +250,7 @@ def test_an_entry_that_is_listed_and_not_there_is_refused(good: Path) -> None:
 def test_a_manifest_that_does_not_come_first_is_refused(good: Path) -> None:
     body = entries_of(good)
     manifest = body.pop("manifest.json")
-    assert "does not start" in refusal(zipped(good, {**body, "manifest.json": manifest}))
+    assert "not start" in refusal(zipped(good, {**body, "manifest.json": manifest}))
 
 
 @pytest.mark.medium

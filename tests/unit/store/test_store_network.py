@@ -218,7 +218,7 @@ class TestAHomeOnANetwork:
                     assert len(store.trials(workload.id)) == n
         own = scratch / f"whet-{os.getuid()}"
         assert f"is in {own / 'shared'}" in caplog.text
-        assert caplog.text.count("network file system (nfs4)") == 1
+        assert caplog.text.count("(nfs4)") == 1
         assert own.stat().st_mode & 0o777 == 0o700
         assert unsent(self.URL, environ=environ).waiting == 4
         assert os.listdir(share) == []

@@ -276,7 +276,7 @@ class TestRoles:
             lambda: store.save_run(a_run(workload)),
             lambda: store.gc(kernel=workload.kernel),
         ):
-            assert "does not allow this" in refusal(write)
+            assert "not allow" in refusal(write)
         assert len(open_direct(postgres_url).runs(workload.id)) == 1
 
     def test_a_contributor_appends_and_cannot_remove_or_pose_as_another(
@@ -286,7 +286,7 @@ class TestRoles:
         store = opened(self.role(postgres_server, postgres_url, "contributor"))
         store.save_run(a_run(workload, {"BM": 1}))
         assert store.append([a_trial(workload, {"BM": 1}), a_trial(workload, {"BM": 1})]) == 2
-        assert "does not allow this" in refusal(lambda: store.gc(superseded=True))
+        assert "not allow" in refusal(lambda: store.gc(superseded=True))
         for statement in (
             f"UPDATE {store.statements.namespace}.trials SET median_ns = 1",
             f"DELETE FROM {store.statements.namespace}.trials",
@@ -294,7 +294,7 @@ class TestRoles:
             "VALUES ('boss', '', '', '')",
         ):
             message = refusal(lambda text=statement: store.write(lambda to: to.db.execute(text)))
-            assert "does not allow this" in message
+            assert "not allow" in message
         assert len(store.trials(workload.id, all=True)) == 2
         roles = {writer.role for writer in store.writers(workload.id).values()}
         assert len(roles) == 1

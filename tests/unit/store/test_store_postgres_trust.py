@@ -168,7 +168,7 @@ class TestContributors:
             run = a_run(WORKLOAD, {"BM": 1}, outcome=outcome)
             ann.save_run(run)
             forged = a_run(WORKLOAD, {"BM": 2}, id=run.id)
-            assert "belongs to another role" in refusal(lambda it=forged: bob.save_run(it))
+            assert "another role" in refusal(lambda it=forged: bob.save_run(it))
             assert ann.run(run.id) == run
 
     def test_a_run_that_has_ended_stays_as_it_is(self, team: Team) -> None:
@@ -179,7 +179,7 @@ class TestContributors:
         ann.save_run(ended)
         ann.save_run(ended)  # what is sent twice is no change
         other = a_run(WORKLOAD, {"BM": 2}, id=begun.id)
-        assert "has ended and cannot be changed" in refusal(lambda: ann.save_run(other))
+        assert "has ended" in refusal(lambda: ann.save_run(other))
         assert ann.run(begun.id) == ended
 
     def test_the_database_refuses_to_change_what_others_wrote(self, team: Team) -> None:
@@ -304,7 +304,7 @@ class TestPromotion:
         store.append([a_trial(WORKLOAD, {"BM": 1})])
         [report] = promote(store, [WORKLOAD])
         assert report.config is None
-        assert "tune it first" in report.reason
+        assert "tune it" in report.reason
 
     def test_what_is_promoted_is_not_swept(self, team: Team) -> None:
         store = opened(team.url)
@@ -356,7 +356,7 @@ class TestSignatures:
         altered = type(thing).from_json(data)
         why = trusted.why_refused(altered, signature, {})
         assert why is not None
-        assert "forged or was altered" in why
+        assert "forged" in why
 
     def test_the_signed_bytes_are_these(self) -> None:
         said = Promotion("w", "r", "t")
@@ -431,7 +431,7 @@ class TestSignatures:
             file.write(f"revoked {SigningKey.read(keys[0]).id} stolen\n")
         reader = opened(team.url, trusted_keys=keys[1])
         assert chosen(reader) is None
-        assert "is revoked (stolen)" in reader.refusals(WORKLOAD.id)[0]  # type: ignore[attr-defined]
+        assert "revoked (stolen)" in reader.refusals(WORKLOAD.id)[0]  # type: ignore[attr-defined]
 
     def test_a_promotion_has_to_be_signed_as_well(self, team: Team, keys: tuple[str, str]) -> None:
         tuned(opened(team.url, signing_key=keys[0]))

@@ -211,7 +211,7 @@ def test_an_older_client_cannot_overwrite_what_a_newer_one_protects(
     run = a_run(WORKLOAD, {"BM": 1})
     opened(postgres_url).save_run(run)
     forged = a_run(WORKLOAD, {"BM": 2}, id=run.id)
-    assert "belongs to another role" in refusal(lambda: older.save_run(forged))
+    assert "another role" in refusal(lambda: older.save_run(forged))
 
 
 def test_whoever_could_read_the_older_schema_reads_promotions_after_the_migration(
@@ -235,5 +235,5 @@ def test_a_newer_client_is_told_in_one_line_to_migrate(
     keys.write_text("")
     for more in ("", "&trust=promoted", f"&trusted_keys={keys}"):
         message = refusal(lambda it=more: opened(postgres_url + it, read_only=bool(it)))
-        assert "run 'whet store migrate" in message
+        assert "'whet store migrate" in message
         assert "\n" not in message

@@ -62,7 +62,7 @@ def test_a_c_kernel_that_adds_in_another_order_is_refused() -> None:
     found = statuses(result, "LANES")
     assert found[4] == {"wrong_result"}
     assert found[1] <= {"ok", "outraced"}
-    assert any("check=bitwise refused 2 configs" in note for note in result.notes)
+    assert any("refused 2 configs" in note for note in result.notes)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_key_where_bits_were_not_compared_uses_the_first_config(tmp_path: Path
     assert whet.choose(sized(4, lock=lock), mode="cached").config["block"] == 5
     found = whet.choose(sized(8, lock=lock), mode="cached")
     assert (found.config["block"], found.source) == (4, "first")
-    assert "bits were not compared at this key" in found.reason
+    assert "not compared" in found.reason
 
 
 def test_what_compares_no_bits_is_refused() -> None:

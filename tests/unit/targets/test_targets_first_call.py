@@ -69,7 +69,7 @@ def test_later_calls_keep_the_limit_that_the_quickest_config_sets():
     result = tuned(lazy({"plain": 0.0, "stuck": 0.0}, {"stuck": FOREVER}), run_limit_s=500.0)
     trial = of(result, "stuck")
     assert trial.status is Status.RUN_TIMEOUT
-    assert "times what the quickest one took" in trial.error
+    assert "the quickest" in trial.error
     assert trial.limit.kind == "run_s"
     assert trial.limit.value < trial.limit.configured == 500.0
 
@@ -79,7 +79,7 @@ def test_a_first_call_that_never_ends_is_cut_at_its_own_limit_which_is_said():
     result = tuned(lazy({"plain": 0.0, "stuck": FOREVER}), first_call_limit_s=0.7)
     trial = of(result, "stuck")
     assert (trial.status, trial.limit) == (Status.RUN_TIMEOUT, Limit("first_call_s", 0.7))
-    assert "first call was still running after 0.7 s" in trial.error
+    assert "after 0.7 s" in trial.error
     assert "WHET_FIRST_CALL_LIMIT" in trial.error
     assert trial.cost.work["first_call"] >= 0.7
 

@@ -64,7 +64,7 @@ def test_death_is_an_error_with_its_signal_and_last_words(session: Session) -> N
     assert caught.value.signal == signal.SIGSEGV
     assert caught.value.exitcode is None
     assert caught.value.stderr_tail == "free(): invalid pointer"
-    assert str(caught.value) == "the worker was killed by SIGSEGV\nfree(): invalid pointer"
+    assert str(caught.value).endswith("SIGSEGV\nfree(): invalid pointer")
 
 
 @pytest.mark.medium

@@ -25,10 +25,8 @@ except whet.UsageError as error:
 def test_one_line_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout.strip() == (
-        "schedules need MLIR's Python bindings; install them with pip install '.[mlir]' "
-        "in a clone of whet"
-    )
+    [line] = done.stdout.splitlines()
+    assert "pip install '.[mlir]'" in line
 
 
 @pytest.mark.medium
@@ -40,7 +38,7 @@ def test_the_demo_says_so_too():
         [sys.executable, "-c", code, "demo", "--schedule"], capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "install them with pip install '.[mlir]'" in done.stderr
+    assert "pip install '.[mlir]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

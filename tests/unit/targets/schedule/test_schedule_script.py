@@ -136,9 +136,9 @@ def test_an_old_script_is_explained_with_what_is_written_today():
     assert said[0].startswith(
         "script:1:1: transform.sequence is outdated; write transform.named_sequence @__transform"
     )
-    assert said[1:] == [
-        "5:19: transform.structured.tile is outdated; write transform.structured.tile_using_for"
-    ]
+    [second] = said[1:]
+    assert second.startswith("5:19: transform.structured.tile ")
+    assert second.endswith("write transform.structured.tile_using_for")
 
 
 MATCH = """\

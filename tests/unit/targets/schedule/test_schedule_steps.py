@@ -66,7 +66,7 @@ def test_a_step_that_fails_is_the_last_and_says_why():
     text = whet.schedule(matmul(64, 64, 64)).script.text
     target = whet.schedule(matmul(64, 64, 64), text.replace("scf.for", "scf.while"))
     *before, last = target.steps()
-    assert "the match finds no operation" in last.problem
+    assert "no operation" in last.problem
     assert last.place in last.problem
     assert last.ir == before[-1].ir
 

@@ -165,7 +165,6 @@ def test_too_large_a_config_fails_with_the_same_words(node):
     divided, _ = built_by([node], request(tile=256, num_stages=4))
     assert divided.status is whole.status is Status.RESOURCES
     assert divided.error == whole.error
-    assert "out of resource" in divided.error
 
 
 def test_what_the_frontend_refuses_reaches_no_machine(node):
@@ -179,10 +178,9 @@ def test_a_compiler_that_somebody_looks_into_stays_here(node, monkeypatch):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", lambda *args: ("mine", "mine"))
     result, said = built_by([node], request())
     assert result.status is Status.OK
-    assert said == [
-        "product is compiled on this machine: the compiler's stages are inspected "
-        "(add_stages_inspection_hook)"
-    ]
+    [line] = said
+    assert "compiled on this machine" in line
+    assert "(add_stages_inspection_hook)" in line
     assert not node.built
 
 
@@ -201,7 +199,8 @@ def test_a_machine_with_another_assembler_is_refused_and_builds_no_more(tmp_path
         result, said = built_by([old], request())
     assert result.status is Status.OK
     assert said[0].startswith("old: ptxas 11.0.194, not ")
-    assert said[1:] == ["no other machine can build this; building on this machine"]
+    assert len(said) == 2
+    assert "building on this machine" in said[1]
     assert old.built == ["", "only=1"]
 
 
@@ -230,14 +229,10 @@ def test_a_library_of_somebody_elses_keeps_a_kernel_here():
     own = dict(one.options["extern_libs"])
     assert own  # Triton's own, which lies elsewhere on every machine
     theirs = {**one.options, "extern_libs": (*own.items(), ("mine", "/opt/mine.bc"))}
-    assert "mine (/opt/mine.bc), which is not Triton's own" in reason_to_stay(
-        replace(one, options=theirs)
-    )
+    assert "mine (/opt/mine.bc)" in reason_to_stay(replace(one, options=theirs))
 
 
 def test_a_value_that_only_this_process_has_keeps_a_kernel_here():
     one = request()
     options = {**one.options, "num_warps": object()}
-    assert (
-        reason_to_stay(replace(one, options=options)) == "the type of option 'num_warps' is object"
-    )
+    assert "'num_warps' is object" in reason_to_stay(replace(one, options=options))

@@ -83,7 +83,7 @@ def test_a_grid_arguments_and_perhaps_keywords_are_a_launch(made: Any, launch: A
 def test_another_shape_is_shown_beside_the_right_one_for_this_kernel(made: Any, said: str) -> None:
     error = refusal(made)
 
-    assert f"the inputs function of kernel 'copy' {said}" in str(error)
+    assert f"kernel 'copy' {said}" in str(error)
     assert error.__notes__ == [EXAMPLE]
 
 

@@ -530,9 +530,8 @@ def test_what_torch_makes_as_it_traces_stays_tritons(installing: Any) -> None:
     tuner = torchs["wrapped"]([triton.Config({"BLOCK": 16})] * 2, jit)
 
     assert type(tuner) is stock.Autotuner
-    assert {one.reason for one in whet.installed() if one.how == "left alone"} == {
-        "torch.compile created it"
-    }
+    [reason] = {one.reason for one in whet.installed() if one.how == "left alone"}
+    assert "torch.compile" in reason
 
 
 @pytest.mark.medium
@@ -633,10 +632,8 @@ def test_a_class_that_cannot_be_helped_is_left_as_it_was(made: Any, driver: Any)
     assert type(tuner) is Clashing
     assert vars(tuner) == before
     (one,) = [one for one in whet.installed() if one.kind.endswith("Clashing")]
-    assert (one.how, one.reason) == (
-        "left alone",
-        "Clashing defines _chosen, a name that whet needs",
-    )
+    assert one.how == "left alone"
+    assert "Clashing defines _chosen" in one.reason
     assert call(tuner) == 16
 
 
@@ -648,7 +645,7 @@ def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, drive
 
     assert (type(tuner), tuner._busy) == (Plain, "mine")
     (one,) = [one for one in whet.installed() if one.kind.endswith("Plain")]
-    assert one.reason == "Plain sets _busy, a name that whet needs"
+    assert "Plain sets _busy" in one.reason
 
 
 @pytest.mark.medium
@@ -715,7 +712,7 @@ def test_without_installing_kernels_are_listed_as_left_alone() -> None:
     tuner = kernel(Super)
 
     assert entry(tuner).how == "left alone"
-    assert entry(tuner).reason == "whet.install() was not called"
+    assert "whet.install()" in entry(tuner).reason
 
 
 def library() -> tuple[Callable[[], None], Callable[[], None]]:
@@ -876,7 +873,8 @@ def test_a_class_that_lacks_what_tritons_has_is_left_as_it_was(
     tuner = kernel(Late)
     installing()
 
-    assert (type(tuner), entry(tuner).reason) == (Late, "Late does not set _do_bench")
+    assert type(tuner) is Late
+    assert "_do_bench" in entry(tuner).reason
     assert call(tuner) == 16
 
 

