@@ -98,7 +98,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More than there are cores: many tests wait, for a server, a limit or another process. But
     not those that take a moment, for which `-n logical` is asked."""
     cores = len(os.sched_getaffinity(0))
-    return cores if config.option.numprocesses == "logical" else cores + (cores + 1) // 2
+    return cores if config.option.numprocesses == "logical" else 2 * cores
 
 
 @cache
@@ -120,8 +120,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    took = _Cost()
+    took, was_large = _Cost(), "torch" in sys.modules
     result = yield
+    if os.environ.get("TESTS_GO") == "small" and "torch" in sys.modules and not was_large:
+        pytest.fail(
+            "it loads torch, after which every fork takes longer: import it at the top of "
+            "the file, so that the file is of the second go",
+            pytrace=False,
+        )
     free = any(map(item.get_closest_marker, FREE))
     if (took_s := took.cpu_s) > 10 * LIMIT_S and not free:
         words = f"took {took_s:.0f} CPU-seconds; what is not marked slow may take {LIMIT_S:g}"

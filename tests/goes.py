@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 LARGE = re.compile(
-    r'^(\w+(: Any)? = )?(pytest\.importorskip\("(torch|triton|ray|mlir)'
+    r'^\s*(\w+(: Any)? = |return )?(pytest\.importorskip\("(torch|triton|ray|mlir)'
     r"|(import|from) (torch|triton|ray|mlir|whet\.targets\.triton|whet\.kernels)\b)",
     re.MULTILINE,
 )

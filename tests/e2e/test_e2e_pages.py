@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pages import PAGES, ROOT, commands
+from whet.measure.gpu.driver_facts import installed_gpu
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,11 +26,7 @@ def torch_and_triton() -> bool:
 
 
 def a_gpu() -> bool:
-    if not torch_and_triton():
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
+    return torch_and_triton() and bool(installed_gpu(None)[0])
 
 
 def mlir() -> bool:

@@ -192,11 +192,12 @@ class StillLease:
 
 class Game(RuleBasedStateMachine):
     server: ClassVar[PostgresServer]
+    space: ClassVar[str]
     counts: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = StepLink.world = World(self.server.url(new_namespace()))
+        self.world = StepLink.world = World(self.server.url(self.space))
         self._stack = contextlib.ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._stack.enter_context(_patched(self.world))
@@ -209,8 +210,14 @@ class Game(RuleBasedStateMachine):
         Game.counts["games"] += 1
 
     @initialize()
-    def _make(self) -> None:
+    def _empty(self) -> None:
+        """Sooner than new tables."""
         open_store(self.world.url, direct=True).close()
+        found = self.server.sql(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.space}'"
+        )
+        names = [f"{self.space}.{name}" for (name,) in found if name not in ("versions", "writers")]
+        self.server.sql(f"TRUNCATE {', '.join(names)} CASCADE")
 
     def _store(self, name: str) -> LocalFirstStore:
         if name not in self._stores:
@@ -342,8 +349,7 @@ class Game(RuleBasedStateMachine):
             self._past(key[1])  # where it could not be given back it runs out
 
     def _past(self, workload_id: str) -> None:
-        space = self.world.url.rpartition("namespace=")[2]
-        past = f"UPDATE {space}.leases SET until = now() - interval '1 s'"
+        past = f"UPDATE {self.space}.leases SET until = now() - interval '1 s'"
         self.server.sql(f"{past} WHERE id = '{workload_id}'")
 
     @rule(name=st.sampled_from(HOSTS), at=st.integers(0, 1))
@@ -437,13 +443,15 @@ class Game(RuleBasedStateMachine):
                 self._do(name, lambda store: store._link.step())
             assert self._store(name).unsent == 0, f"{name} cannot send"
         with open_store(self.world.url, direct=True) as server:
+            for name in HOSTS:
+                self._forget(name)  # each asks once in the life of a process
+                self.world.now += 1000.0
             for id in (*(workload.id for workload in WORKLOADS), *self._measured):
                 self._check(server, id)
             for id, code in self._measured.items():
                 best = server.best(id)
                 assert best is None or best.config["a"] == code, "another code was measured"
-            space = self.world.url.rpartition("namespace=")[2]
-            rows = self.server.sql(f"SELECT id FROM {space}.trials")
+            rows = self.server.sql(f"SELECT id FROM {self.space}.trials")
             found = [str(id) for (id,) in rows]
         assert len(found) == len(set(found)), "something is there twice"
         assert self._written <= set(found), "something never arrived"
@@ -457,8 +465,6 @@ class Game(RuleBasedStateMachine):
         assert standing == youngest
         best = server.best(workload_id)
         for name in HOSTS:
-            self._forget(name)  # each asks once in the life of a process
-            self.world.now += 1000.0
             store = self._store(name)
             with self.world.as_host(name):
                 store.best(workload_id)
@@ -500,7 +506,7 @@ def _patched(world: World) -> Iterator[None]:
 
 def play(server: PostgresServer, games: int, *, shrink: bool = False) -> Counter[str]:
     """Raises what a game found; else how much was played. The same games each time."""
-    Game.server, Game.counts = server, Counter()
+    Game.server, Game.space, Game.counts = server, new_namespace(), Counter()
     plan = settings(
         max_examples=games,
         stateful_step_count=40,
