@@ -5,6 +5,7 @@ A small share of what `benchmarks/fuzz.py` does, and all it ever found.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
@@ -28,6 +29,10 @@ from whet.core.space import Space
 from whet.core.timeline import Timeline
 from whet.replay import files
 from whet.replay.reading import read_table
+
+with contextlib.suppress(ImportError):
+    # A command line may ask for it, which would take seconds while every line is being counted.
+    import torch  # noqa: F401
 
 # So many inputs take some ten seconds on two cores.
 INPUTS = 6_000

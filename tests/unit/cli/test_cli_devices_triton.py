@@ -191,7 +191,7 @@ class SourceThere:
         return source_of(kernel.tuner)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 def test_a_device_whose_process_imports_another_kernel_gets_no_keys(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

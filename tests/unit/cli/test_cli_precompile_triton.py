@@ -228,7 +228,7 @@ def test_a_second_time_nothing_is_compiled(whet: Whet) -> None:
     assert [build["was_there"] for build in again] == [True, True, False]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_setting_names_the_folder_too(whet: Whet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHET_BINARIES", "packed")
 

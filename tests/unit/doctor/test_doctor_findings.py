@@ -107,6 +107,7 @@ def test_a_setting_that_removes_a_break_was_tried_on_the_model(findings_of: Find
     assert "1 → 0" in outcome
 
 
+@pytest.mark.slow
 def test_a_setting_that_does_not_remove_a_break_is_not_recommended(findings_of: Findings) -> None:
     """Printing a shape breaks the graph whatever printing functions torch may reorder."""
     assert tried(findings_of(models.Prints)) == {}
@@ -152,6 +153,7 @@ def test_symbolic_sizes_were_tried_against_recompilations(findings_of: Findings)
     assert all("1 → 0" in outcome for outcome in found.values())
 
 
+@pytest.mark.slow
 def test_what_torch_hints_at_was_tried_against_recompilations(findings_of: Findings) -> None:
     [text] = tried(findings_of(models.Counts))
     assert "allow_unspec_int_on_nn_module" in text

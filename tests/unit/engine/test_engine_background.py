@@ -68,7 +68,7 @@ def test_the_faster_config_is_found_and_stored_for_the_next_process() -> None:
     assert chosen == Choice(FAST, "exact", 1.0, chosen.reason)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.005])
 @pytest.mark.parametrize("building", [False, True])
 @pytest.mark.parametrize("kernel_ns", [1e5, 1e7, 1e9])

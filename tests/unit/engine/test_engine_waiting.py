@@ -259,7 +259,7 @@ class TestASecondProcessThatDoesNotWaitForTheEnd:
         assert first.process.poll() is None
         assert (end["source"], end["n"]) == ("waited", 1)
 
-    @pytest.mark.medium
+    @pytest.mark.slow
     def test_has_the_first_config_when_its_budget_ends_before_anything_is_stored(
         self, begun: tuple[Desk, Terminal]
     ) -> None:

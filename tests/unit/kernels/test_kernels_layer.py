@@ -47,6 +47,7 @@ def test_every_form_computes_the_layer(found):
     assert 1e-4 < errors["whet, fp8, eager"] < 0.08
 
 
+@pytest.mark.slow
 def test_the_table_fits_and_the_picture_is_one(layer, found):
     lines = layer.table(found).splitlines()
     assert len(lines) == len(found) + 1

@@ -57,7 +57,7 @@ def test_auto_leaves_a_random_search_far_behind() -> None:
     assert missed < missed_at_random / 2
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_what_other_sizes_teach_makes_the_first_ten_evaluations_count() -> None:
     taught = {id(case.space): case.with_sources(sizes()) for case in sizes()}
     with_prior = reached(lambda space, seed: taught[id(space)].strategy("auto", seed), 10)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from whet.core.config import Config
 from whet.core.space import Categorical, Ordered, Permutation, Space
@@ -104,9 +105,11 @@ class ClassicSearch(StrategyContract):
         assert mean_best(self.make, bowl_space(), bowl, 60) < 1.1
         assert mean_best(Random, bowl_space(), bowl, 60) > 1.15
 
+    @pytest.mark.slow
     def test_it_learns_the_order_of_a_permutation(self) -> None:
         self._beats_chance(orders_space(), orders, 80, by=0.1)
 
+    @pytest.mark.slow
     def test_it_progresses_where_the_space_cannot_be_listed(self) -> None:
         self._beats_chance(wide_space(), wide, 120, by=0.5)
 

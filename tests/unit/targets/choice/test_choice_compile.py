@@ -83,6 +83,7 @@ def test_each_size_has_its_own_pick_also_where_sizes_are_dynamic():
         assert torch.allclose(compiled(a, b), a @ b, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_what_was_compiled():
     chosen, a, b = product(), torch.randn(4, 8, requires_grad=True), torch.randn(8, 3)
     chosen(a, b)

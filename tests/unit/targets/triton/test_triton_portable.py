@@ -258,6 +258,7 @@ def test_without_packed_kernels_all_stages_run(run: Run, tmp_path: Path) -> None
     assert not all(there.compiled)
 
 
+@pytest.mark.slow
 def test_what_was_packed_for_another_architecture_is_not_used(
     run: Run, packed: Path, tmp_path: Path
 ) -> None:
