@@ -59,13 +59,14 @@ class _Cost:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take long come first, so that no core is left with one at the end; those that need
-    quiet come last."""
+    """Those that take long come first, and files that one process has to run, so that no core is
+    left with one at the end; those that need quiet come last."""
 
     def order(item: pytest.Item) -> int:
         if item.get_closest_marker("timing"):
             return 2
-        return 0 if any(map(item.get_closest_marker, ("slow", "whole"))) else 1
+        long = any(map(item.get_closest_marker, ("slow", "whole")))
+        return 0 if long or _shares(item.path) else 1
 
     items.sort(key=order)
 
