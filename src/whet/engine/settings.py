@@ -108,15 +108,6 @@ class Settings:
         run_limit_is_set = self.run_limit_s != RUN_LIMIT_S
         return self.first_call_limit_s or (self.run_limit_s if run_limit_is_set else FIRST_CALL_S)
 
-    @property
-    def silence_s(self) -> float | None:
-        """After how long without an event another process has to think that a tuning hangs: what
-        any step of it may take, and the patience that the tuning has with itself."""
-        if self.stall_timeout_s is None:
-            return None
-        steps = self.build_limit_s + self.first_call_s + self.run_limit_s + self.agree_wait_s
-        return self.stall_timeout_s + steps
-
 
 @dataclass(frozen=True)
 class SettingSource:

@@ -59,8 +59,7 @@ def settle_spread(
 ) -> tuple[list[Settled], bool]:
     """What came of them, in the order in which they ended, and whether Ctrl-C ended it."""
     from whet.cli.arguments.reading import problem_text
-    from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
-    from whet.engine.settings import resolve_settings
+    from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
 
     done: list[Settled] = []
 
@@ -75,8 +74,7 @@ def settle_spread(
 
     items = longest_first(misses, lambda miss: size_of(miss.workload.key))
     try:
-        silence_s = resolve_settings(tuner.flags).settings.silence_s
-        spread_workloads(executor.seats(), tuner, items, on_done=heard, silence_s=silence_s)
+        spread_workloads(executor.seats(), tuner, items, on_done=heard, silent_s=SILENT_S)
     except KeyboardInterrupt:
         return done, True
     return done, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.cli.commands.tune_keys import Key, KeyOutcome
 from whet.cli.terminal.output import say
-from whet.core.event import Event
+from whet.core.event import Event, Noted
 from whet.workers import available_cores
 
 if TYPE_CHECKING:
@@ -90,22 +90,33 @@ def standing_in(folder: str) -> Iterator[None]:
 
 @contextmanager
 def telling(milestone: Milestone) -> Iterator[None]:
-    """Whoever waits for the tunings meanwhile is told that they go on, once a second at most."""
+    """Whoever waits for the tunings meanwhile is told every second that they go on, but not while
+    they themselves say that they get nowhere."""
     from whet.cli.terminal import progress
     from whet.engine.executors.workloads import GOES_ON
+    from whet.engine.recovery.watchdog import NO_PROGRESS
 
-    told = 0.0
+    over, stuck = threading.Event(), threading.Event()
 
     def heard(event: Event) -> None:
-        nonlocal told
-        if time.monotonic() >= told + 1:
-            told = time.monotonic()
-            milestone(GOES_ON)
+        if isinstance(event, Noted) and event.text.startswith(NO_PROGRESS):
+            stuck.set()
+        else:
+            stuck.clear()
+
+    def tell() -> None:
+        while not over.wait(1.0):
+            if not stuck.is_set():
+                milestone(GOES_ON)
 
     before, progress.in_quiet = progress.in_quiet, heard
+    teller = threading.Thread(target=tell, name="whet goes on", daemon=True)
+    teller.start()
     try:
         yield
     finally:
+        over.set()
+        teller.join()
         progress.in_quiet = before
 
 
@@ -125,8 +136,7 @@ def tune_keys_spread(
     executor: DeviceExecutor, tuner: KeyTuner, keys: Sequence[Key], *, quiet: bool
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
-    from whet.engine.executors.workloads import longest_first, size_of, spread_workloads
-    from whet.engine.settings import resolve_settings
+    from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
     from whet.targets.triton.offline.inputs import key_text
 
     done: dict[int, KeyOutcome] = {}
@@ -142,9 +152,8 @@ def tune_keys_spread(
 
     try:
         items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
-        silence_s = resolve_settings(tuner.flags).settings.silence_s
         work = _Numbered(tuner)
-        spread_workloads(executor.seats(), work, items, on_done=heard, silence_s=silence_s)
+        spread_workloads(executor.seats(), work, items, on_done=heard, silent_s=SILENT_S)
     except KeyboardInterrupt:
         return [done[number] for number in sorted(done)], True
     return [done[number] for number in sorted(done)], False

@@ -18,8 +18,9 @@ Item = TypeVar("Item")
 # How often a workload whose process ended is begun anew, each time on the next free device.
 TRIES = 2
 
-# The milestone by which a tuning in another process says that it goes on.
-GOES_ON = "goes on"
+# The milestone by which a tuning in another process says that it goes on, and after how long
+# without one that process hangs: nothing holds Python's lock for so long.
+GOES_ON, SILENT_S = "goes on", 120.0
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,12 @@ def spread_workloads(
     items: Sequence[Item],
     *,
     on_done: Callable[[Spread[Item]], None] = lambda one: None,
-    silence_s: float | None = None,
+    silent_s: float = math.inf,
 ) -> list[Spread[Item]]:
     """Has `factory()` made on each seat and calls its `tune(item)` for each item; what came of
     them, in the order of the items. A device that is lost costs what it was doing, and one that
-    tells of no milestone for `silence_s` is lost. Ctrl-C ends the calls under way."""
-    work = _Work(seats, factory, items, on_done, silence_s)
+    does not say `GOES_ON` for `silent_s` is lost. Ctrl-C ends the calls under way."""
+    work = _Work(seats, factory, items, on_done, silent_s)
     work.run()
     return work.results()
 
@@ -101,9 +102,9 @@ class _Work(Generic[Item]):
         factory: Callable[[], Any],
         items: Sequence[Item],
         on_done: Callable[[Spread[Item]], None],
-        silence_s: float | None,
+        silent_s: float,
     ) -> None:
-        self._silence_s = silence_s
+        self._silent_s = silent_s
         self._items = items
         self._seats = seats[: len(items)]
         self._factory = factory
@@ -172,9 +173,8 @@ class _Work(Generic[Item]):
                 self._settle(seat, number, Spread(item, answer, seat.name))
 
     def _tuned(self, session: RemoteObject, item: Item) -> Any:
-        most = self._silence_s
-        parts = None if most is None else {GOES_ON: most}
-        return session.call("tune", item, limit_s=most, parts_s=parts).value
+        most = self._silent_s
+        return session.call("tune", item, limit_s=most, parts_s={GOES_ON: most}).value
 
     def _next(self, seat: Seat) -> tuple[int, Item] | None:
         """Waits where something may come back from a device that is lost."""

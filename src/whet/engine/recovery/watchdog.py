@@ -20,6 +20,9 @@ EVERY_S = (0.01, 5.0)
 # So many configs are named; of more it is said how many there are.
 NAMED = 4
 
+# What begins the line about a run that gets nowhere.
+NO_PROGRESS = "no progress for"
+
 
 @dataclass(frozen=True)
 class Doing:
@@ -146,12 +149,12 @@ class Watchdog:
 def _line(doing: Doing | None, silent_s: float) -> str:
     if doing is None:
         return (
-            f"no progress for {silent_s:.0f} s: the search is still choosing, or a display or "
+            f"{NO_PROGRESS} {silent_s:.0f} s: the search is still choosing, or a display or "
             "the store is blocking; Ctrl-C ends the run with the best so far"
         )
     since = time.strftime("%H:%M:%S", time.localtime(doing.at))
     return (
-        f"no progress for {silent_s:.0f} s: {doing.what} {_names(doing.configs())} since "
+        f"{NO_PROGRESS} {silent_s:.0f} s: {doing.what} {_names(doing.configs())} since "
         f"{since}, with a limit of {doing.allowed_s:.3g} s; {doing.remedy}"
     )
 
