@@ -21,7 +21,6 @@ from whet.cli.commands.cluster import cluster_text
 from whet.cli.commands.tune_missed_spread import MissTuner, settle_spread
 from whet.cli.commands.tune_spread import KeyTuner, take_whole_keys, tune_keys_spread
 from whet.core.errors import HostFailure
-from whet.engine.executors import workloads
 from whet.engine.executors.processes import ProcessPerDevice
 from whet.engine.executors.workloads import spread_workloads
 from whet.store import open_store
@@ -214,24 +213,6 @@ def test_a_device_whose_process_imports_another_kernel_gets_no_keys(
         assert capfd.readouterr().err.count("on device 1: [") == 3
         with pytest.raises(HostFailure, match="0: its code is not the one here: FEWER is 0, not 1"):
             spread_workloads(executor.seats()[:1], tuner, keys)
-
-
-@pytest.mark.slow
-def test_keys_of_a_device_that_hangs_are_tuned_on_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setattr(workloads, "SILENT_S", 20.0)
-    monkeypatch.setenv("WHET_STALL_TIMEOUT", "5s")
-    monkeypatch.setenv("WHET_RUN_LIMIT", "1s")
-    file, store = tmp_path / "kernel.py", str(tmp_path / "s.db")
-    hang = 'os.environ["WHET_DEVICE"] == "0" and time.sleep(1000) or 1e5 /'
-    file.write_text("import os, time\n" + KERNEL.replace("1e5 /", hang))
-    tuner = KeyTuner(f"{file}:tuned", None, {"store": store, "jobs": "1"}, store)
-    keys: list[dict[str, Any]] = [{"n": 64}, {"n": 128}]
-    with ProcessPerDevice(["0", "1"], lambda name: {}) as executor:
-        done, _ = tune_keys_spread(executor, tuner, keys, quiet=True)
-    assert [(one.key, one.result is not None) for one in done] == [(key, True) for key in keys]
 
 
 @pytest.mark.slow

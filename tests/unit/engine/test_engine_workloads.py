@@ -82,12 +82,20 @@ class Slow:
 
 @pytest.mark.medium
 def test_a_device_that_hangs_is_lost_and_one_that_goes_on_is_not() -> None:
+    lost: list[str] = []
     with devices(2) as executor:
-        done = spread_workloads(executor.seats(), Slow, ["a", "b"], silent_s=1.0)
+        done = spread_workloads(
+            executor.seats(),
+            Slow,
+            ["a", "b"],
+            on_lost=lambda seat, why: lost.append(seat),
+            silent_s=1.0,
+        )
         alone = ProcessPerDevice(["0"], lambda name: {})
-        with alone, pytest.raises(HostFailure, match="no sign of progress in 1 s"):
-            spread_workloads(alone.seats(), Slow, ["a"], silent_s=1.0)
+        with alone, pytest.raises(HostFailure, match="no sign of life for 3 s"):
+            spread_workloads(alone.seats(), Slow, ["a"], silent_s=3.0)
     assert [one.answer for one in done] == ["1", "1"]
+    assert lost == ["0"]
 
 
 @pytest.mark.medium

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whet.cli.commands.tune_missed_one import Offline, Settled
-from whet.cli.commands.tune_spread import Milestone, standing_in, telling
+from whet.cli.commands.tune_spread import Milestone, say_lost, standing_in, telling
 from whet.cli.terminal.output import say
 from whet.core.miss import Miss
 
@@ -74,7 +74,9 @@ def settle_spread(
 
     items = longest_first(misses, lambda miss: size_of(miss.workload.key))
     try:
-        spread_workloads(executor.seats(), tuner, items, on_done=heard, silent_s=SILENT_S)
+        spread_workloads(
+            executor.seats(), tuner, items, on_done=heard, on_lost=say_lost, silent_s=SILENT_S
+        )
     except KeyboardInterrupt:
         return done, True
     return done, False

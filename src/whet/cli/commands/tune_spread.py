@@ -120,6 +120,10 @@ def telling(milestone: Milestone) -> Iterator[None]:
         progress.in_quiet = before
 
 
+def say_lost(device: str, why: str) -> None:
+    say(f"whet: device {device} is no longer used: {why}; others tune its keys")
+
+
 def jobs_for_each(flags: Mapping[str, str | None], seats: Sequence[Seat]) -> str:
     """The cores are divided between the devices."""
     return flags.get("jobs") or str(max(1, available_cores() // len(seats)))
@@ -152,8 +156,14 @@ def tune_keys_spread(
 
     try:
         items = longest_first(enumerate(keys), lambda one: size_of(one[1]))
-        work = _Numbered(tuner)
-        spread_workloads(executor.seats(), work, items, on_done=heard, silent_s=SILENT_S)
+        spread_workloads(
+            executor.seats(),
+            _Numbered(tuner),
+            items,
+            on_done=heard,
+            on_lost=say_lost,
+            silent_s=SILENT_S,
+        )
     except KeyboardInterrupt:
         return [done[number] for number in sorted(done)], True
     return [done[number] for number in sorted(done)], False

@@ -85,12 +85,14 @@ def spread_workloads(
     items: Sequence[Item],
     *,
     on_done: Callable[[Spread[Item]], None] = lambda one: None,
+    on_lost: Callable[[str, str], None] = lambda seat, why: None,
     silent_s: float = math.inf,
 ) -> list[Spread[Item]]:
     """Has `factory()` made on each seat and calls its `tune(item)` for each item; what came of
     them, in the order of the items. A device that is lost costs what it was doing, and one that
-    does not say `GOES_ON` for `silent_s` is lost. Ctrl-C ends the calls under way."""
-    work = _Work(seats, factory, items, on_done, silent_s)
+    does not say `GOES_ON` for `silent_s` is lost; `on_lost` hears of each, and why. Ctrl-C ends the
+    calls under way."""
+    work = _Work(seats, factory, items, on_done, on_lost, silent_s)
     work.run()
     return work.results()
 
@@ -102,8 +104,10 @@ class _Work(Generic[Item]):
         factory: Callable[[], Any],
         items: Sequence[Item],
         on_done: Callable[[Spread[Item]], None],
+        on_lost: Callable[[str, str], None],
         silent_s: float,
     ) -> None:
+        self._on_lost = on_lost
         self._silent_s = silent_s
         self._items = items
         self._seats = seats[: len(items)]
@@ -152,14 +156,11 @@ class _Work(Generic[Item]):
         while (taken := self._next(seat)) is not None:
             number, item = taken
             try:
-                answer = self._tuned(session, item)
-            except (SeatLostError, WorkerDied, WorkerTimeout) as problem:
+                answer = self._tuned(seat, session, item)
+            except (SeatLostError, WorkerDied) as problem:
                 self._again(seat, number, item, problem)
                 if isinstance(problem, SeatLostError):
                     self._leave(seat, problem.reason)
-                    return
-                if isinstance(problem, WorkerTimeout):
-                    self._leave(seat, f"it hangs: no sign of progress in {problem.limit_s:g} s")
                     return
             except OtherSourceError as problem:
                 with self._news:
@@ -172,9 +173,12 @@ class _Work(Generic[Item]):
             else:
                 self._settle(seat, number, Spread(item, answer, seat.name))
 
-    def _tuned(self, session: RemoteObject, item: Item) -> Any:
+    def _tuned(self, seat: Seat, session: RemoteObject, item: Item) -> Any:
         most = self._silent_s
-        return session.call("tune", item, limit_s=most, parts_s={GOES_ON: most}).value
+        try:
+            return session.call("tune", item, limit_s=most, parts_s={GOES_ON: most}).value
+        except WorkerTimeout:
+            raise SeatLostError(seat.name, f"no sign of life for {most:g} s") from None
 
     def _next(self, seat: Seat) -> tuple[int, Item] | None:
         """Waits where something may come back from a device that is lost."""
@@ -207,3 +211,5 @@ class _Work(Generic[Item]):
         with self._news:
             self._lost[seat.name] = why
             self._news.notify_all()
+            if not self._ended:
+                self._on_lost(seat.name, why)
