@@ -28,6 +28,9 @@ LARGE = re.compile(
 COUNTED = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "error")
 NO_TESTS = 5
 
+# Each core has tests of its own already; more threads would wait for each other.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     go = os.environ.get("TESTS_GO")
@@ -53,7 +56,7 @@ def main(arguments: list[str]) -> int:
     for go in ("small", "large"):
         with tempfile.TemporaryDirectory() as folder:
             told = Path(folder, "counts.json")
-            env = {**os.environ, "TESTS_GO": go, "TESTS_COUNTS": str(told)}
+            env = {**ONE_THREAD, **os.environ, "TESTS_GO": go, "TESTS_COUNTS": str(told)}
             done = subprocess.run([sys.executable, "-m", "pytest", *arguments], env=env)
             statuses.append(done.returncode)
             if told.exists():

@@ -24,7 +24,7 @@ from whet.workers.supervisor import Supervisor
 
 Mode = Literal["spawn", "fork"]
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 TICK_S = 0.25
 """How often a running worker's output and memory are kept within bounds."""
 
