@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from whet.core.cached import cached_property
 from whet.core.decoding import one_of, text, whole
 
 Quality = Literal["clean", "contaminated", "host_bound"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value, frozen_values
 from whet.core.cost import Cost
 from whet.core.decoding import number, text

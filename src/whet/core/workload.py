@@ -7,9 +7,9 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.config import frozen_values
 from whet.core.decoding import text, texts
 from whet.core.frozen import FrozenMap

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.timing import Timing, median_interval

@@ -7,9 +7,9 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run

@@ -11,12 +11,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
 from whet.core.space import Space

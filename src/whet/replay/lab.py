@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.timing import Timing

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.space import Space
 from whet.replay.frontier import Comparison, Frontier, compare
 from whet.replay.lab import Case, Experiment, TableSource, replay

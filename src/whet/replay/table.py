@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.space import Space
 from whet.core.trial import Trial

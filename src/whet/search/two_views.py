@@ -6,11 +6,10 @@ them listens to what is known from elsewhere.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 
+from whet.core.cached import cached_property
 from whet.core.space import Space
 from whet.learn.features import Features, Points
 from whet.learn.prior import Prior

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from whet.core.cached import cached_property
 from whet.core.config import Value
 from whet.core.solver.constraint import Constraint
 from whet.core.solver.diagram import Diagram, Levels, SortedRows

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.config import Value
 from whet.core.errors import SpaceError
 from whet.core.solver.component import Component, connected

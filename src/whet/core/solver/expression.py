@@ -10,9 +10,9 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.errors import SpaceError, did_you_mean
 
 MAX_LENGTH = 2_000

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.space.parameter import Parameter, infer, value_key
 

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
+from whet.core.cached import cached_property
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
 

@@ -6,11 +6,11 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import SpaceError, did_you_mean
 from whet.core.solver.listing import Listing, read_parameters

@@ -6,11 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from whet.builds import Job
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space

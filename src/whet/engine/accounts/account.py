@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.cost import WALL_PHASES, Cost
 from whet.core.frozen import FrozenMap

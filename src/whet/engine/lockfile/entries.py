@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap

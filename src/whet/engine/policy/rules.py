@@ -10,9 +10,11 @@ a frozen dataclass takes longer than to look a kernel up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from whet.core.cached import cached_property
 
 if TYPE_CHECKING:
     from whet.core.frozen import FrozenMap

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from whet import _version
+from whet.core.cached import cached_property
 from whet.core.own_cache import UntrustedFileError, cache_folder, read_own
 from whet.engine.policy.rules import Pattern, Policy, Rule, Ruling, best_rulings, texts_within
 

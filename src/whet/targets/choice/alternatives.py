@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from whet.core.budget import Budget
+from whet.core.cached import cached_property
 from whet.core.mode import Mode
 from whet.core.space import Space
 from whet.targets.choice.cost import CallCost

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Hashable, Mapping
-from functools import cached_property
 from typing import Any
 
 from whet.builds import Job
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap

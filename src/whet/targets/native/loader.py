@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, host_failure
 from whet.core.status import Status

@@ -7,13 +7,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whet.builds import Job
+from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap

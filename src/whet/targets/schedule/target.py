@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whet.builds import Job
+from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from whet.core.cached import cached_property
 from whet.core.config import Value
 from whet.core.errors import ConfigFailure
 from whet.core.status import Status

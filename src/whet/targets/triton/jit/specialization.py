@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from whet.core.cached import cached_property
 from whet.targets.triton.jit.constants import encoded, is_opaque, shown
 
 DIVISIBLE = "D"
