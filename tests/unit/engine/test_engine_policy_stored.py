@@ -211,6 +211,7 @@ def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None
     heavy = {"numpy", "tomllib", "dataclasses", "inspect", "hashlib", "tempfile", "difflib"}
     assert not found & heavy
     assert {name for name in found if name.startswith("whet.")} == {
+        "whet.core.cached",
         "whet.core.frozen",
         "whet.core.own_cache",
         "whet.engine.policy.rules",

@@ -69,6 +69,24 @@ def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cold:
     return place
 
 
+@pytest.fixture(scope="session")
+def _binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("binaries")
+
+
+@pytest.fixture
+def warm_binaries(cold: Cold, _binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's cache has what earlier tests compiled: for files whose tests are about other things
+    and use the same few kernels."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(_binaries))
+
+
+@pytest.fixture
+def cold_binaries(warm_binaries: None, cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In such a file, for a test that is about compiling."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cold.triton))
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Names of the kernels that this process compiles, and whether the disk cache had them."""

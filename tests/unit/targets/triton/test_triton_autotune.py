@@ -19,6 +19,8 @@ import triton.language as tl
 import whet
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 N = 4
 
 

@@ -20,6 +20,8 @@ from triton.runtime.errors import OutOfResources
 import whet
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 PRINTED = "Triton autotuning for function double"
 ATTRIBUTES = [
     "fn",
@@ -458,6 +460,7 @@ def test_an_argument_of_the_key_that_is_none_has_a_key_of_its_own(driver):
     assert list(kernel.cache) == [(4, "torch.float32", "torch.float32"), (4, "torch.float32")]
 
 
+@pytest.mark.usefixtures("cold_binaries")
 @pytest.mark.medium
 def test_warming_up_compiles_every_pruned_config_and_launches_none(driver, cold):
     pruning = {"early_config_prune": lambda listed, nargs, **_: listed[:2]}

@@ -18,6 +18,8 @@ from whet.engine.fallback.mode import current_mode
 from whet.targets.triton import stores
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 BLOCKS = (128, 256, 512)
 
 

@@ -27,6 +27,8 @@ from whet.targets.triton.policy import apply_policy, settings_for
 from whet.targets.triton.policy_fitting import kernel_module
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 BLOCKS = (16, 32, 64)
 
 MODULE = __name__

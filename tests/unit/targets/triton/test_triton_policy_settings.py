@@ -23,6 +23,8 @@ from whet.targets.triton import device, tuned
 from whet.targets.triton.isolated import bench as isolated
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 BLOCKS = (16, 32, 64)
 
 Policy = Callable[[str], Path]

@@ -28,6 +28,8 @@ from whet.targets.triton.jit.kernels import LiveKernels
 from whet.targets.triton.measuring import foreign
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
+pytestmark = pytest.mark.usefixtures("warm_binaries")
+
 BLOCKS = (16, 32, 64)
 THAWED = live._thawed
 
@@ -648,6 +650,7 @@ def test_an_attribute_by_the_name_of_one_of_whets_is_left_alone(made: Any, drive
     assert "Plain sets _busy" in one.reason
 
 
+@pytest.mark.usefixtures("cold_binaries")
 @pytest.mark.medium
 def test_what_uses_up_the_limit_of_builds_is_not_compiled_again(
     made: Any, driver: Any, compiled: list[tuple[str, bool]], monkeypatch: Any
