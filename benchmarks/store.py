@@ -21,11 +21,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Device, Workload
 from whet.store import SqliteStore
 

@@ -12,8 +12,7 @@ from faults_processes import alive, eventually, left_of
 
 import whet
 from whet.core.config import Config
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.engine import Settings
 from whet.store.memory import MemoryStore
 

@@ -14,8 +14,7 @@ import triton.language as tl
 
 import whet
 from whet.builds import Builder, Job
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request
 from whet.targets.triton.compiler.compile import compile_kernel

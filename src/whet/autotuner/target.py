@@ -11,8 +11,7 @@ from whet.autotuner.devices import Place
 from whet.autotuner.errors import ArgumentError
 from whet.core.config import Config, Value, freeze_value
 from whet.core.errors import SpaceError
-from whet.core.space import Space
-from whet.core.space.parameter import value_key
+from whet.core.space import Space, value_key
 from whet.core.workload import Workload
 from whet.engine import BenchLimits
 from whet.measure import Bench, DeviceRoom, LocalBench, Timer, Verdict

@@ -15,8 +15,7 @@ from whet.builds.shared import BuildPool, PoolSource
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, HostFailure, host_failure
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit, LimitKind
-from whet.core.status import Status
+from whet.core.status import Limit, LimitKind, Status
 from whet.workers import Kind, Mode, Task, TaskOutcome, WorkerNotStarted, open_pool
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from whet.builds.job import BuildResult
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit, LimitKind
-from whet.core.status import Status
+from whet.core.status import Limit, LimitKind, Status
 
 # A limit must rise by this much before what failed under the old one is tried again: limits that
 # are derived from the machine (free memory) wobble from run to run.

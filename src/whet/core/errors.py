@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whet.core.limit import Limit
-    from whet.core.status import Status
+    from whet.core.status import Limit, Status
 
 
 class WhetError(Exception):

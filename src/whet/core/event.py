@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.core.holder import Holder
+from whet.core.process import Holder
 from whet.core.run import Result, Run
 from whet.core.status import Status
 from whet.core.trial import Trial

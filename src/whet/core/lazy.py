@@ -1,11 +1,14 @@
-"""Names of a package that are imported when they are first used."""
+"""What is worked out when it is first used: names of a package, properties of an instance."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["cached_property", "lazily"]
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -19,3 +22,20 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return value
 
     return found
+
+
+# In 3.11 `functools.cached_property` holds a lock, one for all instances, while it works out a
+# value; a child that is forked meanwhile would wait for that lock for ever.
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property  # noqa: TID251
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801, TID251 - its name there
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            values = instance.__dict__
+            try:
+                return values[self.attrname]
+            except KeyError:
+                return values.setdefault(self.attrname, self.func(instance))

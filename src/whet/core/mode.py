@@ -1,4 +1,5 @@
-"""`Mode`: whether a kernel may be tuned when it is called."""
+"""`Mode`: whether a kernel may be tuned when it is called; `Effort`: whether a tuning tries
+everything, or stops when the rest is not expected to pay."""
 
 from __future__ import annotations
 
@@ -16,3 +17,16 @@ def checked_mode(value: Any) -> Mode:
     if value not in MODES:
         raise UsageError(f"mode {value!r} is not valid{did_you_mean(str(value), MODES)}")
     return cast(Mode, value)
+
+
+Effort = Literal["full", "quick"]
+
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+
+
+def checked_effort(value: Any) -> Effort:
+    """The effort that a text names; anything else is a `UsageError`."""
+    text = value.strip().lower() if isinstance(value, str) else str(value)
+    if text not in EFFORTS:
+        raise UsageError(f"effort {value!r} is not valid{did_you_mean(text, EFFORTS)}")
+    return text

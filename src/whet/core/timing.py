@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from whet.core.cached import cached_property
 from whet.core.decoding import one_of, text, whole
+from whet.core.lazy import cached_property
 
 Quality = Literal["clean", "contaminated", "host_bound"]
 L2 = Literal["none", "warm", "cold"]

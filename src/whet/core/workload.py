@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from whet.core.cached import cached_property
 from whet.core.config import frozen_values
 from whet.core.decoding import text, texts
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 
 # One source may be tuned from copies of a file; nobody needs all of them.
 MOST_PLACES = 8

@@ -12,7 +12,7 @@ from statistics import median
 from whet.builds import MEMORY, Built, Job, SharedPool
 from whet.builds.cutting import ENOUGH
 from whet.core.config import Config
-from whet.core.limit import LimitKind
+from whet.core.status import LimitKind
 from whet.engine.recall.known import recalled
 from whet.engine.settings import Settings
 from whet.engine.target import Target

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whet.core.mark import ProcessName
+    from whet.core.process import ProcessName
 
 
 def memory_info(field: str) -> int | None:
@@ -25,7 +25,7 @@ def memory_info(field: str) -> int | None:
 
 
 def this_process() -> ProcessName:
-    from whet.core.mark import ProcessName
+    from whet.core.process import ProcessName
 
     pid = os.getpid()
     return ProcessName(platform.node(), _boot(), pid, _started(pid) or 0)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from whet.core.config import Config
-from whet.core.coverage import Coverage
+from whet.core.run import Coverage
 from whet.core.workload import Workload
 
 logger = logging.getLogger("whet")

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whet.core.budget import Budget
-from whet.core.effort import EFFORTS, Effort
 from whet.core.errors import BudgetError, SettingsError, did_you_mean
 from whet.core.frozen import FrozenMap
-from whet.core.mode import MODES, Mode
+from whet.core.mode import EFFORTS, MODES, Effort, Mode
 
 SourceKind = Literal["flag", "environment", "file", "default"]
 

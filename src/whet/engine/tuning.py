@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from whet.core.budget import Budget
-from whet.core.effort import Effort, checked_effort
 from whet.core.errors import TuningFailedError, UsageError
-from whet.core.mode import Mode, checked_mode
+from whet.core.mode import Effort, Mode, checked_effort, checked_mode
 from whet.core.shown import live_display, watched
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.executors import current

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from whet.core.cached import cached_property
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.timing import Timing, median_interval
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.explorer.columns import UNTRIED, Remarkable, TrialColumns
 from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.run import Outcome, Run
 from whet.core.space import Space
 from whet.core.status import Status

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from whet.core.config import Config
-from whet.core.solver.listing import read_parameters
+from whet.core.space import read_parameters
 from whet.core.status import Status
 from whet.replay.table import TICKS_PER_S, Build, Table, TableWorkload
 from whet.replay.visits import Visits

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whet.core.cached import cached_property
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Timing
 from whet.core.trial import Trial

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.replay.frontier import Comparison, Frontier, compare
 from whet.replay.lab import Case, Experiment, TableSource, replay

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.measure.racing.stats import t_quantile
 from whet.replay.charges import NS_PER_S, Overhead, build_s
 from whet.replay.lab import Case, Replayed

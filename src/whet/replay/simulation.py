@@ -8,11 +8,10 @@ import time
 from dataclasses import dataclass
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.replay.charges import NS_PER_S, Overhead, build_s
 from whet.replay.table import Table, TableWorkload
 from whet.search import Strategy

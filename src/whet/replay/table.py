@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.shown import drawn
 from whet.core.space import Space
 from whet.core.status import Status

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 
 Integers = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.search.moves import LISTABLE, Array, Codes, Ground, ground_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.learn.acquisition import expected_improvement
 from whet.learn.features import Points

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.trial import Trial
 from whet.learn.acquisition import expected_improvement

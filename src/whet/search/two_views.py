@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.learn.features import Features, Points
 from whet.learn.prior import Prior

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
-from whet.core.mark import Mark
 from whet.core.miss import Miss
+from whet.core.process import Mark
 from whet.core.run import Outcome, Run
 from whet.core.shown import drawn
 from whet.core.status import Status

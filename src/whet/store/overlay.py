@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from whet.core.mark import Mark
 from whet.core.miss import Miss
+from whet.core.process import Mark
 from whet.core.run import Run
 from whet.core.shown import drawn
 from whet.core.status import Status

@@ -19,8 +19,8 @@ from whet.core.trial import Trial
 from whet.core.workload import Workload
 
 if TYPE_CHECKING:
-    from whet.core.mark import Mark
     from whet.core.miss import Miss
+    from whet.core.process import Mark
     from whet.core.timeline import Timeline
     from whet.store.reports import GcReport, MergeReport
 

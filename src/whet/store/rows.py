@@ -10,19 +10,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from whet.core.config import Config, frozen_values
-from whet.core.cost import Cost
 from whet.core.errors import StoreError, WhetError
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
 from whet.core.run import Run
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 
 if TYPE_CHECKING:
-    from whet.core.mark import Mark
     from whet.core.miss import Miss
+    from whet.core.process import Mark
     from whet.core.timeline import Timeline
 
 Row = tuple[Any, ...]
@@ -204,7 +202,7 @@ def mark_values(mark: Mark) -> Row:
 
 
 def mark_of(row: Row, location: str) -> Mark:
-    from whet.core.mark import Mark
+    from whet.core.process import Mark
 
     n, body = row
     try:

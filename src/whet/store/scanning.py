@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from whet.core.cost import Cost
 from whet.core.errors import StoreError
 from whet.core.timing import median_interval
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.store.beside import JOURNEY_SUFFIX, code_folder_of, column_folder_of, journey_folder_of
 from whet.store.connecting import connect
 from whet.store.faults import store_error

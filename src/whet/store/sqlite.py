@@ -50,8 +50,8 @@ from whet.store.rows import (
 from whet.store.sqlite_picking import pick_of, write_decision
 
 if TYPE_CHECKING:
-    from whet.core.mark import Mark
     from whet.core.miss import Miss
+    from whet.core.process import Mark
     from whet.core.timeline import Timeline
     from whet.store.merging import Contents
     from whet.store.reports import GcReport, MergedPick, MergeReport

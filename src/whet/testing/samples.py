@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Device, Limits, Workload
 
 

@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from whet.core.config import Config
-from whet.core.cost import Cost
-from whet.core.limit import Limit
 from whet.core.run import Outcome
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import Summary, Timing
+from whet.core.trial import Cost
 from whet.core.workload import Origin
 from whet.testing.samples import a_run, a_timing, a_trial, a_workload
 from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal

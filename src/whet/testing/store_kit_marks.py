@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from whet.core.config import Config
-from whet.core.mark import Mark, ProcessName
+from whet.core.process import Mark, ProcessName
 from whet.testing.samples import a_workload
 from whet.testing.store_kit_base import StoreMaker, in_child, refusal
 

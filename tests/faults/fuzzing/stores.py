@@ -21,10 +21,9 @@ from fuzzing.places import folder, written
 from fuzzing.target import Target, WrongAnswerError
 from whet.core.config import Config
 from whet.core.errors import BundleError, StoreError
-from whet.core.limit import Limit
-from whet.core.mark import Mark, ProcessName
 from whet.core.miss import Argument, Miss
-from whet.core.status import Status
+from whet.core.process import Mark, ProcessName
+from whet.core.status import Limit, Status
 from whet.core.timeline import Span, Timeline
 from whet.core.trial import Trial
 from whet.store import MemoryStore, SqliteStore, Store, StoreReader

@@ -12,8 +12,7 @@ from pathlib import Path
 from whet.builds import Built
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.workers import stage
 
 _ALLOWED = Limit("memory_bytes", 65536)

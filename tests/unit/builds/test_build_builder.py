@@ -11,8 +11,7 @@ import pytest
 
 from whet.builds import Builder, BuildResult, Built, Job
 from whet.core.config import Config
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 
 MEMORY = 256 << 20
 

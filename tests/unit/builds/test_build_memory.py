@@ -12,8 +12,7 @@ import pytest
 from whet.builds import Builder, BuildMemory, BuildResult, Cut, Job
 from whet.core.config import Config
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 
 ONE, TWO = Config(n=1), Config(n=2)
 REFUSED = BuildResult(ONE, Status.RESOURCES, error="too much shared memory", seconds=0.1)

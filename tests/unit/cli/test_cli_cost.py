@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
+from whet.core.trial import Cost
 from whet.core.workload import Workload
 from whet.store import Store, open_store
 from whet.testing.samples import a_run, a_trial, a_workload

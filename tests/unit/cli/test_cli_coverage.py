@@ -14,10 +14,9 @@ from whet.cli.terminal.live import frame
 from whet.cli.terminal.progress import PlainProgress
 from whet.cli.terminal.tally import Tally
 from whet.core.budget import Budget
-from whet.core.coverage import Stop
 from whet.core.errors import at_command_line
 from whet.core.event import RunFinished, RunStarted, TrialFinished
-from whet.core.run import Outcome, Result
+from whet.core.run import Outcome, Result, Stop
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -10,11 +10,10 @@ import pytest
 from whet.cli.text.summary import summary
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import Cost
-from whet.core.coverage import Stop
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome, Result
+from whet.core.run import Outcome, Result, Stop
 from whet.core.status import Status
+from whet.core.trial import Cost
 from whet.core.workload import Device
 from whet.testing.samples import a_run, a_trial, a_workload
 

@@ -20,11 +20,11 @@ from whet.cli.terminal.progress import PlainProgress
 from whet.cli.terminal.tally import Tally
 from whet.cli.text.summary import summary
 from whet.core.budget import Budget
-from whet.core.cost import Cost
 from whet.core.event import Event, RunFinished, RunStarted, Waited, Waiting
 from whet.core.frozen import FrozenMap
-from whet.core.holder import Holder
+from whet.core.process import Holder
 from whet.core.run import Outcome, Result
+from whet.core.trial import Cost
 from whet.engine.target import Target
 from whet.engine.turns.lock import Turn
 from whet.store import open_store

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.testing.store_kit_base import in_child
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.space import Space
-from whet.core.space.parameter import Permutation
+from whet.core.space import Permutation, Space
 
 
 def valid(spec: object, *constraints: object) -> list[str]:

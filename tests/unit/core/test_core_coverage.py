@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from whet.core.budget import Budget
-from whet.core.coverage import Coverage, Stop
 from whet.core.errors import at_command_line
-from whet.core.run import Outcome, Run
+from whet.core.run import Coverage, Outcome, Run, Stop
 from whet.testing.samples import a_run, a_workload
 
 

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import BudgetError, ConfigFailure, SpaceError, did_you_mean
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
 from whet.core.run import Outcome, Result, Run
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import Summary, Timing, median, median_interval
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.testing.samples import a_run, a_trial, a_workload
 
 scalars = (

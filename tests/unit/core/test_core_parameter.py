@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from whet.core.errors import SpaceError
-from whet.core.space.parameter import Categorical, Ordered, Permutation, infer
+from whet.core.space import Categorical, Ordered, Permutation, infer
 
 
 class TestOrdered:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from whet.core import counting
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.solver import component
 from whet.core.space import Space
 
 # With fixed seeds a right sampler passes once and for all; a wrong one is off by far more.
@@ -162,9 +162,9 @@ def test_the_count_of_common_shapes_agrees_with_enumeration(shape: str) -> None:
 class TestMetropolis:
     @pytest.fixture(autouse=True)
     def _nothing_can_be_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(component, "COUNTING_EFFORT", component.Effort(1, 1))
-        monkeypatch.setattr(component, "LISTING_EFFORT", component.Effort(1, 1))
-        monkeypatch.setattr(component, "SMALL_COMPONENT", 0)
+        monkeypatch.setattr(counting, "COUNTING_EFFORT", counting.Effort(1, 1))
+        monkeypatch.setattr(counting, "LISTING_EFFORT", counting.Effort(1, 1))
+        monkeypatch.setattr(counting, "SMALL_COMPONENT", 0)
 
     @pytest.mark.medium
     def test_is_close_to_uniform(self) -> None:

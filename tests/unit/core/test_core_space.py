@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from whet.core.config import Config
 from whet.core.errors import SpaceError
-from whet.core.space import Space
-from whet.core.space.parameter import Categorical, Ordered, Permutation
+from whet.core.space import Categorical, Ordered, Permutation, Space
 
 
 def texts(space: Space) -> list[str]:

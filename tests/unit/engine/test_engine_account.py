@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 from whet.engine import tune
 from whet.engine.accounts.account import Account, Tuning, account

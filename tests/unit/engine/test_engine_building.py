@@ -15,9 +15,8 @@ from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished, BuildStarted, DuelEnded, Event, Measured
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
 from whet.core.run import Result
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.workload import Workload
 from whet.engine import Plan, tune
 from whet.engine.settings import Settings

@@ -9,9 +9,9 @@ import pytest
 
 from whet.builds import Job
 from whet.core.config import Config
-from whet.core.coverage import Stop
 from whet.core.errors import TuningFailedError
 from whet.core.event import TrialFinished
+from whet.core.run import Stop
 from whet.core.space import Space
 from whet.engine import Interrupted, tune
 from whet.store import MemoryStore

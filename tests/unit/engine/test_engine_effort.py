@@ -7,9 +7,8 @@ from math import log2
 import pytest
 
 from whet.core.config import Config
-from whet.core.coverage import Coverage, Stop
 from whet.core.errors import UsageError
-from whet.core.run import Result, Run
+from whet.core.run import Coverage, Result, Run, Stop
 from whet.engine import tune
 from whet.engine.settings import Settings
 from whet.store import MemoryStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.core.cost import WALL_PHASES
+from whet.core.trial import WALL_PHASES
 from whet.engine import tune
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.target import BenchLimits

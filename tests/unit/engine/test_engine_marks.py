@@ -11,7 +11,7 @@ import pytest
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.core.mark import Mark, ProcessName
+from whet.core.process import Mark, ProcessName
 from whet.core.run import Outcome, Run
 from whet.core.status import Status
 from whet.engine import tune

@@ -10,7 +10,7 @@ import pytest
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
-from whet.core.mark import Mark, ProcessName
+from whet.core.process import Mark, ProcessName
 from whet.core.status import Status
 from whet.core.workload import Device, Workload
 from whet.engine import tune

@@ -9,8 +9,7 @@ from whet.core.budget import Budget
 from whet.core.config import Config
 from whet.core.event import BuildStarted, Event
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial
 from whet.engine import tune

@@ -211,9 +211,8 @@ def test_a_first_look_imports_nothing_heavy(tmp_path: Path, cache: Path) -> None
     heavy = {"numpy", "tomllib", "dataclasses", "inspect", "hashlib", "tempfile", "difflib"}
     assert not found & heavy
     assert {name for name in found if name.startswith("whet.")} == {
-        "whet.core.cached",
         "whet.core.frozen",
-        "whet.core.own_cache",
+        "whet.core.files",
         "whet.engine.policy.rules",
         "whet.engine.policy.stored",
     }

@@ -7,7 +7,6 @@ import pytest
 import whet
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import WALL_PHASES
 from whet.core.errors import ConfigFailure, UsageError
 from whet.core.event import (
     BestChanged,
@@ -22,6 +21,7 @@ from whet.core.event import (
 from whet.core.run import Outcome
 from whet.core.space import Space
 from whet.core.status import Status
+from whet.core.trial import WALL_PHASES
 from whet.engine import Plan, tune
 from whet.store.memory import MemoryStore
 from whet.testing.fake_target import FakeTarget

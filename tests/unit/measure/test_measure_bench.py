@@ -21,8 +21,7 @@ from visits import failure_of, first, further, round_of, sampled
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure, UsageError
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.measure import Bench, CpuTimer, LocalBench, RemoteBench, Sampled, Verdict, Visit
 from whet.measure.bench import failures
 from whet.measure.bench.executor import _may_still_compile

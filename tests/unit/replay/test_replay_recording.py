@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 from whet.replay import table_from_stores
 from whet.store import MemoryStore

@@ -11,12 +11,11 @@ import pytest
 from sklearn.gaussian_process.kernels import Matern
 
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.frozen import FrozenMap
 from whet.core.space import Space
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.search import make_strategy
 from whet.search.anneal import Anneal
 from whet.search.basis import ModelFree

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from explorer_samples import HOSTILE, fill, hostile, trial, workload
-from whet.core.cost import Cost
 from whet.core.errors import StoreError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Summary, Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.store import MemoryStore, OverlayStore, SqliteStore
 from whet.store.growth import GrowthWatch, file_state
 from whet.store.scanning import TrialRows, column_folder, scan, status_counts

@@ -8,9 +8,8 @@ import pytest
 import whet
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure
-from whet.core.limit import Limit
 from whet.core.run import Outcome
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.engine import Settings
 from whet.engine.recall.known import CUT_BY_0_1, Knowledge
 from whet.engine.steps import samples

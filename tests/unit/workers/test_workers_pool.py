@@ -12,8 +12,7 @@ import pytest
 import worker_tasks as tasks
 
 from whet.core.errors import ConfigFailure
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.workers import Kind, Pool, Task, TaskOutcome, open_pool
 
 

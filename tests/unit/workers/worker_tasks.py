@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.core.errors import ConfigFailure
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.workers import Pool, Task, TaskOutcome, stage
 
 FOREVER = 600

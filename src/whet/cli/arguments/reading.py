@@ -8,9 +8,8 @@ from datetime import datetime
 from whet.cli.arguments.options import resolved
 from whet.cli.arguments.sources import known_names, named, source_labels
 from whet.cli.terminal.output import Column, ns_text, table, times_text, wrap
-from whet.core.coverage import Coverage
 from whet.core.errors import UsageError, WhetError, did_you_mean
-from whet.core.run import Outcome, Run
+from whet.core.run import Coverage, Outcome, Run
 from whet.core.workload import Device, Workload
 from whet.store import (
     Store,

@@ -10,8 +10,7 @@ import typer
 from whet.cli.arguments.options import JsonOption, StoreOption
 
 if TYPE_CHECKING:
-    from whet.core.coverage import Coverage
-    from whet.core.run import Run
+    from whet.core.run import Coverage, Run
     from whet.core.trial import Trial
     from whet.store import StoreReader, WorkloadSummary
 

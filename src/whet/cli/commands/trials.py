@@ -13,7 +13,7 @@ from whet.core.status import Status
 
 if TYPE_CHECKING:
     from whet.core.config import Config
-    from whet.core.coverage import Coverage
+    from whet.core.run import Coverage
     from whet.core.trial import Trial
     from whet.store import WorkloadSummary
 

@@ -22,8 +22,8 @@ from whet.cli.arguments.options import (
     StoreOption,
 )
 from whet.cli.terminal.output import say
-from whet.core.effort import checked_effort
 from whet.core.errors import UsageError, did_you_mean, no_triton
+from whet.core.mode import checked_effort
 
 EXAMPLES = """\b
 Examples:

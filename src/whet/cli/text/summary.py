@@ -25,9 +25,8 @@ from whet.cli.terminal.output import (
 )
 from whet.cli.text.phases import WALL_NAMES
 from whet.core.config import Config
-from whet.core.cost import WALL_PHASES
 from whet.core.run import Result
-from whet.core.trial import Trial
+from whet.core.trial import WALL_PHASES, Trial
 from whet.store import printable as without_password
 from whet.store import unsent
 

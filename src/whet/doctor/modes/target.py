@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from whet.builds import Job
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Device, Origin, Workload

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
-from whet.core.cost import WALL_PHASES, Cost
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.run import Run
-from whet.core.trial import Trial
+from whet.core.trial import WALL_PHASES, Cost, Trial
 from whet.core.workload import Workload
 from whet.engine.accounts import savings
 from whet.engine.accounts.savings import (

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from whet.core.cost import WALL_PHASES, WallPhase
 from whet.core.frozen import FrozenMap
+from whet.core.trial import WALL_PHASES, WallPhase
 
 
 class WallLedger:

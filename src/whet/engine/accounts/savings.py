@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.core.cost import Cost
 from whet.core.status import Status
 from whet.core.timing import median
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 
 # What a config would have got without a race.
 SAMPLES_EACH = 10

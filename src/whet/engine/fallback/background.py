@@ -20,12 +20,11 @@ import numpy as np
 from whet._version import __version__
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import StoreError, UsageError
 from whet.core.frozen import FrozenMap
 from whet.core.run import Choice, Outcome, Run
 from whet.core.status import Status
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.core.workload import Workload
 from whet.engine.fallback.background_race import Entrant, IdleRace, RaceStep
 from whet.engine.fallback.inheritance import inheritance_candidates

@@ -10,12 +10,11 @@ from typing import Literal
 
 from whet.builds import Builder, BuildResult
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import Timing, median
+from whet.core.trial import Cost
 from whet.engine.host import memory_info
 from whet.engine.recovery.launch_journal import LaunchJournalOutside
 from whet.engine.settings import Settings

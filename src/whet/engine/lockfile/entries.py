@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.workload import Workload
 
 

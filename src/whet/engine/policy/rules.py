@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 
 if TYPE_CHECKING:
     from whet.core.frozen import FrozenMap

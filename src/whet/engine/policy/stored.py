@@ -19,8 +19,8 @@ from typing import Any
 from zlib import crc32
 
 from whet import _version
-from whet.core.cached import cached_property
-from whet.core.own_cache import UntrustedFileError, cache_folder, read_own
+from whet.core.files import UntrustedFileError, cache_folder, read_own
+from whet.core.lazy import cached_property
 from whet.engine.policy.rules import Pattern, Policy, Rule, Ruling, best_rulings, texts_within
 
 SUFFIX = ".index"

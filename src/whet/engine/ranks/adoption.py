@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from whet.core.cost import Cost
 from whet.core.errors import StoreError, TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.run import Outcome, Result, Run
-from whet.core.trial import Trial, new_id
+from whet.core.trial import Cost, Trial, new_id
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.ranks.agreement import Agreed
 from whet.store import Store

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 from whet._version import __version__
 from whet.core.budget import Budget
-from whet.core.cost import Cost
-from whet.core.coverage import Stop
-from whet.core.effort import Effort
 from whet.core.frozen import FrozenMap
-from whet.core.limit import LimitKind
-from whet.core.run import Outcome, Result, Run
-from whet.core.status import Status
-from whet.core.trial import Trial
-from whet.core.writer import user_and_host
+from whet.core.mode import Effort
+from whet.core.process import user_and_host
+from whet.core.run import Outcome, Result, Run, Stop
+from whet.core.status import LimitKind, Status
+from whet.core.trial import Cost, Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.host import memory_info
 from whet.engine.recall.sources import keep_place, located

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from whet.core.mark import Mark, ProcessName
+from whet.core.process import Mark, ProcessName
 from whet.core.run import Outcome
 from whet.core.status import Status
 from whet.core.trial import Trial

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, StoreError
-from whet.core.mark import Mark
+from whet.core.process import Mark
 from whet.core.trial import new_id
 from whet.core.workload import Device, Workload
 from whet.engine.host import this_process

@@ -11,11 +11,11 @@ from typing import Any
 
 from whet.builds import Builder
 from whet.core.config import Config, Value
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
+from whet.core.trial import Cost
 from whet.engine.host import memory_info
 from whet.engine.recovery.crash_report import CrashReport, how_it_ended, noticed
 from whet.engine.recovery.interrupt import DeviceLostError

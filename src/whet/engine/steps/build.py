@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from whet.builds import Builder, BuildResult, cut_for
 from whet.builds.cutting import ENOUGH
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
 from whet.core.event import BuildFinished
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.recall.expectation import Expectation
 from whet.engine.recovery.watchdog import Watchdog

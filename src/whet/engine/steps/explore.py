@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Collection, Container, Hashable, Sequence
 
 from whet.core.config import Config
-from whet.core.coverage import Stop
 from whet.core.errors import ConfigFailure, HostFailure
+from whet.core.run import Stop
 from whet.core.status import Status
 from whet.core.trial import Trial
 from whet.engine.steps.record import Candidate

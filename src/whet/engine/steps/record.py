@@ -13,7 +13,6 @@ from typing import Any
 
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, StoreError, option
 from whet.core.event import (
     BestChanged,
@@ -30,7 +29,7 @@ from whet.core.frozen import FrozenMap
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.engine.recovery.interrupt import Shield
 from whet.store import Store
 

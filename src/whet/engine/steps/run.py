@@ -10,13 +10,11 @@ from dataclasses import replace
 from whet.builds import Builder, PoolSource
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.cost import Cost
-from whet.core.coverage import Stop
 from whet.core.errors import HostFailure, StoreError, TuningFailedError
 from whet.core.event import BuildStarted, Event, RunFinished, RunStarted
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome, Result
-from whet.core.trial import Trial
+from whet.core.run import Outcome, Result, Stop
+from whet.core.trial import Cost, Trial
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.accounts.timeline import timeline_of
 from whet.engine.executors.of_run import bench_for, builds_on

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from whet.core.budget import Budget
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure
 from whet.core.event import Measured, MeasureStarted
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.core.timing import median
+from whet.core.trial import Cost
 from whet.engine.accounts.ledger import WallLedger
 from whet.engine.plan import Plan
 from whet.engine.recovery.launch_journal import LaunchJournal

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from whet.core.decoding import number
-from whet.core.holder import Holder
-from whet.core.mark import ProcessName
+from whet.core.process import Holder, ProcessName
 from whet.engine.host import lives, this_process
 from whet.engine.turns.shared import opened_for_all, shared_locks
 from whet.store import OverlayStore, StoreReader

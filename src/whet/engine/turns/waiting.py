@@ -6,13 +6,12 @@ import logging
 import time
 from dataclasses import replace
 
-from whet.core.cost import Cost
 from whet.core.event import RunFinished, Waited, Waiting
 from whet.core.frozen import FrozenMap
-from whet.core.holder import Holder
+from whet.core.process import Holder
 from whet.core.run import Outcome, Result
 from whet.core.status import Status
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.engine.fallback.policy import choose
 from whet.engine.log import log_event
 from whet.engine.recovery.interrupt import Interrupted

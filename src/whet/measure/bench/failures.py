@@ -8,8 +8,7 @@ import signal
 from pathlib import Path
 
 from whet.core.errors import ConfigFailure
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out of memory|cannot allocate memory|memory exhausted|MemoryError", re.IGNORECASE

@@ -10,8 +10,7 @@ from typing import Literal, Self
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, WhetError
 from whet.core.frozen import FrozenMap
-from whet.core.limit import Limit
-from whet.core.status import Status
+from whet.core.status import Limit, Status
 from whet.measure.bench import failures
 from whet.measure.bench.executor import CAPACITY, FIRST_CALL, RUNNING, MakeExecutor
 from whet.measure.bench.protocol import Answer, Loader, Sampled, Visit

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from whet.core.errors import WhetError
-from whet.core.limit import LimitKind
 from whet.core.run import Run
+from whet.core.status import LimitKind
 from whet.core.trial import Trial
 from whet.core.workload import Workload
 from whet.store.bundles.format import parsed

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from whet.core.errors import StoreError
-from whet.core.mark import Mark
 from whet.core.miss import Miss
+from whet.core.process import Mark
 from whet.core.run import Run
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial

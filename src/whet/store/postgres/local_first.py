@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from whet.core.errors import StoreError
-from whet.core.mark import Mark
 from whet.core.miss import Miss
+from whet.core.process import Mark
 from whet.core.run import Outcome, Run
 from whet.core.shown import drawn
 from whet.core.timeline import Timeline

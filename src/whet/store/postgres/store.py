@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whet.core.mark import Mark
 from whet.core.miss import Miss
+from whet.core.process import Mark
 from whet.core.run import Run
 from whet.core.shown import drawn
 from whet.core.timeline import Timeline

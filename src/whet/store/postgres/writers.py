@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet._version import __version__
-from whet.core.writer import user_and_host
+from whet.core.process import user_and_host
 
 
 @dataclass(frozen=True)

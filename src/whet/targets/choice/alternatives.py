@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from whet.core.budget import Budget
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.core.mode import Mode
 from whet.core.space import Space
 from whet.targets.choice.cost import CallCost

@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from whet.builds import Job
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.mode import Mode
 from whet.core.space import Space
 from whet.core.status import Status

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from whet.core.cached import cached_property
 from whet.core.config import Config
 from whet.core.errors import ConfigFailure, host_failure
+from whet.core.lazy import cached_property
 from whet.core.status import Status
 from whet.measure import Verdict, compare
 from whet.measure.bench.bits import (

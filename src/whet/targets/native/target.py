@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from whet.builds import Job
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.errors import UsageError, did_you_mean
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.mode import Mode, checked_mode
 from whet.core.space import Space
 from whet.core.workload import Workload

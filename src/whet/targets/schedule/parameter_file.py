@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.core.errors import SpaceError, UsageError, did_you_mean
-from whet.core.space import Parameter
-from whet.core.space.parameter import infer
+from whet.core.space import Parameter, infer
 from whet.core.toml import parse_toml
 
 _KEYS = ("constraints", "parameters", "set")

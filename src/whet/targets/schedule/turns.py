@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 from whet.builds import Builder, BuildResult
 from whet.core.config import Config
-from whet.core.cost import Cost
 from whet.core.errors import ConfigFailure, TuningFailedError
 from whet.core.frozen import FrozenMap
 from whet.core.status import Status
 from whet.core.timing import Timing
-from whet.core.trial import Trial
+from whet.core.trial import Cost, Trial
 from whet.engine.host import memory_info
 from whet.engine.settings import Settings
 from whet.engine.target import BenchLimits

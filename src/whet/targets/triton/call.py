@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whet.core.cached import cached_property
 from whet.core.config import Value
 from whet.core.errors import ConfigFailure
+from whet.core.lazy import cached_property
 from whet.core.status import Status
 from whet.targets.triton import device
 from whet.targets.triton.compiler.capture import compile_request

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from triton.runtime import autotuner as stock
 
 from whet.core.budget import Budget
-from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
-from whet.core.mode import Mode
+from whet.core.mode import Effort, Mode, checked_effort
 from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.keys import captured_keys
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from whet.core.cached import cached_property
 from whet.core.config import Config, Value
 from whet.core.frozen import FrozenMap
+from whet.core.lazy import cached_property
 from whet.core.space import Space
 from whet.core.timing import Method
 from whet.core.workload import Workload

@@ -22,7 +22,7 @@ from whet.targets.triton.warming.active import ActiveWarmup, active
 from whet.targets.triton.warn import say_once
 
 if TYPE_CHECKING:
-    from whet.core.effort import Effort
+    from whet.core.mode import Effort
     from whet.core.run import Result
     from whet.core.timing import Timing
     from whet.core.trial import Trial

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.core.coverage import Stop
 from whet.core.errors import UsageError
+from whet.core.run import Stop
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytestmark = pytest.mark.usefixtures("cold")

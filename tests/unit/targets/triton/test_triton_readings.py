@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("triton")
 
 from triton_kernels import copy
-from whet.core.own_cache import cache_folder
+from whet.core.files import cache_folder
 from whet.targets.triton.compiler import readings, source
 from whet.targets.triton.compiler.readings import ReadSource, remembered
 

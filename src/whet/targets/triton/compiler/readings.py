@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from whet._version import __version__
-from whet.core.own_cache import UntrustedFileError, cache_folder, read_own
+from whet.core.files import UntrustedFileError, cache_folder, read_own
 
 FOLDER = "sources"
 _MOST_BYTES = 16 * 2**20

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.core.cached import cached_property
+from whet.core.lazy import cached_property
 from whet.targets.triton.jit.constants import encoded, is_opaque, shown
 
 DIVISIBLE = "D"

@@ -10,9 +10,8 @@ from typing import Any
 
 from whet.builds import Builder, BuildResult, Job
 from whet.core.config import Config
-from whet.core.coverage import Stop
 from whet.core.frozen import FrozenMap
-from whet.core.run import Outcome, Run
+from whet.core.run import Outcome, Run, Stop
 from whet.core.status import Status
 from whet.core.timing import Method, Summary, Timing
 from whet.core.trial import Trial

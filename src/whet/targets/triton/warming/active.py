@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from whet.builds import SharedPool
     from whet.core.budget import Budget
     from whet.core.config import Config
-    from whet.core.effort import Effort
+    from whet.core.mode import Effort
     from whet.core.run import Result
 
 # In place of a config: the call is not launched, and its outputs stay as they are.

@@ -12,7 +12,7 @@ from typing import Any
 from whet.builds import Job, SharedPool
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.effort import Effort
+from whet.core.mode import Effort
 from whet.core.run import Result
 from whet.engine.ahead import Ahead, Prospect, wanted
 from whet.engine.ranks.sharing import Sharing, owners

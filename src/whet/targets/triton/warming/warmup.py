@@ -14,8 +14,8 @@ from typing import Any
 
 from whet.core.budget import Budget
 from whet.core.config import Config
-from whet.core.effort import Effort, checked_effort
 from whet.core.errors import UsageError
+from whet.core.mode import Effort, checked_effort
 from whet.core.shown import watched
 from whet.engine.ahead import Ahead
 from whet.engine.executors.current import using

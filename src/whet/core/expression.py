@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whet.core.cached import cached_property
 from whet.core.errors import SpaceError, did_you_mean
+from whet.core.lazy import cached_property
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from whet.core.config import Config, Value
 from whet.core.errors import SpaceError, did_you_mean
-from whet.core.solver.expression import ENVIRONMENT, Clause, Term, parse, render
-from whet.core.solver.interval import Facts, flatten
+from whet.core.expression import ENVIRONMENT, Clause, Term, parse, render
+from whet.core.interval import Facts, flatten
 
 Predicate: TypeAlias = Callable[..., object]
 

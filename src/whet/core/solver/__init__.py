@@ -1,1 +1,0 @@
-"""The solver behind `Space`: counts, samples and lists the configs that satisfy its constraints."""
