@@ -36,9 +36,10 @@ from whet.engine.turns.lock import Turn
 from whet.store import open_store
 from whet.store.postgres.address import parse_address
 from whet.store.postgres.roles import grant
-from whet.testing.cut_proxy import CutProxy
-from whet.testing.postgres_server import DATABASE, PostgresServer, other_user
 from whet.testing.samples import a_run, a_trial, a_workload
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from postgres_server import DATABASE, CutProxy, PostgresServer, other_user
 
 SPACE = "fleet"
 KEYS, CONFIGS = 8, 6

@@ -22,6 +22,7 @@ import json
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -34,8 +35,10 @@ from whet.store.postgres.address import parse_address
 from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.statements import Statements
 from whet.store.postgres.store import PostgresStore
-from whet.testing.postgres_server import DATABASE, USER, PostgresServer
 from whet.testing.samples import a_run, a_trial, a_workload
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from postgres_server import DATABASE, USER, PostgresServer
 
 NAMESPACE = "bench"
 CONNECTIONS = 8

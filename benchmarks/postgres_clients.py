@@ -14,16 +14,20 @@ import hashlib
 import json
 import multiprocessing
 import random
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from whet.core.workload import Workload
 from whet.engine.turns.lock import Turn
 from whet.store import Store, open_store
-from whet.testing.postgres_server import PostgresServer
 from whet.testing.samples import a_run, a_trial, a_workload
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from postgres_server import PostgresServer
 
 NAMESPACE = "clients"
 # Those who must agree wait for the server, however much it has to do.

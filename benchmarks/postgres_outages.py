@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from whet.core.workload import Workload
@@ -15,9 +17,10 @@ from whet.store import open_store
 from whet.store.leases import LeaseHeld
 from whet.store.opening import STORE_WAIT_S
 from whet.store.postgres.local_first import LocalFirstStore
-from whet.testing.cut_proxy import CutProxy
-from whet.testing.postgres_server import PostgresServer
 from whet.testing.samples import a_trial, a_workload
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from postgres_server import CutProxy, PostgresServer
 
 NAMESPACE = "outages"
 OUTAGE_S = 2.0

@@ -13,8 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from whet.testing.pgbouncer import PgBouncer
-from whet.testing.postgres_server import PostgresMissingError, PostgresServer, new_namespace
+from postgres_server import PgBouncer, PostgresMissingError, PostgresServer, new_namespace
 
 # How long an example takes says nothing on a machine that pauses.
 hypothesis.settings.register_profile(

@@ -12,13 +12,13 @@ from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.writing import write_bundle
 from whet.testing.store_kit import (
     BestObligations,
+    MatchObligations,
+    PickObligations,
     RunObligations,
     StoreContract,
     SummaryObligations,
     TrialObligations,
 )
-from whet.testing.store_kit_picks import PickObligations
-from whet.testing.store_kit_upkeep import MatchObligations
 
 
 class Repacked(MemoryStore):

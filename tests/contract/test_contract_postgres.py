@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from postgres_server import PostgresServer, new_namespace
 from whet.store import Store, open_store
-from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.store_kit import StoreContract
 
 pytestmark = pytest.mark.medium

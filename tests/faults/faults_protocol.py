@@ -33,6 +33,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from postgres_server import PostgresServer, new_namespace
 from whet.core.config import Config
 from whet.core.errors import OtherSourceError, StoreError
 from whet.core.trial import Trial
@@ -45,7 +46,6 @@ from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import open_direct
 from whet.targets.function import function
-from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
 HOSTS = ("a", "b", "c")

@@ -12,13 +12,13 @@ import pytest
 from faults_counts import count
 from faults_protocol import Endless, play
 
+from postgres_server import PostgresServer
 from whet.core.errors import StoreError
 from whet.store import merging
 from whet.store.postgres import local_first
 from whet.store.postgres.outbox import Outbox
 from whet.store.postgres.store import PostgresStore
 from whet.targets import fingerprint
-from whet.testing.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

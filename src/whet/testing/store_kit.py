@@ -9,366 +9,590 @@ Each call of `make_store` gets its own folder and must return an empty store.
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from whet.core.config import Config
-from whet.core.run import Outcome
-from whet.core.status import Limit, Status
-from whet.core.timing import Summary, Timing
-from whet.core.trial import Cost
-from whet.core.workload import Origin
-from whet.testing.samples import a_run, a_timing, a_trial, a_workload
-from whet.testing.store_kit_base import StoreMaker, best_config, in_child, refusal
-from whet.testing.store_kit_marks import MarkObligations
-from whet.testing.store_kit_missed import MissedObligations
-from whet.testing.store_kit_picks import PickObligations
-from whet.testing.store_kit_size import SizeObligations
-from whet.testing.store_kit_timeline import TimelineObligations
-from whet.testing.store_kit_upkeep import GcObligations, MatchObligations, MergeObligations
+from whet.core.errors import UsageError
+from whet.core.run import Outcome, Run
+from whet.core.status import Status
+from whet.core.workload import Limits, Workload
+from whet.store.protocol import Match, Store
+from whet.store.reports import MergeReport
+from whet.testing.samples import a_run, a_trial, a_workload
+from whet.testing.store_kit_base import (
+    WORKLOAD,
+    BestObligations,
+    LifeObligations,
+    MarkObligations,
+    MissedObligations,
+    RunObligations,
+    StoreMaker,
+    SummaryObligations,
+    TimelineObligations,
+    TrialObligations,
+    matched,
+    refusal,
+)
 
 
-class TrialObligations(StoreMaker):
-    def test_a_trial_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        foreign = Timing((), "do_bench", foreign=Summary(5.0, 4.0, 6.0, "triton"))
-        trials = [
-            a_trial(workload, {"order": ["i", "j"], "unroll": True, "alpha": 1.0, "pad": None}),
-            a_trial(workload, {"BM": 1}, timing=a_timing(0.1 + 0.2, l2="cold", discarded=3)),
-            a_trial(workload, {"BM": 2}, timing=foreign, run_id="r1", created=12.25),
-            a_trial(workload, {"BM": 3}, status=Status.BUILD_TIMEOUT, limit=Limit("build_s", 30.0)),
-            a_trial(workload, {"BM": 4}, status=Status.BUILD_ERROR, error="añb\n'\0\";"),
-            a_trial(workload, {"BM": 5}, cost=Cost(), facts={}, timing=None),
-            a_trial(workload, {}, facts={"stages": ((1, 2), (3,)), "sha": "x" * 64}),
-        ]
-        store.append(trials)
-        assert store.trials(workload.id) == trials
-
-    def test_output_that_is_not_text_can_be_stored(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        garbled = b"cc: \xff\xfe".decode(errors="surrogateescape")
-        store.append([a_trial(workload, status=Status.BUILD_ERROR, error=garbled)])
-        assert store.trials(workload.id)[0].error.startswith("cc: ")
-
-    def test_an_unknown_workload_is_refused_and_nothing_of_the_batch_is_kept(
-        self, tmp_path: Path
-    ) -> None:
-        store, workload = self.filled(tmp_path)
-        stranger = a_workload(kernel="stranger")
-        message = refusal(lambda: store.append([a_trial(workload), a_trial(stranger)]))
-        assert stranger.id in message
-        assert store.trials(workload.id, all=True) == []
-
-    def test_appending_says_how_many_trials_were_new(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        one, two, three = (a_trial(workload, {"BM": n}) for n in (1, 2, 3))
-        assert store.append([one, two, one]) == 2
-        assert store.append([two, three]) == 1
-        assert store.append([]) == 0
-        assert store.trials(workload.id, all=True) == [one, two, three]
-
-    def test_a_trial_seen_again_does_not_supersede_a_later_one(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        early, late = a_trial(workload, median_ns=5.0), a_trial(workload, median_ns=9.0)
-        store.append([early])
-        store.append([late])
-        store.append([early])
-        assert store.trials(workload.id) == [late]
-
-    def test_an_iterator_can_be_appended(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        assert store.append(a_trial(workload, {"BM": n}) for n in range(3)) == 3
-
-    def test_a_workload_can_be_put_twice(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {})
-        store.put_workload(workload)
-        assert [summary.trials for summary in store.workloads()] == [1]
-
-    def test_an_origin_is_added_to_a_workload_that_is_known(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {})
-        first, second = Origin("c0de", places=("a.py:f",)), Origin("c0de", places=("b.py:g",))
-        store.put_workload(replace(workload, origin=first))
-        store.save_run(a_run(replace(workload, origin=second), {"BM": 64}))
-        [known] = store.workloads()
-        assert known.workload.origin == Origin("c0de", places=("b.py:g", "a.py:f"))
-        assert known.trials == 1
-
-    def test_the_latest_trial_of_each_config_in_order_of_first_appearance(
-        self, tmp_path: Path
-    ) -> None:
-        store, workload = self.filled(tmp_path)
-        a1, b1, c1 = (a_trial(workload, {"BM": name}) for name in "abc")
-        c2, a2 = c1.superseded_by(error="again"), a1.superseded_by(error="again")
-        store.append([a1, b1, c1])
-        store.append([c2, a2])
-        assert store.trials(workload.id) == [a2, b1, c2]
-        assert store.trials(workload.id, all=True) == [a1, b1, c1, c2, a2]
-
-    def test_the_latest_is_the_last_appended_whatever_the_clock_says(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        trial = a_trial(workload, created=100.0)
-        later = trial.superseded_by(created=50.0)
-        store.append([trial, later])
-        assert store.latest(workload.id, trial.config.id) == later
-
-    def test_latest_finds_one_config(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"config": {"BM": 1}}, {"config": {"BM": 2}})
-        found = store.latest(workload.id, Config(BM=2).id)
-        assert found is not None
-        assert found.config == Config(BM=2)
-
-    def test_what_is_not_there_is_none_or_empty(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        assert store.latest(workload.id, Config(BM=1).id) is None
-        assert store.latest("nowhere", Config(BM=1).id) is None
-        assert store.best(workload.id) is None
-        assert store.best("nowhere") is None
-        assert store.trials("nowhere") == []
-        assert store.runs("nowhere") == []
-        assert store.run("nowhere") is None
-
-    def test_workloads_do_not_see_each_others_trials(self, tmp_path: Path) -> None:
-        store, one = self.filled(tmp_path, {"median_ns": 1.0})
-        two = a_workload(key={"M": 1})
-        store.put_workload(two)
-        assert store.trials(two.id) == []
-        assert store.best(two.id) is None
-        assert len(store.trials(one.id)) == 1
-
-
-class BestObligations(StoreMaker):
-    def test_the_best_is_the_ok_trial_with_the_lowest_median(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 30.0},
-            {"config": {"BM": 2}, "median_ns": 20.0},
-            {"config": {"BM": 3}, "median_ns": 5.0, "status": Status.OUTRACED},
-            {"config": {"BM": 4}, "status": Status.WRONG_RESULT, "timing": a_timing(1.0)},
-        )
-        assert best_config(store, workload) == Config(BM=2)
-
-    def test_of_equal_medians_the_config_that_came_first_is_best(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"config": {"BM": 9}}, {"config": {"BM": 1}})
-        assert best_config(store, workload) == Config(BM=9)
-
-    def test_without_an_ok_trial_there_is_no_best(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"status": Status.RUN_ERROR})
-        assert store.best(workload.id) is None
-
-    def test_a_trial_without_samples_cannot_be_the_fastest(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "timing": None},
-            {"config": {"BM": 2}, "timing": Timing((), "cpu")},
-            {"config": {"BM": 3}, "timing": Timing((float("nan"),), "cpu")},
-            {"config": {"BM": 4}, "median_ns": 7.0},
-        )
-        assert best_config(store, workload) == Config(BM=4)
-
-    def test_what_is_no_time_cannot_be_the_best_even_if_a_run_chose_it(
-        self, tmp_path: Path
-    ) -> None:
-        odd = (0.0, -5.0, 1e-300, 1e300, float("inf"))
-        store, workload = self.filled(
-            tmp_path,
-            *({"config": {"BM": ns}, "timing": Timing((ns,) * 3, "cpu")} for ns in odd[:4]),
-            {"config": {"BM": 1}, "timing": Timing((odd[4],), "cpu")},
-            {"config": {"BM": 2}, "median_ns": 7.0},
-        )
-        for chosen in (*odd[:4], 1):
-            store.save_run(a_run(workload, {"BM": chosen}))
-            assert best_config(store, workload) == Config(BM=2)
-
-    def test_a_superseded_trial_no_longer_counts(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 1.0},
-            {"config": {"BM": 2}, "median_ns": 10.0},
-            {"config": {"BM": 1}, "median_ns": 15.0},
-        )
-        assert best_config(store, workload) == Config(BM=2)
-
-    def test_a_config_that_failed_later_is_no_longer_best(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 1.0},
-            {"config": {"BM": 1}, "status": Status.WRONG_RESULT},
-        )
-        assert store.best(workload.id) is None
-
-    def test_what_the_newest_finished_run_chose_comes_before_the_lowest_median(
-        self, tmp_path: Path
-    ) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 10.0},
-            {"config": {"BM": 2}, "median_ns": 10.1},
-            {"config": {"BM": 3}, "median_ns": 10.2},
-        )
-        store.save_run(a_run(workload, {"BM": 3}, started=300.0))
-        store.save_run(a_run(workload, {"BM": 2}, started=200.0))
-        assert best_config(store, workload) == Config(BM=3)
-
-    def test_the_latest_trial_of_the_chosen_config_is_returned(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"config": {"BM": 1}}, {"config": {"BM": 2}})
-        store.save_run(a_run(workload, {"BM": 2}))
-        again = a_trial(workload, {"BM": 2}, median_ns=2000.0)
-        store.append([again])
-        assert store.best(workload.id) == again
-
-    def test_a_choice_that_failed_later_gives_way_to_the_lowest_median(
-        self, tmp_path: Path
-    ) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 10.0},
-            {"config": {"BM": 2}, "median_ns": 11.0},
-            {"config": {"BM": 3}, "median_ns": 12.0},
-            {"config": {"BM": 3}, "status": Status.RUN_ERROR},
-        )
-        store.save_run(a_run(workload, {"BM": 2}, started=1.0))
-        store.save_run(a_run(workload, {"BM": 3}, started=2.0))
-        assert best_config(store, workload) == Config(BM=1)
-
-    def test_runs_that_did_not_finish_or_chose_nothing_have_no_say(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 10.0},
-            {"config": {"BM": 2}, "median_ns": 11.0},
-            {"config": {"BM": 3}, "median_ns": 12.0},
-        )
-        store.save_run(a_run(workload, {"BM": 2}, started=1.0))
-        store.save_run(a_run(workload, None, started=2.0))
-        for outcome in (Outcome.RUNNING, Outcome.INTERRUPTED, Outcome.FAILED):
-            store.save_run(a_run(workload, {"BM": 3}, started=3.0, outcome=outcome))
-        assert best_config(store, workload) == Config(BM=2)
-
-
-class RunObligations(StoreMaker):
-    def test_a_run_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, key={"shape": (8, (2, 3)), "dtype": "f16"})
-        run = a_run(workload, {"order": ["i", "j"]}, equals=(Config(BM=1), Config(BM=2)))
-        store.save_run(run)
-        assert store.run(run.id) == run
-        assert store.runs(workload.id) == [run]
-
-    def test_saving_again_replaces(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        run = a_run(workload, outcome=Outcome.RUNNING)
-        store.save_run(run)
-        ended = replace(run, outcome=Outcome.FINISHED, best=Config(BM=1), wall_s=9.0)
-        store.save_run(ended)
-        assert store.runs(workload.id) == [ended]
-
-    def test_runs_are_listed_newest_first(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
-        runs = [a_run(workload, started=started) for started in (2.0, 3.0, 1.0, 3.0)]
-        for run in runs:
-            store.save_run(run)
-        assert store.runs(workload.id) == [runs[3], runs[1], runs[0], runs[2]]
-
-    def test_saving_a_run_makes_its_workload_known(self, tmp_path: Path) -> None:
-        store, workload = self.make_store(tmp_path), a_workload()
-        store.save_run(a_run(workload))
-        assert store.append([a_trial(workload)]) == 1
-
-
-class SummaryObligations(StoreMaker):
-    def test_a_summary_counts_rows_configs_and_what_works(self, tmp_path: Path) -> None:
-        store, workload = self.filled(
-            tmp_path,
-            {"config": {"BM": 1}, "median_ns": 9.0, "created": 10.0},
-            {"config": {"BM": 2}, "status": Status.RESOURCES, "created": 30.0},
-            {"config": {"BM": 1}, "median_ns": 8.0, "created": 20.0},
-        )
-        (summary,) = store.workloads()
-        assert summary.workload == workload
-        assert (summary.trials, summary.configs, summary.ok) == (3, 2, 1)
-        assert summary.active == 30.0
-        assert summary.best == store.best(workload.id)
-        assert summary.best_config == Config(BM=1)
-        assert summary.median_ns == 8.0
-
-    def test_a_run_is_activity_until_its_end(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"created": 10.0})
-        store.save_run(a_run(workload, started=100.0, wall_s=5.0))
-        assert [summary.active for summary in store.workloads()] == [105.0]
-
-    def test_a_workload_without_trials_is_listed_as_active_when_it_was_put(
-        self, tmp_path: Path
-    ) -> None:
-        before = time.time()
-        store, _ = self.filled(tmp_path)
-        (summary,) = store.workloads()
-        assert before <= summary.active <= time.time()
-        assert (summary.trials, summary.configs, summary.ok) == (0, 0, 0)
-        assert (summary.best, summary.best_config, summary.median_ns) == (None, None, None)
-
-    def test_the_most_recently_active_workload_is_listed_first(self, tmp_path: Path) -> None:
-        store, old = self.filled(tmp_path, {"created": 10.0}, key={"M": 1})
-        new, middle = a_workload(key={"M": 2}), a_workload(key={"M": 3})
-        for workload, created in ((new, 30.0), (middle, 20.0)):
+class MatchObligations(StoreMaker):
+    def known(self, folder: Path, *workloads: Workload) -> Store:
+        store = self.make_store(folder)
+        for workload in workloads:
             store.put_workload(workload)
-            store.append([a_trial(workload, created=created)])
-        assert [summary.workload for summary in store.workloads()] == [new, middle, old]
+            store.append([a_trial(workload)])
+        return store
 
-    def test_workloads_of_one_kernel_can_be_asked_for(self, tmp_path: Path) -> None:
-        store, matmul = self.filled(tmp_path, {})
-        store.put_workload(a_workload(kernel="softmax"))
-        assert [summary.workload for summary in store.workloads("matmul")] == [matmul]
-        assert store.workloads("mat") == []
+    def test_the_same_workload_is_a_strict_match(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload(), a_workload(key={"M": 1}))
+        more_memory = replace(a_workload().device, limits=Limits(memory_bytes=1))
+        found = store.match(a_workload(device=more_memory))
+        assert found == Match("strict", a_workload())
 
+    def test_another_device_is_never_a_strict_match(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload())
+        device = a_workload().device
+        others = (
+            replace(device, name="Test CPU 2"),
+            replace(device, vendor="nvidia"),
+            replace(device, architecture="aarch64"),
+            replace(device, driver="6.2"),
+        )
+        for other in others:
+            found = store.match(a_workload(device=other))
+            assert found == Match("loose", a_workload(), ("device",))
 
-class LifeObligations(StoreMaker):
-    def test_it_says_where_it_is(self, tmp_path: Path) -> None:
-        store = self.make_store(tmp_path)
-        assert store.location
-        assert not store.read_only
+    def test_an_unknown_kernel_matches_nothing(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload())
+        assert store.match(a_workload(kernel="softmax")) is None
 
-    def test_it_says_where_to_take_turns_and_keeps_models_or_goes_without(
+    def test_a_loose_match_says_what_differs(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload())
+        other = replace(a_workload().device, driver="7.0")
+        asked = a_workload(device=other, key={"M": 4}, toolchain={"cc": "clang"}, fingerprint="f")
+        found = store.match(asked)
+        assert found == Match("loose", a_workload(), ("fingerprint", "key", "device", "toolchain"))
+
+    def test_only_what_differs_is_said(self, tmp_path: Path) -> None:
+        store = self.known(tmp_path, a_workload())
+        found = store.match(a_workload(toolchain={"cc": "clang"}))
+        assert found == Match("loose", a_workload(), ("toolchain",))
+
+    def test_the_nearest_key_is_found_on_a_log_scale(self, tmp_path: Path) -> None:
+        small, large = a_workload(key={"M": 64}), a_workload(key={"M": 4096})
+        store = self.known(tmp_path, small, large)
+        assert matched(store, a_workload(key={"M": 256})) == small
+        assert matched(store, a_workload(key={"M": 1024})) == large
+
+    def test_another_dtype_is_farther_than_another_size(self, tmp_path: Path) -> None:
+        same_size = a_workload(key={"M": 64, "dtype": "f16"})
+        same_dtype = a_workload(key={"M": 65536, "dtype": "f32"})
+        store = self.known(tmp_path, same_size, same_dtype)
+        assert matched(store, a_workload(key={"M": 64, "dtype": "f32"})) == same_dtype
+
+    def test_shapes_are_compared_number_by_number(self, tmp_path: Path) -> None:
+        wide, tall = a_workload(key={"shape": (64, 1024)}), a_workload(key={"shape": (1024, 64)})
+        store = self.known(tmp_path, wide, tall)
+        assert matched(store, a_workload(key={"shape": (128, 2048)})) == wide
+
+    def test_same_device_and_fingerprint_come_before_the_nearest_key(self, tmp_path: Path) -> None:
+        other = replace(a_workload().device, name="Other CPU")
+        far = a_workload(key={"M": 1 << 20})
+        near_elsewhere = a_workload(key={"M": 65}, device=other)
+        near_changed = a_workload(key={"M": 65}, fingerprint="changed")
+        store = self.known(tmp_path, near_elsewhere, near_changed, far)
+        assert matched(store, a_workload(key={"M": 64})) == far
+
+    def test_an_older_version_on_this_device_comes_before_this_version_on_another(
         self, tmp_path: Path
     ) -> None:
-        with self.make_store(tmp_path) as store:
-            assert store.lock_folder is None or isinstance(store.lock_folder, Path)
-            assert store.models.get("unknown") is None
-            store.models["known"] = "text"
-            assert store.models.get("known") in (None, "text")
-            assert not store.replaced
+        other = replace(a_workload().device, name="Other CPU")
+        elsewhere, changed = a_workload(device=other), a_workload(fingerprint="changed")
+        store = self.known(tmp_path, elsewhere, changed)
+        assert matched(store, a_workload()) == changed
 
-    def test_a_closed_store_refuses_and_can_be_closed_again(self, tmp_path: Path) -> None:
-        with self.make_store(tmp_path) as store:
-            store.put_workload(a_workload())
-        store.close()
-        assert store.location in refusal(lambda: store.trials(a_workload().id))
-        refusal(lambda: store.put_workload(a_workload()))
+    def test_a_workload_where_nothing_worked_is_not_matched_loosely(self, tmp_path: Path) -> None:
+        near, far = a_workload(key={"M": 64}), a_workload(key={"M": 4096})
+        store = self.known(tmp_path, far)
+        store.put_workload(near)
+        store.append([a_trial(near), a_trial(near, status=Status.WRONG_RESULT)])
+        assert matched(store, a_workload(key={"M": 65})) == far
 
-    def test_threads_can_append_at_once(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path)
 
-        def work(worker: int) -> None:
-            for n in range(25):
-                store.append([a_trial(workload, {"worker": worker, "n": n})])
-                store.best(workload.id)
+class GcObligations(StoreMaker):
+    def test_with_nothing_asked_for_nothing_goes(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {}, {})
+        report = store.gc()
+        assert (report.trials, report.runs, report.workloads, report.bytes_freed) == (0, 0, 0, 0)
+        assert len(store.trials(workload.id, all=True)) == 2
 
-        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len({trial.id for trial in store.trials(workload.id, all=True)}) == 100
-
-    def test_a_forked_child_can_use_it_and_the_parent_still_can(self, tmp_path: Path) -> None:
-        store, workload = self.filled(tmp_path, {"config": {"BM": 1}})
-        assert in_child(
-            lambda: (
-                store.append([a_trial(workload, {"BM": 2})]) == 1
-                and len(store.trials(workload.id)) == 2
-            )
+    def test_superseded_trials_go_and_the_latest_stay(self, tmp_path: Path) -> None:
+        store, workload = self.filled(
+            tmp_path,
+            {"config": {"BM": 1}, "median_ns": 1.0},
+            {"config": {"BM": 2}, "median_ns": 5.0},
+            {"config": {"BM": 1}, "median_ns": 3.0},
         )
-        assert store.append([a_trial(workload, {"BM": 3})]) == 1
-        assert Config(BM=3) in [trial.config for trial in store.trials(workload.id)]
+        kept, best = store.trials(workload.id), store.best(workload.id)
+        report = store.gc(superseded=True)
+        assert (report.trials, report.runs, report.workloads) == (1, 0, 0)
+        assert store.trials(workload.id) == kept
+        assert sorted(t.id for t in store.trials(workload.id, all=True)) == sorted(
+            t.id for t in kept
+        )
+        assert store.best(workload.id) == best
+
+    def test_workloads_not_active_for_long_go_whole(self, tmp_path: Path) -> None:
+        now = time.time()
+        store, old = self.filled(tmp_path, {"created": now - 900}, {"created": now - 800})
+        store.save_run(a_run(old, started=now - 900))
+        recent = a_workload(key={"M": 1})
+        store.put_workload(recent)
+        store.append([a_trial(recent, created=now - 900), a_trial(recent, created=now - 100)])
+        report = store.gc(older_than_s=500)
+        assert (report.trials, report.runs, report.workloads) == (2, 1, 1)
+        assert [summary.workload for summary in store.workloads()] == [recent]
+        assert len(store.trials(recent.id, all=True)) == 2
+        assert store.runs(old.id) == []
+
+    def test_a_recent_run_keeps_an_old_workload(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {"created": 10.0})
+        store.save_run(a_run(workload, started=time.time()))
+        assert store.gc(older_than_s=500).workloads == 0
+
+    def test_a_kernel_alone_goes_whole(self, tmp_path: Path) -> None:
+        store, _ = self.filled(tmp_path, {}, {})
+        softmax = a_workload(kernel="softmax")
+        store.put_workload(softmax)
+        store.append([a_trial(softmax)])
+        report = store.gc(kernel="matmul")
+        assert (report.trials, report.workloads) == (2, 1)
+        assert [summary.workload for summary in store.workloads()] == [softmax]
+
+    def test_a_kernel_confines_what_else_is_asked_for(self, tmp_path: Path) -> None:
+        store, matmul = self.filled(tmp_path, {}, {})
+        softmax = a_workload(kernel="softmax")
+        store.put_workload(softmax)
+        store.append([a_trial(softmax), a_trial(softmax)])
+        assert store.gc(kernel="softmax", superseded=True).trials == 1
+        assert len(store.trials(softmax.id, all=True)) == 1
+        assert len(store.trials(matmul.id, all=True)) == 2
+        assert store.gc(kernel="softmax", older_than_s=0).workloads == 1
+        assert [summary.workload for summary in store.workloads()] == [matmul]
+
+    def test_a_dry_run_counts_and_removes_nothing(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {}, {})
+        store.save_run(a_run(workload))
+        would = store.gc(kernel="matmul", dry_run=True)
+        assert would.dry_run
+        assert would.bytes_freed > 0
+        assert len(store.trials(workload.id, all=True)) == 2
+        did = store.gc(kernel="matmul")
+        assert not did.dry_run
+        assert (did.trials, did.runs, did.workloads) == (2, 1, 1)
+        assert (would.trials, would.runs, would.workloads) == (2, 1, 1)
+
+    def test_what_went_can_be_appended_again(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path)
+        trial = a_trial(workload)
+        store.append([trial])
+        store.gc(kernel="matmul")
+        store.put_workload(workload)
+        assert store.append([trial]) == 1
+        assert store.best(workload.id) == trial
+
+    def test_a_negative_age_is_refused(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {})
+        refusal(lambda: store.gc(older_than_s=-1), UsageError)
+        assert len(store.trials(workload.id)) == 1
+
+    def test_chosen_workloads_alone_go_whole(self, tmp_path: Path) -> None:
+        store, gone = self.filled(tmp_path, {}, {})
+        kept = a_workload(key={"M": 1})
+        store.put_workload(kept)
+        store.append([a_trial(kept)])
+        report = store.gc(workloads=[gone.id, "of nobody"])
+        assert (report.trials, report.workloads, dict(report.kernels)) == (2, 1, {"matmul": 1})
+        assert [summary.workload for summary in store.workloads()] == [kept]
+
+    def test_no_chosen_workloads_are_none_and_not_all(self, tmp_path: Path) -> None:
+        store, _ = self.filled(tmp_path, {}, {})
+        assert store.gc(workloads=[]).workloads == 0
+        assert store.gc(workloads=[], older_than_s=0, superseded=True).trials == 0
+        assert len(store.workloads()) == 1
+
+    def test_chosen_workloads_confine_what_else_is_asked_for(self, tmp_path: Path) -> None:
+        store, chosen = self.filled(tmp_path, {}, {})
+        other = a_workload(key={"M": 1})
+        store.put_workload(other)
+        store.append([a_trial(other), a_trial(other)])
+        assert store.gc(workloads=[chosen.id], superseded=True).trials == 1
+        assert len(store.trials(other.id, all=True)) == 2
+        assert store.gc(workloads=[chosen.id], kernel="softmax").workloads == 0
+
+
+class MergeObligations(StoreMaker):
+    def test_what_the_other_has_is_added_once(self, tmp_path: Path) -> None:
+        mine, theirs = self.pair(tmp_path)
+        workload, both = a_workload(key={"M": 1}), a_workload(key={"M": 2})
+        shared = a_trial(both)
+        for store in (mine, theirs):
+            store.put_workload(both)
+            store.append([shared])
+        theirs.put_workload(workload)
+        theirs.append([a_trial(workload, {"BM": n}) for n in (3, 1, 2)])
+        theirs.append([a_trial(workload, {"BM": 3}, median_ns=2.0)])
+        run = a_run(workload, {"BM": 1})
+        theirs.save_run(run)
+        assert mine.merge(theirs) == MergeReport(trials=4, runs=1, workloads=1)
+        assert mine.merge(theirs) == MergeReport()
+        for store in (mine, theirs):
+            assert [t.config["BM"] for t in store.trials(workload.id)] == [3, 1, 2]
+        assert mine.trials(workload.id) == theirs.trials(workload.id)
+        assert mine.runs(workload.id) == [run]
+        assert mine.best(workload.id) == theirs.best(workload.id)
+        assert mine.trials(both.id, all=True) == [shared]
+
+    def test_of_a_config_both_have_tried_the_later_trial_is_the_latest(
+        self, tmp_path: Path
+    ) -> None:
+        mine, theirs = self.pair(tmp_path)
+        workload = a_workload()
+        for store in (mine, theirs):
+            store.put_workload(workload)
+        old_here = a_trial(workload, {"BM": 1}, created=10.0)
+        new_there = a_trial(workload, {"BM": 1}, created=20.0)
+        new_here = a_trial(workload, {"BM": 2}, created=20.0)
+        old_there = a_trial(workload, {"BM": 2}, created=10.0)
+        mine.append([old_here, new_here])
+        theirs.append([new_there, old_there])
+        assert mine.merge(theirs).trials == 2
+        assert theirs.merge(mine).trials == 2
+        for store in (mine, theirs):
+            assert store.latest(workload.id, Config(BM=1).id) == new_there
+            assert store.latest(workload.id, Config(BM=2).id) == new_here
+
+    def test_devices_stay_apart(self, tmp_path: Path) -> None:
+        mine, theirs = self.pair(tmp_path)
+        here = a_workload()
+        there = a_workload(device=replace(here.device, name="Other CPU"))
+        for store, workload in ((mine, here), (theirs, there)):
+            store.put_workload(workload)
+            store.append([a_trial(workload)])
+        mine.merge(theirs)
+        assert len(mine.trials(here.id, all=True)) == 1
+        assert len(mine.trials(there.id, all=True)) == 1
+
+    def test_a_run_that_has_ended_meanwhile_replaces_its_beginning(self, tmp_path: Path) -> None:
+        mine, theirs = self.pair(tmp_path)
+        begun = a_run(a_workload(), outcome=Outcome.RUNNING)
+        ended = replace(begun, outcome=Outcome.FINISHED, wall_s=3.0)
+        mine.save_run(begun)
+        theirs.save_run(ended)
+        assert mine.merge(theirs).runs == 0
+        assert mine.run(begun.id) == ended
+
+    def test_the_beginning_of_a_run_does_not_replace_its_end(self, tmp_path: Path) -> None:
+        mine, theirs = self.pair(tmp_path)
+        begun = a_run(a_workload(), outcome=Outcome.RUNNING)
+        ended = replace(begun, outcome=Outcome.FINISHED)
+        mine.save_run(ended)
+        theirs.save_run(begun)
+        mine.merge(theirs)
+        assert mine.run(begun.id) == ended
+
+    def test_a_store_merged_with_itself_gains_nothing(self, tmp_path: Path) -> None:
+        store, workload = self.filled(tmp_path, {}, {})
+        assert store.merge(store) == MergeReport()
+        assert len(store.trials(workload.id, all=True)) == 2
+
+
+class SizeObligations(StoreMaker):
+    """Six workloads of some 400 kB each, half of that superseded; `M` tells their age."""
+
+    def large(self, folder: Path) -> tuple[Store, list[Workload], int]:
+        store = self.make_store(folder)
+        workloads = [a_workload(key={"M": age}) for age in (3, 1, 5, 2, 6, 4)]
+        for workload in workloads:
+            created, said = time.time() - 1000 * workload.key["M"], "x" * 20_000
+            store.put_workload(workload)
+            store.append(
+                a_trial(workload, {"BM": n % 10}, created=created, error=said) for n in range(20)
+            )
+        return store, workloads, store.gc(dry_run=True).bytes_left
+
+    def test_a_store_that_fits_loses_nothing(self, tmp_path: Path) -> None:
+        store, _, size = self.large(tmp_path)
+        report = store.gc(max_bytes=size)
+        assert (report.trials, report.workloads, report.bytes_left) == (0, 0, size)
+
+    def test_superseded_trials_are_the_first_to_go(self, tmp_path: Path) -> None:
+        store, workloads, size = self.large(tmp_path)
+        report = store.gc(max_bytes=int(0.8 * size))
+        assert (report.trials, report.workloads) == (60, 0)
+        assert [len(store.trials(one.id, all=True)) for one in workloads] == [10] * 6
+
+    def test_then_workloads_go_oldest_first_and_no_more_than_needed(self, tmp_path: Path) -> None:
+        store, _, size = self.large(tmp_path)
+        report = store.gc(max_bytes=int(0.3 * size))
+        assert [one.workload.key["M"] for one in store.workloads()] == [1, 2, 3]
+        assert (report.trials, report.workloads) == (90, 3)
+        assert store.gc(dry_run=True).bytes_left == report.bytes_left <= 0.3 * size
+
+    def test_a_dry_run_says_the_same_and_removes_nothing(self, tmp_path: Path) -> None:
+        store, _, size = self.large(tmp_path)
+        would = store.gc(max_bytes=int(0.3 * size), dry_run=True)
+        assert len(store.workloads()) == 6
+        did = store.gc(max_bytes=int(0.3 * size))
+        assert (would.trials, would.workloads, would.kernels) == (90, 3, did.kernels)
+
+    def test_what_may_not_go_stays_however_large_it_is(self, tmp_path: Path) -> None:
+        store, workloads, _ = self.large(tmp_path)
+        store.gc(max_bytes=0, workloads=[workloads[0].id])
+        assert len(store.workloads()) == 5
+        assert len(store.trials(workloads[1].id, all=True)) == 20
+
+    def test_a_size_of_nothing_leaves_nothing(self, tmp_path: Path) -> None:
+        store, _, _ = self.large(tmp_path)
+        assert store.gc(max_bytes=0).workloads == 6
+        assert store.workloads() == []
+
+    def test_a_negative_size_is_refused(self, tmp_path: Path) -> None:
+        store, _, _ = self.large(tmp_path)
+        refusal(lambda: store.gc(max_bytes=-1), UsageError)
+        assert len(store.workloads()) == 6
+
+
+def tuned(store: Store, pick: str | None, medians: Mapping[str, float], **changes: Any) -> Run:
+    """A run that measured these configs and chose `pick`; the others were outraced, but for those
+    that `equals` names. Each call is a second later than the one before it."""
+    started = changes.pop("started", 1_700_000_000.0 + next(_seconds))
+    equals = [Config(BM=name) for name in changes.pop("equals", ())]
+    best = None if pick is None else Config(BM=pick)
+    run = a_run(WORKLOAD, best, started=started, equals=tuple(equals), **changes)
+    kept = [config.id for config in (best, *equals) if config is not None]
+    store.save_run(replace(run, outcome=Outcome.RUNNING, best=None, equals=()))
+    store.append(
+        a_trial(
+            WORKLOAD,
+            {"BM": name},
+            median,
+            run_id=run.id,
+            created=started,
+            status=Status.OK if Config(BM=name).id in kept or not kept else Status.OUTRACED,
+        )
+        for name, median in medians.items()
+    )
+    store.save_run(run)
+    return run
+
+
+_seconds = itertools.count()
+
+
+def shown(store: Store, workload: Workload = WORKLOAD) -> str:
+    pick = store.pick(workload.id)
+    assert pick is not None
+    assert store.best(workload.id) == pick.trial
+    return str(pick.trial.config["BM"])
+
+
+def contested(store: Store) -> set[str]:
+    """The configs that may be the best, where it is not sure which; else none."""
+    pick = store.pick(WORKLOAD.id)
+    assert pick is not None
+    rivals = {str(rival.config["BM"]) for rival in pick.rivals}
+    return {shown(store), *rivals} if rivals else set()
+
+
+class PickObligations(StoreMaker):
+    def several(self, folder: Path, count: int) -> list[Store]:
+        stores = []
+        for number in range(count):
+            place = folder / f"store{next(_seconds)}-{number}"
+            place.mkdir()
+            stores.append(self.make_store(place))
+        return stores
+
+    def disagreeing(self, folder: Path) -> tuple[Store, Store]:
+        """One was tuned while the machine had nothing else to do, the other, later, was not."""
+        idle, busy = self.several(folder, 2)
+        tuned(idle, "a", {"a": 10.0, "b": 16.0})
+        tuned(busy, "b", {"a": 40.0, "b": 30.0})
+        return idle, busy
+
+    def test_without_a_merge_the_pick_is_the_best_and_not_contested(self, tmp_path: Path) -> None:
+        (store,) = self.several(tmp_path, 1)
+        assert store.pick(WORKLOAD.id) is None
+        tuned(store, "a", {"a": 10.0, "b": 16.0})
+        tuned(store, "b", {"b": 9.0, "c": 16.0})
+        assert shown(store) == "b"
+        assert contested(store) == set()
+
+    def test_where_two_stores_disagree_the_receivers_pick_stays_and_is_contested(
+        self, tmp_path: Path
+    ) -> None:
+        for receiver, expected in ((0, "a"), (1, "b")):
+            stores = self.disagreeing(tmp_path)
+            before = stores[receiver].best(WORKLOAD.id)
+            stores[receiver].merge(stores[1 - receiver])
+            assert shown(stores[receiver]) == expected
+            assert contested(stores[receiver]) == {"a", "b"}
+            assert stores[receiver].best(WORKLOAD.id) == before
+
+    def test_the_report_names_what_is_contested_every_time(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        for _ in range(2):
+            (named,) = idle.merge(busy).picks
+            assert named.workload == WORKLOAD
+            assert not named.changed
+            assert [rival.config["BM"] for rival in named.now.rivals] == ["b"]
+
+    def test_picks_that_were_never_measured_together_are_contested(self, tmp_path: Path) -> None:
+        one, two = self.several(tmp_path, 2)
+        tuned(one, "a", {"a": 10.0})
+        tuned(two, "b", {"b": 30.0, "a": 40.0})
+        one.merge(two)
+        assert shown(one) == "a"
+        assert contested(one) == {"a", "b"}
+
+    def test_an_order_on_which_both_stores_agree_decides(self, tmp_path: Path) -> None:
+        for receiver in (0, 1):
+            stores = self.several(tmp_path, 2)
+            tuned(stores[0], "b", {"a": 16.0, "b": 10.0})
+            tuned(stores[0], "a", {"a": 15.0, "c": 20.0})
+            tuned(stores[1], "b", {"a": 40.0, "b": 30.0})
+            report = stores[receiver].merge(stores[1 - receiver])
+            assert shown(stores[receiver]) == "b"
+            assert contested(stores[receiver]) == set()
+            assert [named.changed for named in report.picks] == ([True] if receiver == 0 else [])
+
+    def test_picks_that_both_stores_call_equal_have_no_order_to_agree_on(
+        self, tmp_path: Path
+    ) -> None:
+        one, two = self.several(tmp_path, 2)
+        tuned(one, "a", {"a": 10.0, "b": 10.1}, equals="b")
+        tuned(two, "b", {"a": 30.1, "b": 30.0}, equals="a")
+        one.merge(two)
+        assert shown(one) == "a"
+        assert contested(one) == {"a", "b"}
+
+    def test_the_same_pick_is_nothing_to_report(self, tmp_path: Path) -> None:
+        one, two = self.several(tmp_path, 2)
+        tuned(one, "a", {"a": 10.0, "b": 16.0})
+        tuned(two, "a", {"a": 30.0, "b": 40.0})
+        assert one.merge(two).picks == ()
+        assert shown(one) == "a"
+
+    def test_a_choice_made_in_knowledge_of_this_stores_replaces_it(self, tmp_path: Path) -> None:
+        mine, copy = self.several(tmp_path, 2)
+        tuned(mine, "a", {"a": 10.0, "b": 16.0})
+        copy.merge(mine)
+        tuned(copy, "c", {"a": 10.0, "c": 8.0})
+        (named,) = mine.merge(copy).picks
+        assert named.changed
+        assert shown(mine) == "c"
+        assert contested(mine) == set()
+
+    def test_the_order_of_merging_makes_no_difference(self, tmp_path: Path) -> None:
+        medians = {"a": 10.0, "b": 10.0, "c": 10.0}
+        stores = self.several(tmp_path, 3)
+        for store, pick, started in zip(stores, "abc", (200.0, 300.0, 100.0), strict=True):
+            tuned(store, pick, medians, started=started)
+        for order in itertools.permutations(stores):
+            blank, owner = self.several(tmp_path, 2)
+            tuned(owner, "x", {"x": 30.0}, started=250.0)
+            for store in order:
+                blank.merge(store)
+                owner.merge(store)
+            assert (shown(blank), contested(blank)) == ("c", {"a", "b", "c"})
+            assert (shown(owner), contested(owner)) == ("x", {"a", "b", "c", "x"})
+
+    def test_a_contest_is_passed_on(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        (third,) = self.several(tmp_path, 1)
+        idle.merge(busy)
+        (named,) = third.merge(idle).picks
+        assert named.before is None
+        assert contested(third) == {"a", "b"}
+
+    def test_a_later_run_that_chooses_ends_the_contest(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        idle.merge(busy)
+        tuned(idle, "b", {"a": 11.0, "b": 10.0})
+        assert shown(idle) == "b"
+        assert contested(idle) == set()
+        assert busy.merge(idle).picks == ()
+        assert contested(busy) == set()
+
+    def test_a_run_that_chooses_nothing_leaves_the_contest_as_it_was(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        idle.merge(busy)
+        for outcome in (Outcome.RUNNING, Outcome.FINISHED, Outcome.FAILED):
+            tuned(idle, None, {"c": 30.0}, outcome=outcome)
+        tuned(idle, "b", {"b": 10.0}, outcome=Outcome.INTERRUPTED)
+        assert shown(idle) == "a"
+        assert contested(idle) == {"a", "b"}
+
+    def test_a_run_that_was_under_way_when_a_store_was_merged_does_not_settle_it(
+        self, tmp_path: Path
+    ) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        begun = tuned(idle, None, {}, outcome=Outcome.RUNNING)
+        idle.merge(busy)
+        tuned(idle, "a", {"a": 10.0, "c": 12.0}, id=begun.id)
+        assert shown(idle) == "a"
+        assert contested(idle) == {"a", "b"}
+
+    def test_gc_keeps_what_is_contested(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        idle.merge(busy)
+        tuned(idle, None, {"a": 12.0, "c": 30.0}, outcome=Outcome.RUNNING)
+        before = idle.pick(WORKLOAD.id)
+        idle.gc(superseded=True)
+        assert idle.pick(WORKLOAD.id) == before
+        assert idle.gc(superseded=True, max_bytes=1 << 40).trials == 0
+        tuned(idle, "a", {"a": 10.0, "b": 16.0})
+        assert idle.gc(superseded=True).trials > 0
+        assert shown(idle) == "a"
+
+    def test_what_another_store_left_unfinished_does_not_replace_a_pick(
+        self, tmp_path: Path
+    ) -> None:
+        for outcome in (Outcome.RUNNING, Outcome.INTERRUPTED):
+            mine, theirs = self.several(tmp_path, 2)
+            tuned(mine, "a", {"a": 10.0, "b": 16.0})
+            run = tuned(theirs, None, {"b": 3.0}, outcome=outcome)
+            lost = a_trial(
+                WORKLOAD, {"BM": "a"}, 40.0, status=Status.OUTRACED, run_id=run.id, created=2e9
+            )
+            theirs.append([lost])
+            mine.merge(theirs)
+            assert shown(mine) == "a"
+            assert contested(mine) == {"a", "b"}
+
+    def test_a_pick_that_computes_something_else_elsewhere_is_not_shown(
+        self, tmp_path: Path
+    ) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        run = tuned(busy, "b", {"b": 30.0})
+        busy.append([a_trial(WORKLOAD, {"BM": "a"}, status=Status.WRONG_RESULT, run_id=run.id)])
+        idle.merge(busy)
+        assert shown(idle) == "b"
+        assert contested(idle) == {"a", "b"}
+
+    def test_a_summary_has_what_the_pick_is_contested_with(self, tmp_path: Path) -> None:
+        idle, busy = self.disagreeing(tmp_path)
+        idle.merge(busy)
+        (summary,) = idle.workloads()
+        pick = idle.pick(WORKLOAD.id)
+        assert pick is not None
+        assert (summary.best, summary.rivals) == (pick.trial, pick.rivals)
 
 
 class StoreContract(

@@ -10,7 +10,7 @@ import pytest
 
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
-from whet.testing.store_kit_picks import WORKLOAD, tuned
+from whet.testing.store_kit import WORKLOAD, tuned
 
 Whet = Callable[..., Any]
 

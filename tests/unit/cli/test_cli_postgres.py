@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from postgres_server import PostgresServer, new_namespace
 from whet.store import open_store
 from whet.store.postgres import link
-from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

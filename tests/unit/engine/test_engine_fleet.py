@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import whet
+from postgres_server import USER, PostgresServer
 from whet.core.run import Result
 from whet.engine.settings import Settings
 from whet.store import Store, open_store
@@ -17,7 +18,6 @@ from whet.store.postgres.address import parse_address, with_trust
 from whet.store.postgres.promoting import promote
 from whet.store.postgres.roles import grant
 from whet.store.upkeep import init_store, promotable
-from whet.testing.postgres_server import USER, PostgresServer
 
 pytestmark = pytest.mark.medium
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import psycopg
 import pytest
 
+from postgres_server import DATABASE, PostgresServer, new_namespace
 from whet.core.config import Config
 from whet.core.errors import StoreError
 from whet.core.timeline import Timeline
@@ -27,7 +28,6 @@ from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.outbox import OutboxEntry
 from whet.store.postgres.roles import grant
 from whet.store.postgres.store import PostgresStore
-from whet.testing.postgres_server import DATABASE, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, in_child, refusal
 

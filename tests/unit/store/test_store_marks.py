@@ -13,7 +13,7 @@ import pytest
 from whet.core.errors import StoreError
 from whet.store import open_store
 from whet.testing.samples import a_trial
-from whet.testing.store_kit_marks import MARK, WORKLOAD
+from whet.testing.store_kit_base import MARK, WORKLOAD
 
 TRIAL = a_trial(WORKLOAD)
 

@@ -13,7 +13,7 @@ import pytest
 from whet.core.errors import StoreError
 from whet.store import open_store
 from whet.testing.samples import a_trial, a_workload
-from whet.testing.store_kit_missed import OTHER, SOME
+from whet.testing.store_kit_base import OTHER_MISS, SOME_MISS
 
 TRIAL = a_trial(a_workload())
 
@@ -39,7 +39,7 @@ def test_an_older_store_takes_misses_once_it_is_upgraded_and_a_copy_is_kept(
 ) -> None:
     with open_store(version_3) as store:
         assert store.missed() == []
-        assert store.miss(SOME)
+        assert store.miss(SOME_MISS)
         assert store.trials(TRIAL.workload_id) == [TRIAL]
     assert version_3.with_name("store.db.v3.bak").exists()
 
@@ -48,7 +48,7 @@ def test_an_older_store_that_is_only_read_has_missed_nothing(version_3: Path) ->
     with open_store(version_3, read_only=True) as store:
         assert store.missed() == []
         with pytest.raises(StoreError, match="read-only"):
-            store.miss(SOME)
+            store.miss(SOME_MISS)
 
 
 @pytest.mark.medium
@@ -56,17 +56,17 @@ def test_a_process_that_is_killed_has_written_its_misses_down(tmp_path: Path) ->
     path = tmp_path / "store.db"
     pid = os.fork()
     if pid == 0:
-        open_store(path).miss(SOME)
+        open_store(path).miss(SOME_MISS)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     with open_store(path) as store:
-        assert store.missed() == [SOME]
+        assert store.missed() == [SOME_MISS]
 
 
 def test_a_damaged_miss_is_said_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with open_store(path) as store:
-        store.miss(OTHER)
+        store.miss(OTHER_MISS)
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE missed SET body = '{}'")
         db.commit()

@@ -18,7 +18,7 @@ from whet.store.bundles.bundle import open_bundle
 from whet.store.bundles.unpacking import unpack_bundle
 from whet.store.bundles.writing import write_bundle
 from whet.testing.samples import a_run, a_trial
-from whet.testing.store_kit_picks import WORKLOAD, contested, shown, tuned
+from whet.testing.store_kit import WORKLOAD, contested, shown, tuned
 
 NAMES = "abc"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from postgres_server import USER, PostgresServer, new_namespace
 from whet._version import __version__
 from whet.core.errors import StoreError
 from whet.store import SqliteStore, Store, open_store
@@ -19,7 +20,6 @@ from whet.store.postgres.faults import ServerAwayError
 from whet.store.postgres.leasing import take_lease
 from whet.store.postgres.roles import grant
 from whet.store.postgres.store import PostgresStore
-from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import die_if_stuck, refusal
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from postgres_server import PostgresServer
 from whet.core.config import Config
 from whet.core.miss import Miss
 from whet.store import open_store
@@ -16,7 +17,6 @@ from whet.store.postgres.promoting import promote
 from whet.store.postgres.signing import SigningKey
 from whet.store.postgres.store import PostgresStore
 from whet.store.upkeep import counts_of, faults_in
-from whet.testing.postgres_server import PostgresServer
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from postgres_server import PgBouncer, PostgresServer, new_namespace
 from whet.core.config import Config
 from whet.store import SqliteStore, open_store
 from whet.store.leases import LeaseHeld
@@ -15,8 +16,6 @@ from whet.store.postgres.leasing import renew_lease, take_lease
 from whet.store.postgres.local_first import LocalFirstStore
 from whet.store.postgres.promoting import promote
 from whet.store.postgres.store import PostgresStore
-from whet.testing.pgbouncer import PgBouncer
-from whet.testing.postgres_server import PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 
 pytestmark = pytest.mark.medium

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from postgres_server import USER, PostgresServer, new_namespace
 from whet.core.config import Config
 from whet.core.errors import UsageError
 from whet.core.frozen import FrozenMap
@@ -29,7 +30,6 @@ from whet.store.postgres.signing import Promotion, SigningKey, TrustedKeys, cano
 from whet.store.postgres.store import PostgresStore
 from whet.store.postgres.verified import VerifiedStore
 from whet.store.rows import workload_body
-from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal
 

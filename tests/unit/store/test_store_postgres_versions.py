@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from postgres_server import USER, PostgresServer, new_namespace
 from whet.core.run import Outcome
 from whet.core.workload import Origin
 from whet.store import open_store
@@ -20,7 +21,6 @@ from whet.store.postgres.address import parse_address
 from whet.store.postgres.leasing import renew_lease, take_lease
 from whet.store.postgres.promoting import promote
 from whet.store.postgres.store import PostgresStore
-from whet.testing.postgres_server import USER, PostgresServer, new_namespace
 from whet.testing.samples import a_run, a_trial, a_workload
 from whet.testing.store_kit_base import refusal
 

@@ -16,7 +16,7 @@ from whet.core.errors import StoreError
 from whet.core.timeline import Span, Timeline
 from whet.store import open_store
 from whet.testing.samples import a_run, a_trial, a_workload
-from whet.testing.store_kit_timeline import SOME
+from whet.testing.store_kit_base import SOME_TIMELINE
 
 VERSION_2 = """
 PRAGMA journal_mode = WAL;
@@ -120,7 +120,7 @@ def damaged(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
     with open_store(path) as store:
         store.save_run(RUN)
-        store.save_timeline(RUN.id, SOME)
+        store.save_timeline(RUN.id, SOME_TIMELINE)
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE timelines SET body = substr(body, 1, 20)")
         db.commit()
@@ -132,8 +132,8 @@ def test_a_store_of_version_2_keeps_all_it_knows_and_takes_timelines(old: Path) 
         assert store.trials(WORKLOAD.id, all=True) == [TRIAL]
         assert store.runs(WORKLOAD.id) == [RUN]
         assert store.timeline(RUN.id) is None
-        store.save_timeline(RUN.id, SOME)
-        assert store.timeline(RUN.id) == SOME
+        store.save_timeline(RUN.id, SOME_TIMELINE)
+        assert store.timeline(RUN.id) == SOME_TIMELINE
     assert version_of(old) == 6
     assert version_of(old.with_name("store.db.v2.bak")) == 2
 
@@ -177,17 +177,17 @@ def test_a_damaged_timeline_is_an_error_that_names_the_store(damaged: Path) -> N
 def test_a_damaged_timeline_costs_nothing_else(damaged: Path) -> None:
     with open_store(damaged) as store:
         assert store.run(RUN.id) == RUN
-        store.save_timeline(RUN.id, SOME)
-        assert store.timeline(RUN.id) == SOME
+        store.save_timeline(RUN.id, SOME_TIMELINE)
+        assert store.timeline(RUN.id) == SOME_TIMELINE
 
 
 def test_what_a_dry_run_would_free_includes_timelines(tmp_path: Path) -> None:
     with open_store(tmp_path / "store.db") as store:
         store.save_run(RUN)
         before = store.gc(kernel=WORKLOAD.kernel, dry_run=True).bytes_freed
-        store.save_timeline(RUN.id, SOME)
+        store.save_timeline(RUN.id, SOME_TIMELINE)
         after = store.gc(kernel=WORKLOAD.kernel, dry_run=True).bytes_freed
-    assert after - before == len(SOME.packed())
+    assert after - before == len(SOME_TIMELINE.packed())
 
 
 def test_gc_leaves_no_timeline_behind(tmp_path: Path) -> None:

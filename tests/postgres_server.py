@@ -2,6 +2,8 @@
 
 with PostgresServer() as server:
     open_store(server.url("team"))
+
+`CutProxy` is a network before it that can be cut, `PgBouncer` a pooler.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from whet.core.errors import WhetError
 from whet.core.trial import new_id
@@ -265,3 +268,195 @@ def _children(pid: int) -> list[int]:
 def _send(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+State = Literal["whole", "cut", "silent"]
+
+
+class CutProxy:
+    """`mend` lets new connections through. Those that were silenced stay so for ever, as behind a
+    router that has forgotten them."""
+
+    def __init__(self, port: int) -> None:
+        self._to = ("127.0.0.1", port)
+        self._state: State = "whole"
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._held: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cut()
+        self._listener.close()
+        for one in self._held:
+            one.close()
+
+    def url(self, url: str) -> str:
+        """The server's URL, through this proxy."""
+        return url.replace(f":{self._to[1]}/", f":{self.port}/")
+
+    def cut(self) -> None:
+        with self._lock:
+            self._state = "cut"
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            _close(*pair)
+
+    def silence(self) -> None:
+        with self._lock:
+            self._state = "silent"
+            for pair in self._pairs:
+                self._held += pair
+            self._pairs = []
+
+    def mend(self) -> None:
+        with self._lock:
+            self._state = "whole"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                state = self._state
+                if state == "silent":
+                    self._held.append(client)
+            if state == "whole":
+                self._join(client)
+            elif state == "cut":
+                client.close()
+
+    def _join(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self._to, timeout=5.0)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        pair = (client, server)
+        with self._lock:
+            self._pairs.append(pair)
+        for source, sink in (pair, pair[::-1]):
+            threading.Thread(target=self._pump, args=(pair, source, sink), daemon=True).start()
+
+    def _pump(
+        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, sink: socket.socket
+    ) -> None:
+        while True:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            with self._lock:
+                known = pair in self._pairs
+            if not known:  # cut or silenced: what was under way is lost
+                return
+            if not data:
+                break
+            with suppress(OSError):
+                sink.sendall(data)
+        with self._lock:
+            if pair in self._pairs:
+                self._pairs.remove(pair)
+        _close(*pair)
+
+
+def _close(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+
+class PgBouncer:
+    """`sessions` is how many connections to the server all clients share."""
+
+    def __init__(self, server: PostgresServer, sessions: int) -> None:
+        found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+        if found is None:
+            raise PostgresMissingError(
+                "PgBouncer is not installed; install Debian's pgbouncer package "
+                "(apt-get install pgbouncer), or put pgbouncer on the PATH"
+            )
+        self._program, self._server, self._sessions = found, server, sessions
+        self._as = other_user()
+        self._folder = Path(tempfile.mkdtemp(prefix="whet-pgbouncer-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+
+    def __enter__(self) -> Self:
+        users, settings = self._folder / "users", self._folder / "pgbouncer.ini"
+        users.write_text(f'"{USER}" ""\n')
+        settings.write_text(f"""
+[databases]
+{DATABASE} = host=127.0.0.1 port={self._server.port} dbname={DATABASE}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = {self._sessions}
+max_client_conn = 1000
+""")
+        if self._as:
+            for path in (self._folder, users, settings):
+                shutil.chown(path, self._as["user"], self._as["group"])
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._program, str(settings)], stdout=log, stderr=log, cwd="/", **self._as
+            )
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def url(self, namespace: str) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}?namespace={namespace}"
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self) -> None:
+        import psycopg
+
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                psycopg.connect(self.url("x").partition("?")[0]).close()
+                return
+            except psycopg.OperationalError as error:
+                assert self._process is not None
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    said = (self._folder / "log").read_text(errors="replace")[-2000:]
+                    raise WhetError(f"PgBouncer does not start: {error}\n{said}") from error
+            time.sleep(0.02)
