@@ -1,6 +1,7 @@
 """The policy file: which rule counts, where it is found, and what is wrong with it."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,14 @@ from whet.core.config import Config
 from whet.core.errors import SettingsError
 from whet.engine.policy import finding
 from whet.engine.policy.finding import current_policy, policy_path
-from whet.engine.policy.lines import line_of, rule_lines
-from whet.engine.policy.reading import MOST_BYTES, read_policy
+from whet.engine.policy.reading import (
+    MOST_BYTES,
+    RULE_SETTINGS,
+    line_of,
+    read_policy,
+    rule_lines,
+)
 from whet.engine.policy.rules import Pattern, Policy
-from whet.engine.policy.values import RULE_SETTINGS
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -154,6 +159,9 @@ def test_of_two_equally_specific_rules_the_later_one_wins(tmp_path: Path) -> Non
         ("\n\nkernels = 3\n", "FILE:3: 'kernels' is not known; did you mean '[[kernel]]'?"),
         ("kernel = 3\n", "FILE:1: 'kernel' is not a list of rules; write [[kernel]]"),
         ('\n[kernel]\nmatch = "a"\n', "FILE:2: 'kernel' is not a list of rules"),
+        ('[[kernel]]\nmatch = "a"\n[other]\n', "FILE:3: 'other' is not known"),
+        ('[[kernel]]\nmatch = "a"\n[kernel.match]\nx = 1\n', "FILE:3: not valid TOML: "),
+        ("[[kernel]]\nmatch = [\n[[kernel]]\n]\n", "FILE:3: not valid TOML: Invalid value"),
         ('[[kernel]]\nmode = "off"\n', "FILE:1: the rule has no match"),
         ("[[kernel]]\nmatch = 3\n", "FILE:2: match = 3 is not valid; use"),
         ("[[kernel]]\nmatch = []\n", "FILE:2: match = [] is not valid"),
@@ -251,6 +259,31 @@ def test_a_mark_of_the_encoding_and_windows_ends_of_lines_change_nothing(tmp_pat
     policy = read_policy(written(tmp_path, text.encode()))
     assert mode_of(policy, "a") == "off"
     assert policy.line(policy.rules[0], "mode") == 3
+
+
+def test_letters_other_than_ascii(tmp_path: Path) -> None:
+    text = '# Größe\n[[kernel]]\nmatch = "lib.größe:kernel_é"\nmode = "off"\n'
+    policy = read_policy(written(tmp_path, text))
+    assert mode_of(policy, "kernel_é", "lib.größe") == "off"
+    assert policy.line(policy.rules[0], "mode") == 4
+
+
+def test_tables_below_a_rule_belong_to_it(tmp_path: Path) -> None:
+    text = '[[kernel]]\nmatch = "own"\n[kernel.buckets]\nT = [4]\n[[kernel.add]]\nB = 1\n'
+    policy = read_policy(written(tmp_path, text))
+    found = policy.rulings("own", ["m"])
+    assert {name: ruling.value for name, ruling in found.items()} == {
+        "buckets.T": (4,),
+        "add": (Config(B=1),),
+    }
+    assert policy.place(found["buckets.T"].rule, "buckets.T") == f"{policy.path}:3"
+
+
+def test_rules_may_stand_in_one_statement(tmp_path: Path) -> None:
+    many = ", ".join(f'{{ match = "kernel_{n}", mode = "off" }}' for n in range(40))
+    policy = read_policy(written(tmp_path, f"kernel = [{many}]"))
+    assert len(policy.rules) == 40
+    assert mode_of(policy, "kernel_39") == "off"
 
 
 def test_an_empty_file_has_no_rules(tmp_path: Path) -> None:
@@ -357,6 +390,51 @@ def test_a_file_is_read_once_until_it_changes(
     later = current_policy()
     assert later is not None
     assert mode_of(later, "a") == "cached"
+
+
+def test_a_change_that_keeps_size_and_time_counts(program: tuple[Path, Path]) -> None:
+    path = written(program[0], '[[kernel]]\nmatch = "a"\nmode = "off"\n')
+    current_policy()
+    before = path.stat()
+    path.write_text('[[kernel]]\nmatch = "b"\nmode = "off"\n')
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    later = current_policy()
+    assert later is not None
+    assert mode_of(later, "a") is None
+
+
+def test_a_mistake_is_told_every_time(program: tuple[Path, Path]) -> None:
+    written(program[0], '[[kernel]]\nmatch = "a"\nmoed = "off"\n')
+    for _ in range(2):
+        with pytest.raises(SettingsError, match=r"whet.toml:3: 'moed' is not a setting"):
+            current_policy()
+
+
+LOOK = """
+import sys
+from whet.engine.policy.finding import current_policy
+known = set(sys.modules)
+policy = current_policy()
+assert policy is None or policy.rulings("k", ["m"])["mode"].value == "cached"
+print(*sorted(set(sys.modules) - known))
+"""
+
+
+@pytest.mark.medium
+def test_a_first_look_imports_what_toml_takes_and_nothing_where_there_is_no_file(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, '[[kernel]]\nmatch = "m:k"\nmode = "cached"\n')
+    for policy in ("none", str(path)):
+        words = [sys.executable, "-c", LOOK]
+        environ = {**os.environ, "WHET_POLICY": policy}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
+        found = set(done.stdout.split())
+        if policy == "none":
+            assert not found
+        else:
+            assert "tomllib" in found
+            assert not found & {"numpy", "tempfile", "difflib", "hashlib", "sqlite3"}
 
 
 def test_a_link_that_leads_nowhere_is_an_error_and_not_no_policy(

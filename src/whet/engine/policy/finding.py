@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,34 +45,15 @@ def current_policy() -> Policy | None:
     try:
         about = os.stat(path)
     except (OSError, ValueError):
-        from whet.engine.policy.reading import read_policy
-
-        return read_policy(path)  # which says what is wrong
+        return _read.__wrapped__(path)  # which says what is wrong
     return _read(path, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, *_: int) -> Policy:
-    return known_policy(path)
+    from whet.engine.policy.reading import read_policy  # most programs have no such file
 
-
-def known_policy(path: Path) -> Policy:
-    """The same as `read_policy`, and quicker where it has been read before."""
-    from whet.engine.policy.stored import (  # most programs have no such file
-        DamagedIndexError,
-        IndexFile,
-        StoredPolicy,
-        name_by_stat,
-        read_index,
-    )
-
-    name = None
-    with suppress(OSError, ValueError, DamagedIndexError):
-        name = name_by_stat(os.stat(path))
-        return StoredPolicy(path, IndexFile(read_index(name), name))
-    from whet.engine.policy.indexing import indexed_policy
-
-    return indexed_policy(path, name)
+    return read_policy(path)
 
 
 def _program_folder() -> str | None:

@@ -18,7 +18,7 @@ from whet.core.lazy import cached_property
 
 if TYPE_CHECKING:
     from whet.core.frozen import FrozenMap
-    from whet.engine.policy.lines import Lines
+    from whet.engine.policy.reading import Lines
 
 TABLE = "kernel"
 
@@ -169,16 +169,6 @@ def best_rulings(entries: Iterable[Entry]) -> Mapping[str, Ruling]:
     return dict(sorted(found.items(), key=lambda item: item[1].rule.number))
 
 
-def texts_within(lengths: Sequence[int], kernel: str, modules: Sequence[str]) -> set[str]:
-    """All of these lengths that a kernel has in its name or in one of its module's."""
-    return {
-        text[start : start + length]
-        for text in (kernel, *modules)
-        for length in lengths
-        for start in range(len(text) - length + 1)
-    }
-
-
 class SamePattern:
     """Rules with one pattern, in order; `latest` are those that count, by setting."""
 
@@ -205,16 +195,21 @@ class TextIndex:
         for several in texts.values():
             for text in set(several):
                 common[text] = common.get(text, 0) + 1
-        self.by_text: dict[str, list[SamePattern]] = {}
+        self._by_text: dict[str, list[SamePattern]] = {}
         for pattern, one in same.items():
             rarest = min(texts[pattern], key=lambda text: (common[text], -len(text)), default="")
-            self.by_text.setdefault(rarest, []).append(one)
-        self._lengths = sorted({len(text) for text in self.by_text})
+            self._by_text.setdefault(rarest, []).append(one)
+        self._lengths = sorted({len(text) for text in self._by_text})
 
     def matching(self, kernel: str, modules: Sequence[str]) -> Iterator[SamePattern]:
-        texts = texts_within(self._lengths, kernel, modules)
-        for text in texts & self.by_text.keys():
-            for one in self.by_text[text]:
+        texts = {
+            text[start : start + length]
+            for text in (kernel, *modules)
+            for length in self._lengths
+            for start in range(len(text) - length + 1)
+        }
+        for text in texts & self._by_text.keys():
+            for one in self._by_text[text]:
                 if one.pattern.matches(kernel, modules):
                     yield one
 
@@ -252,7 +247,7 @@ class Policy:
                 yield pattern, rule
 
     def line(self, rule: Rule, setting: str = "match") -> int:
-        from whet.engine.policy.lines import line_of  # few ever ask for a line
+        from whet.engine.policy.reading import line_of  # few ever ask for a line
 
         return line_of(self._lines, rule.number, setting.partition(".")[0])
 
@@ -261,6 +256,6 @@ class Policy:
 
     @cached_property
     def _lines(self) -> Lines:
-        from whet.engine.policy.lines import rule_lines
+        from whet.engine.policy.reading import rule_lines
 
         return rule_lines(self.text, TABLE)

@@ -18,7 +18,7 @@ from triton.runtime import autotuner as stock
 import whet
 from whet.core.budget import Budget
 from whet.core.errors import NotTunedError
-from whet.engine.policy.values import RULE_SETTINGS
+from whet.engine.policy.reading import RULE_SETTINGS
 from whet.targets.triton import device, tuned
 from whet.targets.triton.isolated import bench as isolated
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
