@@ -234,7 +234,7 @@ def hashes(call: Any, loaded: Any, seed: int) -> tuple[str, ...]:
     import torch
 
     from whet.targets.triton.call import _address, touched
-    from whet.targets.triton.measuring.bits import Written, tensor_hash
+    from whet.targets.triton.checks import Written, tensor_hash
 
     kernel = loaded._run(*call.args, **{**loaded._keywords(), "warmup": True})
     kernel = kernel.result() if hasattr(kernel, "result") else kernel
@@ -280,7 +280,7 @@ def atomic_rows(place: Path) -> dict[str, Any]:
 
     whet = importlib.import_module("whet")
     from atomic_kernels import KERNELS
-    from whet.targets.triton.measuring.bits import tensor_hash
+    from whet.targets.triton.checks import tensor_hash
 
     os.environ["WHET_POLICY"] = "none"
     rows = []

@@ -207,8 +207,8 @@ def duels(mine: str, live: str) -> dict[str, Any]:
     from whet.engine.settings import resolve_settings
     from whet.measure.racing.policy import DuelPolicy
     from whet.measure.racing.stats import paired_ratio
-    from whet.targets.triton.offline.inputs import make_inputs
-    from whet.targets.triton.offline.remeasure import with_target
+    from whet.targets.triton.offline.kernel import make_inputs
+    from whet.targets.triton.offline.tuning import with_target
 
     told: dict[str, Any] = {}
     policy, files = DuelPolicy(max_rounds=60), recorded_files(None)

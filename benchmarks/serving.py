@@ -249,8 +249,8 @@ def device(asked: Any) -> Any:
 
 @contextmanager
 def faked(torch: Any) -> Iterator[Any]:
+    from whet.targets.triton.offline.precompile import torch_answers
     from whet.targets.triton.packed.architectures import architecture
-    from whet.targets.triton.packed.offline_driver import torch_answers
     from whet.testing.fake_triton import fake_driver
 
     torch.cuda.device = lambda index: nullcontext()

@@ -24,7 +24,7 @@ PROGRAM = """
 import json, os, sys, time
 import torch, triton, triton.language as tl
 import whet
-from whet.targets.triton.compiler.launcher import launcher_class
+from whet.targets.triton.compiler.compile import launcher_class
 
 @triton.autotune([triton.Config({"BLOCK": block}) for block in (128, 256, 512, 1024)], key=["n"])
 @triton.jit

@@ -43,7 +43,7 @@ def built(folder: Path) -> Path:
 def in_place(library: Path) -> Iterator[None]:
     """Everything of ours that loads the driver's library loads this one until the block ends."""
     from whet.measure.gpu import driver as cuda_driver
-    from whet.targets.triton.isolated import driver as sharing
+    from whet.targets.triton.isolated import ipc_arguments
     from whet.workers import stages
 
     real = ctypes.CDLL
@@ -56,7 +56,7 @@ def in_place(library: Path) -> Iterator[None]:
         cuda_driver.library,
         cuda_driver.driver_on,
         cuda_driver.compiles_ptx,
-        sharing._library,
+        ipc_arguments._library,
     )
     ctypes.CDLL = Fake  # type: ignore[misc]
     for one in cached:

@@ -185,7 +185,7 @@ def test_whole_keys_are_shared_out_over_devices(tmp_path: Path) -> None:
 class SourceThere:
     def source(self, tunable: str) -> Source:
         from whet.cli.arguments.locate import locate
-        from whet.targets.triton.compiler.source import source_of
+        from whet.targets.triton.source import source_of
 
         kernel: Any = locate(tunable)
         return source_of(kernel.tuner)

@@ -19,8 +19,8 @@ pytest.importorskip("triton")
 from whet.cli.arguments.locate import locate
 from whet.cli.commands import demo
 from whet.targets.triton.offline.kernel import Kernel
+from whet.targets.triton.offline.precompile import without_memory
 from whet.targets.triton.offline.tuning import tune_call
-from whet.targets.triton.packed.offline_driver import without_memory
 from whet.testing.fake_triton import fake_driver, told
 
 Whet = Callable[..., Any]

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from whet.targets.triton.jit.reachable import valued
 from whet.targets.triton.jit.records import Records
 from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
+from whet.targets.triton.jit.variants import valued
 
 Whet = Callable[..., Any]
 

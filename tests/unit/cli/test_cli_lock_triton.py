@@ -17,8 +17,8 @@ from whet.cli.arguments.kernels import live_tuners
 from whet.core.config import Config
 from whet.engine.lockfile.entries import LockEntry
 from whet.engine.lockfile.text import write_lock
-from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import plain_config
+from whet.targets.triton.source import source_of
 from whet.testing.samples import a_workload
 
 Whet = Callable[..., Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from whet.targets.triton.offline.takeover import taken_over
+from whet.targets.triton.offline.kernel import taken_over
 from whet.testing.fake_triton import fake_driver, told
 
 pytest.importorskip("triton")
@@ -104,7 +104,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             kernel.tuner.whet_timer = told(lambda config: 9000.0 / config.kwargs["BLOCK"])
         return kernel
 
-    monkeypatch.setattr("whet.targets.triton.offline.takeover.taken_over", timed)
+    monkeypatch.setattr("whet.targets.triton.offline.kernel.taken_over", timed)
     with fake_driver():
         yield
 

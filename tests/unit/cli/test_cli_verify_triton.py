@@ -152,9 +152,8 @@ def test_a_key_that_was_never_tuned_is_said_with_the_remedy(whet: Whet) -> None:
 def test_a_kernel_that_was_borrowed_can_be_called_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from whet.targets.triton.offline.inputs import make_inputs
-    from whet.targets.triton.offline.kernel import Kernel
-    from whet.targets.triton.offline.remeasure import with_target
+    from whet.targets.triton.offline.kernel import Kernel, make_inputs
+    from whet.targets.triton.offline.tuning import with_target
 
     monkeypatch.setenv("WHET_STORE", ":memory:")
     kernel = locate("kernel.py:tuned")

@@ -25,7 +25,7 @@ from whet.kernels.shipped import RESULTS  # noqa: E402
 from whet.store.bundles.bundle import open_bundle  # noqa: E402
 from whet.targets.choice import adapters  # noqa: E402
 from whet.targets.choice.source import source_of_choice  # noqa: E402
-from whet.targets.triton.compiler import source  # noqa: E402
+from whet.targets.triton import source  # noqa: E402
 
 KERNELS = {
     "gemm_kernel": product_triton.gemm_kernel,

@@ -16,7 +16,7 @@ import whet
 import whet.kernels
 from whet.kernels.shipped import RESULTS
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.compiler.source import source_of
+from whet.targets.triton.source import source_of
 
 
 def kernels():

@@ -207,7 +207,7 @@ def _stock_kernel(value: Any) -> Kernel | None:
     """A kernel under Triton's own decorator, taken over."""
     if "triton.runtime.autotuner" not in sys.modules or not _is_plain_kernel(value):
         return None
-    from whet.targets.triton.offline.takeover import taken_over
+    from whet.targets.triton.offline.kernel import taken_over
 
     return taken_over(value)
 

@@ -76,9 +76,9 @@ def triton(
     from triton import knobs
 
     from whet.interop import triton_cache
-    from whet.targets.triton.compiler.source import source_of
     from whet.targets.triton.keys import agrees, claimed_key
     from whet.targets.triton.policy import apply_policy
+    from whet.targets.triton.source import source_of
 
     with open_known(store) as opened:
         apply_policy(kernel.tuner)
@@ -121,7 +121,7 @@ def _refuse_other_source(
 
 def _pruned(kernel: Kernel) -> Callable[[Workload], Sequence[Any]]:
     """The configs that Triton's key names: those that are left for a call."""
-    from whet.targets.triton.offline.inputs import check_key, make_inputs
+    from whet.targets.triton.offline.kernel import check_key, make_inputs
 
     tuner = kernel.tuner
 

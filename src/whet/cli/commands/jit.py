@@ -75,7 +75,7 @@ def ls(
     """List specializations."""
     from whet.cli.terminal.output import print_json, print_lines
     from whet.cli.text.jit import listing
-    from whet.targets.triton.jit.reachable import reachable as variants
+    from whet.targets.triton.jit.variants import reachable as variants
 
     found = _named(_known(store, bundle), kernel)
     more = variants(found, most=most, pointers=pointers) if reachable else None
@@ -118,7 +118,7 @@ def diff(
 ) -> None:
     """Say which argument tells two binaries apart."""
     from whet.cli.terminal.output import print_json, print_lines
-    from whet.targets.triton.jit.difference import differences
+    from whet.targets.triton.jit.variants import differences
 
     known = _known(store, bundle)
     first, second = _one(known, one), _one(known, other)
@@ -150,7 +150,7 @@ def add(
 ) -> None:
     """Add one that was not met, for 'whet pack --jit'."""
     from whet.cli.terminal.output import print_lines
-    from whet.targets.triton.jit.adding import asked_for
+    from whet.targets.triton.jit.variants import asked_for
 
     records = _records(store)
     known = records.all()
@@ -172,7 +172,7 @@ def _records(store: str | None) -> Records:
 def _known(store: str | None, bundle: Path | None) -> list[Specialization]:
     if bundle is not None:
         from whet.store.bundles.bundle import open_bundle
-        from whet.targets.triton.jit.packed_records import specializations_in
+        from whet.targets.triton.jit.records import specializations_in
 
         with open_bundle(bundle) as opened:
             return specializations_in(opened)

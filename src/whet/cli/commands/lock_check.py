@@ -73,8 +73,8 @@ def check(
 
 def _problems(lock: LockFile, tuners: list[Any]) -> list[str]:
     """One line for each entry that its kernel would not use, and each kernel without any."""
-    from whet.targets.triton.compiler.source import source_of
     from whet.targets.triton.configs import plain_config
+    from whet.targets.triton.source import source_of
 
     kernels: dict[str, list[Any]] = {}
     for tuner in tuners:

@@ -18,8 +18,8 @@ from whet.core.errors import UsageError, WhetError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.targets.triton.offline.kernel import Kernel
+    from whet.targets.triton.offline.precompile import Made, Order
     from whet.targets.triton.packed.architectures import Architecture
-    from whet.targets.triton.packed.precompile import Made, Order
 
 EXAMPLES = """\b
 Examples:
@@ -152,8 +152,8 @@ def _ordered(
     from whet.cli.arguments.locate import file_of
     from whet.store import open_if_there
     from whet.targets.files import guarded
+    from whet.targets.triton.offline.precompile import orders
     from whet.targets.triton.offline.tuning import check_compiles
-    from whet.targets.triton.packed.precompile import orders
 
     check_compiles()
     keys = _keys(typed) or [{}]
@@ -172,8 +172,8 @@ def _located(
     from whet.cli.arguments.inputs import with_inputs
     from whet.cli.arguments.locate import locate
     from whet.engine.target import Target
-    from whet.targets.triton.offline.inputs import check_inputs, check_key
-    from whet.targets.triton.packed.offline_driver import loading
+    from whet.targets.triton.offline.kernel import check_inputs, check_key
+    from whet.targets.triton.offline.precompile import loading
 
     with loading(architecture):
         kernel = with_inputs(locate(text, as_far_as_it_goes=True), inputs)
@@ -199,7 +199,7 @@ def _keys(typed: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _compiled(ordered: Sequence[Order], settings: Any, cache: Any, *, quiet: bool) -> list[Made]:
-    from whet.targets.triton.packed.precompile import precompile as compile_all
+    from whet.targets.triton.offline.precompile import precompile as compile_all
 
     done = 0
     shown = not quiet and sys.stderr.isatty()

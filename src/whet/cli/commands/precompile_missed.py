@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from whet.core.miss import Miss
     from whet.store import Store
     from whet.targets.recorded import RecordedFiles
+    from whet.targets.triton.offline.precompile import Order
     from whet.targets.triton.packed.architectures import Architecture
-    from whet.targets.triton.packed.precompile import Order
 
 
 def architectures_of(arch: Sequence[str]) -> list[Architecture]:
@@ -99,7 +99,7 @@ def _orders(
     from whet.cli.arguments.missed import MissLocator, recorders
     from whet.cli.text.precompile import NotCompiled
     from whet.targets.modules import imported_anew
-    from whet.targets.triton.packed.offline_driver import loading
+    from whet.targets.triton.offline.precompile import loading
 
     locator = MissLocator(tunable, inputs, "precompile", files, recorders(store))
     done: list[tuple[Order | None, NotCompiled | None]] = []
@@ -118,7 +118,7 @@ def _of_call(one: LocatedMiss, architecture: Architecture, which: Any, store: St
     from whet.cli.arguments.missed import making_again
     from whet.engine.target import Target
     from whet.targets.files import guarded
-    from whet.targets.triton.packed.precompile import orders
+    from whet.targets.triton.offline.precompile import orders
 
     found = one.found
     if found is None:

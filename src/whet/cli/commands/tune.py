@@ -219,7 +219,7 @@ def _tuned_keys(
 
     seats = () if far is None else far.executor.seats()
     if far is not None and take_whole_keys(seats, len(keys), store):
-        from whet.targets.triton.compiler.source import source_of
+        from whet.targets.triton.source import source_of
 
         each = {**flags, "store": store, "jobs": jobs_for_each(flags, seats)}
         tuner = KeyTuner(far.tunable, far.inputs, each, store, source_of(kernel.tuner))

@@ -108,7 +108,7 @@ def tune_keys(
     """
     from whet.engine import Interrupted
     from whet.store import open_store
-    from whet.targets.triton.offline.inputs import check_key
+    from whet.targets.triton.offline.kernel import check_key
     from whet.targets.triton.offline.tuning import check_ready
     from whet.targets.triton.policy import apply_policy
 
@@ -141,7 +141,7 @@ def _tune_key(kernel: Kernel, key: Key, path: Path, quiet: bool) -> KeyOutcome:
     from whet.engine import HostLostError
     from whet.targets.files import guarded
     from whet.targets.triton.configs import plain_config
-    from whet.targets.triton.offline.inputs import make_inputs
+    from whet.targets.triton.offline.kernel import make_inputs
     from whet.targets.triton.offline.tuning import NothingToTuneError, tune_call
 
     grid, args, keywords = guarded(path, lambda: make_inputs(kernel, key))
@@ -163,7 +163,7 @@ def as_json(kernel: Kernel, done: Sequence[KeyOutcome]) -> dict[str, Any]:
 def keys_table(done: Sequence[KeyOutcome], width: int) -> list[str]:
     """One line a key, for more keys than a summary each would be read of."""
     from whet.cli.terminal.output import Column, ns_text, page, table, times_text, wrap
-    from whet.targets.triton.offline.inputs import key_text
+    from whet.targets.triton.offline.kernel import key_text
 
     layout = [
         Column("key", flexible=True),
@@ -202,7 +202,7 @@ def _tried(result: Result) -> str:
 def raise_for_failures(done: Sequence[KeyOutcome]) -> None:
     """For keys without a result: one line that names the first of them, and exit code 1. For keys
     whose result could not be kept or is not the last word: why, likewise."""
-    from whet.targets.triton.offline.inputs import key_text
+    from whet.targets.triton.offline.kernel import key_text
 
     failed = [one for one in done if one.result is None]
     if failed:

@@ -56,7 +56,7 @@ class _KeysThere:
 
     def _refuse_other(self, source: Source) -> None:
         from whet.targets.fingerprint import refuse_other
-        from whet.targets.triton.compiler.source import source_of
+        from whet.targets.triton.source import source_of
 
         refuse_other(source, source_of(self._kernel.tuner))
 
@@ -141,7 +141,7 @@ def tune_keys_spread(
 ) -> tuple[list[KeyOutcome], bool]:
     """What came of the keys, in their order, and whether Ctrl-C ended it."""
     from whet.engine.executors.workloads import SILENT_S, longest_first, size_of, spread_workloads
-    from whet.targets.triton.offline.inputs import key_text
+    from whet.targets.triton.offline.kernel import key_text
 
     done: dict[int, KeyOutcome] = {}
 

@@ -171,9 +171,8 @@ def _of_kernel(
     from whet.cli.arguments.locate import file_of
     from whet.cli.arguments.missed import LocatedMiss
     from whet.cli.commands.verify_missed import checked_call
-    from whet.targets.triton.offline.inputs import check_key
-    from whet.targets.triton.offline.remeasure import keys_for_inputs
-    from whet.targets.triton.offline.tuning import check_ready
+    from whet.targets.triton.offline.kernel import check_key
+    from whet.targets.triton.offline.tuning import check_ready, keys_for_inputs
 
     if kernel.tuner.whet_inputs is None and not keys:
         calls = asked.store.missed(kernel.name, tuned=True)
@@ -193,8 +192,8 @@ def _of_key(kernel: Kernel, text: str, key: Mapping[str, Any], asked: Asked) -> 
     from whet.cli.arguments.locate import file_of
     from whet.core.errors import WhetError
     from whet.targets.files import guarded
-    from whet.targets.triton.offline.inputs import key_text, make_inputs
-    from whet.targets.triton.offline.remeasure import with_target
+    from whet.targets.triton.offline.kernel import key_text, make_inputs
+    from whet.targets.triton.offline.tuning import with_target
 
     named = f"{text} --key {key_text(key)}" if key else text
     grid, args, keywords = guarded(file_of(asked.inputs or text), lambda: make_inputs(kernel, key))

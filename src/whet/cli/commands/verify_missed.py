@@ -33,9 +33,8 @@ def checked_call(one: LocatedMiss, asked: Asked) -> Checked:
     from whet.cli.arguments.reading import problem_text
     from whet.engine.target import Target
     from whet.targets.files import guarded
-    from whet.targets.triton.offline.inputs import make_inputs
-    from whet.targets.triton.offline.remeasure import with_target
-    from whet.targets.triton.offline.tuning import check_device, check_ready
+    from whet.targets.triton.offline.kernel import make_inputs
+    from whet.targets.triton.offline.tuning import check_device, check_ready, with_target
 
     named, found = problem_text(one.miss.workload), one.found
     if found is None:

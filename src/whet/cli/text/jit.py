@@ -6,10 +6,8 @@ import time
 from collections.abc import Sequence
 
 from whet.cli.terminal.output import Column, columns, count_text, fields, page, seconds_text, table
-from whet.targets.triton.jit.constants import shown
-from whet.targets.triton.jit.difference import differences
-from whet.targets.triton.jit.reachable import Reachable, by_kernel
-from whet.targets.triton.jit.specialization import CONSTANT, JitArgument, Specialization
+from whet.targets.triton.jit.specialization import CONSTANT, JitArgument, Specialization, shown
+from whet.targets.triton.jit.variants import Reachable, by_kernel, differences
 
 
 def listing(found: Sequence[Specialization], more: Reachable | None) -> list[str]:

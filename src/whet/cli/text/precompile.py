@@ -23,9 +23,9 @@ from whet.cli.text.left import left_lines
 from whet.core.status import Status
 from whet.core.workload import Workload
 from whet.targets.triton.call import out_of_resources
-from whet.targets.triton.offline.inputs import key_text
-from whet.targets.triton.packed.precompile import Made
-from whet.targets.triton.packed.resources import REGISTER_BYTES
+from whet.targets.triton.offline.kernel import key_text
+from whet.targets.triton.offline.precompile import Made
+from whet.targets.triton.packed.architectures import REGISTER_BYTES
 
 _NUMBER = re.compile(r"\d+")
 UNITS = (

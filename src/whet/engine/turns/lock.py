@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +23,9 @@ from whet.store.leases import Lease, LeaseHeld, LeasingStore
 
 # A wait is worth a line once it is as long as this, or half of what it may be.
 ANNOUNCE_S = 0.5
+
+# How long another process may be on the GPU at once: one that takes longer hangs.
+LONGEST_VISIT_S = 60.0
 
 # How often a lease that another host has is asked for.
 _POLL_S = 0.25
@@ -149,6 +154,34 @@ def file_lock(path: Path, wait_s: float) -> Iterator[bool]:
         yield lock.acquire(wait_s)
     finally:
         lock.close()
+
+
+_thread = threading.local()
+
+
+@dataclass(frozen=True)
+class OneAtATime:
+    """Called, it holds a GPU's lock: two processes that time on one device at once time each other.
+    A hook that tunes another kernel meanwhile is in the same thread, and has the lock already.
+
+    After `wait_s` seconds it goes on without: a disturbed timing is better than none.
+    """
+
+    path: Path
+    wait_s: float
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        held: set[Path] = _thread.__dict__.setdefault("held", set())
+        if self.path in held:
+            yield
+            return
+        with file_lock(self.path, self.wait_s):
+            held.add(self.path)
+            try:
+                yield
+            finally:
+                held.discard(self.path)
 
 
 class _LockFile:

@@ -14,7 +14,7 @@ from typing import Any
 
 from whet.targets import fingerprint
 from whet.targets.fingerprint import Parts, Source, digest
-from whet.targets.triton.compiler.source import fingerprint as code_fingerprint
+from whet.targets.triton.source import fingerprint as code_fingerprint
 
 
 def source_of_choice(name: str, implementations: Mapping[str, Any]) -> Source:

@@ -19,6 +19,7 @@ from whet.core.timing import Method
 from whet.core.workload import Device, Workload
 from whet.engine.settings import Settings, resolve_settings
 from whet.engine.target import BenchLimits
+from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
 from whet.measure import Bench, CpuTimer, LocalBench, Timer
 from whet.targets.choice.alternatives import PARAMETER, Alternatives
 from whet.targets.choice.cost import CallCost, EagerTimer, _within
@@ -26,7 +27,6 @@ from whet.targets.choice.loaded import CallState, LoadedImplementation
 from whet.targets.fingerprint import place_of
 from whet.targets.host import host_device
 from whet.targets.triton import device
-from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 from whet.targets.triton.stores import timing_locks
 
 

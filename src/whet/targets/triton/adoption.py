@@ -19,7 +19,6 @@ from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.dispatch import Cache
 from whet.targets.triton.keys import captured_keys
 from whet.targets.triton.live import instances, with_subclasses
-from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.subclassed import Subclassed, ThroughRun
 
 _TRITONS = frozenset(name for kind in stock.Autotuner.__mro__ for name in vars(kind))
@@ -98,7 +97,7 @@ def _become(tuner: Any, made: type) -> None:
     state["whet_claims"] = captured_keys(tuner.fn, tuner.keys, tuner.arg_names)
     state["whet_taken"] = mark
     if issubclass(made, Subclassed):
-        state.update(whet_one_by_one=OneByOne(ours), whet_put={}, whet_lent=set())
+        state.update(whet_ours=ours, whet_one_by_one=None, whet_put={}, whet_lent=set())
     if type(mark.cache) is dict:
         cache = Cache(shared=issubclass(made, ThroughRun))
         cache.update(mark.cache)

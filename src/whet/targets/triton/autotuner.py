@@ -23,7 +23,7 @@ from whet.targets.triton.call import Call
 from whet.targets.triton.compiler.capture import jit_function, listen
 from whet.targets.triton.configs import needed_keywords
 from whet.targets.triton.dispatch import Cache, Dispatching
-from whet.targets.triton.dynamo.lookup import COMPARABLE, Lookup
+from whet.targets.triton.dynamo import COMPARABLE, Lookup, stored_rows
 from whet.targets.triton.fallback.busy import BusyElsewhere
 from whet.targets.triton.fallback.choosing import untuned, while_capturing
 from whet.targets.triton.fallback.refused import launch_another
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from whet.core.run import Result
     from whet.core.timing import Method
     from whet.measure import Timer
-    from whet.targets.triton.measuring.gate import Check
+    from whet.targets.triton.checks import Check
 
 # How often a kernel that another process is tuning looks whether that has ended.
 LOOK_AGAIN_S = 1.0
@@ -141,8 +141,6 @@ class Autotuner(Dispatching):
             apply_policy(self)
         mode = current_mode(self._mode)
         if mode in ("cached", "require", "record") and not self._read_rows:
-            from whet.targets.triton.dynamo.stored_rows import stored_rows
-
             self._read_rows = True
             self._lookup.remember(stored_rows(self, self._lookup, mode))
         return self._lookup.prune(mode)

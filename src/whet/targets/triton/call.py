@@ -19,9 +19,8 @@ from whet.targets.triton.configs import needed_keywords
 if TYPE_CHECKING:
     from whet.measure import Verdict
     from whet.measure.gpu.room import DeviceRoom
-    from whet.targets.triton.compiler.request import DeviceLimits, Request
-    from whet.targets.triton.measuring.bits import BitsExamination
-    from whet.targets.triton.measuring.gate import Check, OutputGate
+    from whet.targets.triton.checks import BitsExamination, Check, OutputGate
+    from whet.targets.triton.request import DeviceLimits, Request
 
 _REFUSAL = re.compile(r"out of resource: (.+?), Required: (\d+), Hardware limit: (\d+)")
 
@@ -52,8 +51,7 @@ class Call:
 
     def _examine_by(self, check: Check) -> None:
         from whet.measure.bench.bits import BIT_CHECKS
-        from whet.targets.triton.measuring.bits import BitsExamination
-        from whet.targets.triton.measuring.gate import OutputGate
+        from whet.targets.triton.checks import BitsExamination, OutputGate
 
         if check in BIT_CHECKS:
             self.bits = BitsExamination(self.room)
@@ -311,7 +309,7 @@ class LoadedTriton:
                 self._leave()
 
         call.restore()
-        from whet.targets.triton.measuring.bits import Traits, Written
+        from whet.targets.triton.checks import Traits, Written
 
         traits = Traits.of(self._kernel.asm.get("ttir") if self._kernel else None)
         args = Written(call.named, found.written, (*found.read, *found.updated), _address)

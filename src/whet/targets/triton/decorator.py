@@ -15,7 +15,7 @@ from whet.targets.triton.autotuner import Autotuner
 from whet.targets.triton.keys import captured_keys
 
 if TYPE_CHECKING:
-    from whet.targets.triton.measuring.gate import Check
+    from whet.targets.triton.checks import Check
 
 
 def autotune(

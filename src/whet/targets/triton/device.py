@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whet.core.timing import L2, Method
     from whet.core.workload import Device
     from whet.measure import Timer
-    from whet.targets.triton.compiler.request import DeviceLimits
+    from whet.targets.triton.request import DeviceLimits
 
 
 class NoGpuError(UsageError):
@@ -128,7 +128,7 @@ def describe(index: int) -> Device:
 
 
 def limits(index: int) -> DeviceLimits:
-    from whet.targets.triton.compiler.request import DeviceLimits
+    from whet.targets.triton.request import DeviceLimits
 
     device = describe(index)
     blackwell = device.vendor == "nvidia" and device.architecture.startswith("sm_10")

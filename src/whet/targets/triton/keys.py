@@ -36,7 +36,7 @@ def captured_keys(kernel: Any, keys: Sequence[str], arg_names: Collection[str]) 
     others = [name for name in keys if name not in arg_names]
     if not others:
         return ()
-    from whet.targets.triton.compiler.source import claimable  # few have such a key
+    from whet.targets.triton.source import claimable  # few have such a key
 
     return claimable(kernel, others)
 

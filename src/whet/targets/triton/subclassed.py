@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton import knobs
 from triton.runtime.jit import KernelInterface
@@ -12,15 +12,19 @@ from triton.runtime.jit import KernelInterface
 from whet.engine.fallback.mode import current_mode
 from whet.targets.triton import device
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.measuring.one_by_one import OneByOne
 from whet.targets.triton.tritons import stock_bench
 from whet.targets.triton.warming.active import active
 
+if TYPE_CHECKING:
+    from whet.targets.triton.foreign import OneByOne
+
 
 class Subclassed(Autotuner):
-    """For a subclass that may call `_bench` itself, or has one of its own."""
+    """For a subclass that may call `_bench` itself, or has one of its own. `whet_ours` says that
+    nobody asked for a benchmark of another kind."""
 
-    whet_one_by_one: OneByOne
+    whet_ours: bool
+    whet_one_by_one: OneByOne | None
     whet_builds_in_bench = True
 
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
@@ -30,6 +34,10 @@ class Subclassed(Autotuner):
         if (program := active()) is not None:
             program.measures(self, [*args, *meta.values()])
         start = time.perf_counter()
+        if self.whet_one_by_one is None:
+            from whet.targets.triton.foreign import OneByOne
+
+            self.whet_one_by_one = OneByOne(self.whet_ours)
         try:
             return self.whet_one_by_one.bench(self, args, config, meta)
         finally:

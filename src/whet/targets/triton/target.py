@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,9 +21,9 @@ from whet.targets.fingerprint import Source, place_of
 from whet.targets.triton import device
 from whet.targets.triton.call import Call, LoadedTriton
 from whet.targets.triton.compiler.capture import identified_request, ready_to_fork
-from whet.targets.triton.compiler.source import source_of
 from whet.targets.triton.configs import Menu, plain_config
 from whet.targets.triton.keys import claimed_key, input_key
+from whet.targets.triton.source import source_of
 from whet.targets.triton.stores import timing_locks
 from whet.targets.triton.warming.active import active
 
@@ -34,9 +35,18 @@ if TYPE_CHECKING:
     from whet.engine.target import BenchLimits
     from whet.measure import Bench, Timer
     from whet.measure.bench.bits import BitCheck
-    from whet.targets.triton.compiler.request import DeviceLimits
     from whet.targets.triton.packed.portable import BinaryCache
+    from whet.targets.triton.request import DeviceLimits
     from whet.workers.session import OpenSession
+
+
+# A benchmark function of the user's own, whose timings are never compared with whet's.
+FOREIGN = Method("do_bench")
+
+
+def apart(workload: Workload) -> Workload:
+    """The workload that a user's own benchmark is kept under."""
+    return replace(workload, toolchain=FrozenMap({**workload.toolchain, "timer": FOREIGN.timer}))
 
 
 class TritonTarget(QuickSpace):
@@ -122,8 +132,6 @@ class TritonTarget(QuickSpace):
     @cached_property
     def _told(self) -> Method | None:
         if self._foreign:
-            from whet.targets.triton.measuring.foreign import FOREIGN
-
             return FOREIGN
         return self._expected if self._settings is None else None
 
@@ -137,7 +145,7 @@ class TritonTarget(QuickSpace):
         settings = self._settings
         if settings is None or (settings.binaries is None and settings.bundle is None):
             return []
-        from whet.targets.triton.packed.serving import active_binary_caches
+        from whet.targets.triton.packed.portable import active_binary_caches
 
         return active_binary_caches()
 
@@ -157,7 +165,7 @@ class TritonTarget(QuickSpace):
         asked = None if self._foreign else self.call.tuner.whet_check
         if not isinstance(asked, str):
             return None
-        from whet.targets.triton.measuring.bits import bit_check_of
+        from whet.targets.triton.checks import bit_check_of
 
         return bit_check_of(self.call.tuner)
 
@@ -198,8 +206,6 @@ class TritonTarget(QuickSpace):
         )
         if not self._foreign:
             return workload
-        from whet.targets.triton.measuring.foreign import apart
-
         return apart(workload)
 
     def _checked_key(self) -> Mapping[str, Any]:
@@ -259,10 +265,9 @@ class TritonTarget(QuickSpace):
 
     def job(self, config: Config) -> Job | None:
         from whet.builds import Job
-        from whet.targets.triton.compiler.compile import compile_kernel
+        from whet.targets.triton.compiler.compile import compile_kernel, launcher_class
         from whet.targets.triton.compiler.divided import begin_kernel
-        from whet.targets.triton.compiler.launcher import launcher_class
-        from whet.targets.triton.packed.serving import packed_for
+        from whet.targets.triton.packed.portable import packed_for
 
         call, choice = self.call, self.menu.by_id[config.id]
         found = identified_request(call.tuner.fn, call.args, call.current(choice), self._limits)
@@ -283,8 +288,8 @@ class TritonTarget(QuickSpace):
         return ir_folder(settings.store) if settings is not None and settings.keep_ir else None
 
     def bench(self, limits: BenchLimits) -> Bench:
+        from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
         from whet.measure import LocalBench
-        from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 
         assert self._settings is not None
         alone = OneAtATime(self._timing_lock, min(LONGEST_VISIT_S, self._settings.agree_wait_s))
@@ -307,9 +312,9 @@ class TritonTarget(QuickSpace):
     def _bench_elsewhere(
         self, limits: BenchLimits, open_session: OpenSession, here: Callable[[], Bench]
     ) -> Bench:
+        from whet.engine.turns.lock import LONGEST_VISIT_S, OneAtATime
         from whet.targets.triton.isolated.bench import IsolatedBench
         from whet.targets.triton.isolated.sending import Elsewhere
-        from whet.targets.triton.measuring.locks import LONGEST_VISIT_S, OneAtATime
 
         assert self._settings is not None
         alone: Callable[[], AbstractContextManager[object]] = nullcontext

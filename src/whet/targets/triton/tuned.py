@@ -203,7 +203,7 @@ def by_own_benchmark(
     tuner: Any, call: Call, key: Mapping[str, Any], configs: Sequence[Any]
 ) -> dict[Any, list[float]]:
     """What the user's own benchmark says of each config, which is stored as that."""
-    from whet.targets.triton.measuring.foreign import benchmark_with, keep
+    from whet.targets.triton.foreign import benchmark_with, keep
 
     if call.bits is not None:
         say_once(f"{tuner.base_fn.__name__} has its own benchmark, so bits are not compared")

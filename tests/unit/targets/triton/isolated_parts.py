@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.measure.timer import Reading, Runnable, Timer, Warm
-from whet.targets.triton.isolated.driver import NotShared
+from whet.targets.triton.isolated.ipc_arguments import NotShared
 from whet.testing.fake_triton import FakeDriver, ToldTimer, fake_driver
 
 ILLEGAL, ENDLESS, CRASH, WRONG, MEMORY = 16, 32, 64, 128, 256

@@ -34,12 +34,9 @@ from whet.targets.triton import warn
 from whet.targets.triton.call import Call
 from whet.targets.triton.isolated import bench as benches
 from whet.targets.triton.isolated import sending
-from whet.targets.triton.isolated.bare import plain
-from whet.targets.triton.isolated.bare.ipc_arguments import BareIpcCall
-from whet.targets.triton.isolated.bare.loader import BareLoader, bare_timer
-from whet.targets.triton.isolated.bare.unpacking import copied
+from whet.targets.triton.isolated.bare import BareIpcCall, BareLoader, bare_timer, copied
 from whet.targets.triton.isolated.ipc_arguments import ALIGNMENT, Block, Packer, Wrapped
-from whet.targets.triton.isolated.launch import launch_of
+from whet.targets.triton.isolated.sending import launch_of
 from whet.testing import fake_cuda
 from whet.testing.fake_triton import fake_driver
 from whet.workers import Session
@@ -135,7 +132,7 @@ def declared_bytes(launch):
 @pytest.mark.medium
 def test_parameters_are_those_the_binary_declares(driver):
     launch, _ = launched(*arguments(), LABEL="text")
-    bare = plain.bare_launch(launch)
+    bare = sending.bare_launch(launch)
     sizes = declared_bytes(launch)
     # `nothing`, `one` and the constants are compiled in; two addresses of scratch come last.
     assert sizes == [8, 4, 8, 4, 1, 8, 8, 8]
@@ -155,7 +152,7 @@ def test_parameters_are_those_the_binary_declares(driver):
 @pytest.mark.medium
 def test_what_is_not_specialised_is_passed(driver):
     launch, _ = launched(*arguments(one=16), LABEL="text")
-    assert len(plain.bare_launch(launch).parameters) == len(declared_bytes(launch)) == 9
+    assert len(sending.bare_launch(launch).parameters) == len(declared_bytes(launch)) == 9
 
 
 @pytest.mark.medium
@@ -172,7 +169,7 @@ def test_what_is_not_specialised_is_passed(driver):
     ],
 )
 def test_numbers_are_packed_as_triton_does(kind, value, expected):
-    assert plain._parameter(kind, value) == expected
+    assert sending._parameter(kind, value) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,8 +177,8 @@ def test_numbers_are_packed_as_triton_does(kind, value, expected):
     [("i32", 1.5), ("i8", 300), ("*fp32", 4096), ("tensordesc<fp16[64]>", 1), (("i32",), (1,))],
 )
 def test_what_is_no_plain_parameter_is_left_to_triton(kind, value):
-    with pytest.raises(plain.NotPlain):
-        plain._parameter(kind, value)
+    with pytest.raises(sending.NotPlain):
+        sending._parameter(kind, value)
 
 
 @pytest.mark.medium
@@ -201,9 +198,9 @@ def test_what_only_triton_can_launch_is_left_to_it(driver, special, tmp_path):
     name, path = next((n, p) for n, p in launch.files.items() if n.endswith(".json"))
     changed = tmp_path / "changed.json"
     changed.write_text(json.dumps({**json.loads(Path(path).read_text()), **special}))
-    plain.bare_launch(launch)
-    with pytest.raises(plain.NotPlain):
-        plain.bare_launch(replace(launch, files={**launch.files, name: str(changed)}))
+    sending.bare_launch(launch)
+    with pytest.raises(sending.NotPlain):
+        sending.bare_launch(replace(launch, files={**launch.files, name: str(changed)}))
 
 
 @pytest.fixture
@@ -224,7 +221,7 @@ def test_a_launch_gets_addresses_of_aligned_copies(loader, log, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_PARAMETERS", "8")
     args = arguments()
     launch, packer = launched(*args, LABEL="text")
-    loaded = loader(packer).load(Config(BLOCK=16), plain.bare_launch(launch))
+    loaded = loader(packer).load(Config(BLOCK=16), sending.bare_launch(launch))
     loaded.repeat(2)
     calls = [line[2:] for line in log() if line[1] == "cuLaunchKernel"]
     assert len(calls) == 2
@@ -248,13 +245,13 @@ def test_memory_that_the_driver_shares_is_copied(driver, library):
 
 def test_facts_are_those_that_triton_reads(loader):
     launch, packer = launched(*arguments(), LABEL="text")
-    loaded = loader(packer).load(Config(BLOCK=16), plain.bare_launch(launch))
+    loaded = loader(packer).load(Config(BLOCK=16), sending.bare_launch(launch))
     assert loaded.facts == {"registers": 40, "spills": 6, "shared_bytes": 0}
 
 
 def test_an_empty_grid_launches_nothing(loader, log):
     launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(plain.bare_launch(launch), grid=(0, 1, 1))
+    bare = replace(sending.bare_launch(launch), grid=(0, 1, 1))
     loader(packer).load(Config(BLOCK=16), bare).check()
     assert [line for line in log() if line[1] == "cuLaunchKernel"] == []
 
@@ -262,7 +259,7 @@ def test_an_empty_grid_launches_nothing(loader, log):
 @pytest.mark.parametrize(("shared", "asked"), [(48 << 10, False), (100 << 10, True)])
 def test_much_shared_memory_is_asked_for(loader, log, shared, asked):
     launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(plain.bare_launch(launch), shared_bytes=shared)
+    bare = replace(sending.bare_launch(launch), shared_bytes=shared)
     loader(packer).load(Config(BLOCK=16), bare)
     assert any(line[1] == "cuFuncSetAttribute" for line in log()) is asked
 
@@ -273,7 +270,7 @@ def test_much_shared_memory_is_asked_for(loader, log, shared, asked):
 )
 def test_what_the_device_lacks_is_refused_in_tritons_words(loader, change, what):
     launch, packer = launched(*arguments(), LABEL="text")
-    bare = replace(plain.bare_launch(launch), **change)
+    bare = replace(sending.bare_launch(launch), **change)
     with pytest.raises(whet.core.errors.ConfigFailure, match=f"out of resource: {what}") as caught:
         loader(packer).load(Config(BLOCK=16), bare)
     assert caught.value.status is Status.RESOURCES
@@ -341,8 +338,8 @@ def test_a_config_that_is_not_plain_changes_the_process_quietly(
 ):
     def refuses_one(launch):
         if launch.kwargs["BLOCK"] == 1024:
-            raise plain.NotPlain("clusters")
-        return plain.bare_launch(launch)
+            raise sending.NotPlain("clusters")
+        return sending.bare_launch(launch)
 
     monkeypatch.setattr(benches, "bare_launch", refuses_one)
     kernel = copying(512, 1024, 2048)
@@ -428,7 +425,7 @@ def test_a_call_is_plain_where_nothing_is_around_its_launches(driver, compiler, 
     ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
     blocks = tuple(replace(block, device="cuda:0") for block in ipc_call.ipc_arguments.blocks)
     ipc_call = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=blocks))
-    assert plain.is_plain(call, kernel.configs, ipc_call) is expected
+    assert sending.is_plain(call, kernel.configs, ipc_call) is expected
 
 
 def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver, compiler):
@@ -436,11 +433,11 @@ def test_tensors_of_the_host_descriptors_and_tuples_are_not_plain(driver, compil
     del kernel.whet_timer
     call = Call(kernel, (torch.zeros(N), torch.zeros(N), N), {"grid": (1,)})
     ipc_call = sending.ipc_call_of(call, kernel.configs, Packer(), False)
-    assert not plain.is_plain(call, kernel.configs, ipc_call)
+    assert not sending.is_plain(call, kernel.configs, ipc_call)
     empty = replace(ipc_call, ipc_arguments=replace(ipc_call.ipc_arguments, blocks=()))
-    assert plain.is_plain(call, kernel.configs, empty)
+    assert sending.is_plain(call, kernel.configs, empty)
     for odd in ((1, 2), Wrapped(object, ipc_call.args[0])):
-        assert not plain.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
+        assert not sending.is_plain(call, kernel.configs, replace(empty, args=(odd,)))
 
 
 def test_no_call_is_plain_where_the_driver_may_not_compile(driver, library, monkeypatch):
@@ -453,4 +450,4 @@ def test_no_call_is_plain_where_the_driver_may_not_compile(driver, library, monk
     for forbidden in ("0", "1"):
         monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", forbidden)
         with fake_cuda.in_place(library):
-            assert plain.is_plain(call, kernel.configs, empty) is (forbidden == "0")
+            assert sending.is_plain(call, kernel.configs, empty) is (forbidden == "0")

@@ -18,8 +18,8 @@ import whet
 from whet.core.errors import UsageError
 from whet.measure import DeviceRoom
 from whet.measure.bench.bits import BITS, FREE_NS, ONLY_REAL, VARIES
-from whet.targets.triton.measuring import bits
-from whet.targets.triton.measuring.bits import BitsExamination, Traits, Written, tensor_hash
+from whet.targets.triton import checks
+from whet.targets.triton.checks import BitsExamination, Traits, Written, tensor_hash
 from whet.testing.fake_triton import fake_driver, told
 
 torch = pytest.importorskip("torch")
@@ -228,7 +228,7 @@ def test_numbers_that_become_addresses_are_left_alone(driver, cold, capfd):
 @pytest.mark.medium
 def test_without_a_check_nothing_is_hashed(driver, monkeypatch):
     hashed = []
-    monkeypatch.setattr(bits, "tensor_hash", lambda tensor: hashed.append(tensor) or "")
+    monkeypatch.setattr(checks, "tensor_hash", lambda tensor: hashed.append(tensor) or "")
     call(tuned())
     call(tuned(check="agree"))
     assert hashed == []

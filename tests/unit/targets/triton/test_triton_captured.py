@@ -14,7 +14,7 @@ import triton.language as tl
 
 import whet
 from whet.interop.triton_cache import tuning_key
-from whet.targets.triton.compiler.source import fingerprint, source_of
+from whet.targets.triton.source import fingerprint, source_of
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 FACTOR = tl.constexpr(2)

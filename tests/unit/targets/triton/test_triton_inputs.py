@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 
 import whet
-from whet.targets.triton.offline.inputs import check_inputs, make_inputs
-from whet.targets.triton.offline.kernel import Kernel, kernel_of
+from whet.targets.triton.offline.kernel import Kernel, check_inputs, kernel_of, make_inputs
 from whet.testing.fake_triton import FakeTensor
 
 X = FakeTensor([0.0])

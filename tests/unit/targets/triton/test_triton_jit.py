@@ -427,7 +427,7 @@ def test_a_line_that_describes_nothing_is_refused(tmp_path: Path) -> None:
 LIBRARY = """
 import sys
 from triton.runtime import build
-from whet.targets.triton.jit.libraries import place_library, watch_libraries
+from whet.targets.triton.jit.records import place_library, watch_libraries
 from whet.targets.triton.jit.records import Records
 
 source = '''

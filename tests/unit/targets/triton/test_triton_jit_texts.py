@@ -13,12 +13,18 @@ pytest.importorskip("triton")
 import triton.language as tl
 
 from whet.core.errors import UsageError
-from whet.targets.triton.jit.adding import asked_for
-from whet.targets.triton.jit.constants import NotReproducibleError, decoded, encoded, is_opaque
-from whet.targets.triton.jit.difference import differences, nearest
-from whet.targets.triton.jit.reachable import reachable
 from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import JitArgument, Met, RecordError, Specialization
+from whet.targets.triton.jit.specialization import (
+    JitArgument,
+    Met,
+    NotReproducibleError,
+    RecordError,
+    Specialization,
+    decoded,
+    encoded,
+    is_opaque,
+)
+from whet.targets.triton.jit.variants import asked_for, differences, nearest, reachable
 
 
 def integer(name: str, value: int, **more: Any) -> JitArgument:

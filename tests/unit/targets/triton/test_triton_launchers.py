@@ -29,10 +29,9 @@ import whet
 from whet.builds import Builder, Job
 from whet.core.status import Status
 from whet.targets.triton import device
-from whet.targets.triton.compiler import launcher as launchers
+from whet.targets.triton.compiler import compile as launchers
 from whet.targets.triton.compiler.capture import compile_request
-from whet.targets.triton.compiler.compile import compile_kernel
-from whet.targets.triton.compiler.launcher import launcher_built, launcher_class
+from whet.targets.triton.compiler.compile import compile_kernel, launcher_built, launcher_class
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 HEADER = Path(sysconfig.get_paths()["include"]) / "Python.h"

@@ -443,7 +443,7 @@ def test_the_compiler_finds_stored_keys_that_were_never_called_in_this_process(d
 @pytest.mark.medium
 def test_the_compiler_gets_nothing_that_was_tuned_from_another_source(driver, monkeypatch):
     call(kernel())
-    from whet.targets.triton.dynamo import stored_rows
+    from whet.targets.triton import dynamo as stored_rows
 
     real = stored_rows.source_of
     monkeypatch.setattr(

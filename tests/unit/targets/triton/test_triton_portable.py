@@ -105,7 +105,7 @@ from whet.store import MemoryStore
 from whet.targets.triton.packed.architectures import architecture
 from whet.targets.triton.offline.kernel import kernel_of
 from whet.targets.triton.packed.portable import portable_key
-from whet.targets.triton.packed.precompile import orders
+from whet.targets.triton.offline.precompile import orders
 
 sys.path.insert(0, os.getcwd())
 import kernels

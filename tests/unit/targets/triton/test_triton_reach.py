@@ -22,10 +22,9 @@ from triton.runtime import autotuner as stock
 import whet
 from whet.builds import BuildResult
 from whet.core.status import Status
-from whet.targets.triton import adoption, device, live, warn
+from whet.targets.triton import adoption, device, foreign, live, warn
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.jit.kernels import LiveKernels
-from whet.targets.triton.measuring import foreign
+from whet.targets.triton.jit.preloading import LiveKernels
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 pytestmark = pytest.mark.usefixtures("warm_binaries")

@@ -18,8 +18,13 @@ triton = pytest.importorskip("triton")
 from triton.compiler import ASTSource  # noqa: E402
 
 from whet.core.errors import UsageError  # noqa: E402
-from whet.targets.triton.packed.architectures import architecture, occupancy  # noqa: E402
-from whet.targets.triton.packed.resources import of_amdgcn, of_cubin, resources  # noqa: E402
+from whet.targets.triton.packed.architectures import (  # noqa: E402  # noqa: E402
+    architecture,
+    occupancy,
+    of_amdgcn,
+    of_cubin,
+    resources,
+)
 
 tl: Any = triton.language
 

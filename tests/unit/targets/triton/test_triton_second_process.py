@@ -50,7 +50,7 @@ OF_TUNING = (
     "whet.search.auto",
     "whet.store.reports",
     "whet.targets.triton.compiler.compile",
-    "whet.targets.triton.compiler.request",
+    "whet.targets.triton.request",
     "whet.targets.triton.packed",
     "whet.workers",
 )

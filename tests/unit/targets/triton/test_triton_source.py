@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from whet.targets.triton.compiler.source import fingerprint
+from whet.targets.triton.source import fingerprint
 
 KERNEL = """
 import triton
@@ -278,9 +278,7 @@ def test_heuristics_count():
 @pytest.mark.medium
 def test_a_kernel_of_a_script_has_the_same_fingerprint_in_every_process(tmp_path, original):
     script = tmp_path / "script.py"
-    asks = (
-        "from whet.targets.triton.compiler.source import fingerprint\nprint(fingerprint(kernel))\n"
-    )
+    asks = "from whet.targets.triton.source import fingerprint\nprint(fingerprint(kernel))\n"
     script.write_text(KERNEL + asks)
     for seed in ("1", "2"):
         environment = {

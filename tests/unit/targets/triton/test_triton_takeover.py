@@ -15,7 +15,7 @@ from triton.runtime import autotuner as stock
 
 import whet
 from whet.targets.triton.autotuner import Autotuner
-from whet.targets.triton.offline.takeover import taken_over
+from whet.targets.triton.offline.kernel import taken_over
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (16, 32, 64)]

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 import whet
+from whet.engine.turns import lock as locks
 from whet.engine.turns.lock import Turn, file_lock
 from whet.targets.triton import autotuner, warn
-from whet.targets.triton.measuring import locks
 from whet.testing.fake_triton import FakeTensor, fake_driver, told
 
 

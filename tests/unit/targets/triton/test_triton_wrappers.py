@@ -17,7 +17,7 @@ from warmup_parts import N, scale, shift, tuned
 
 import whet
 from whet.builds import MEMORY
-from whet.targets.triton.measuring import foreign
+from whet.targets.triton import foreign
 from whet.targets.triton.warming.skipping import OutputsNeededError, watch
 from whet.testing.fake_triton import FakeDriver, fake_driver, told
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from whet.engine.settings import resolve_settings
 
 if TYPE_CHECKING:
-    from whet.targets.triton.compiler.request import DeviceLimits, Request
+    from whet.targets.triton.request import DeviceLimits, Request
 
 _local = threading.local()
 
@@ -118,7 +118,7 @@ def _request(
     limits: DeviceLimits | None = None,
 ) -> Request:
     """Without `limits` nothing is checked early."""
-    from whet.targets.triton.compiler.request import DeviceLimits, Request
+    from whet.targets.triton.request import DeviceLimits, Request
 
     known = limits or DeviceLimits()
     return Request(jit, signature, constexprs, attrs, dict(options.__dict__), target, known)
@@ -159,7 +159,7 @@ def listen(jit: Any) -> None:
     ) -> Any:
         if not listening_now():
             if _packed_kernels_are_set():
-                from whet.targets.triton.packed.serving import serve
+                from whet.targets.triton.packed.portable import serve
 
                 target = jit.device_caches[device][2]
                 serve(lambda: _request(jit, signature, constexprs, attrs, options, target))

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 from whet.builds import Built
 from whet.core.frozen import FrozenMap
 from whet.targets.triton.compiler.compile import (
+    LauncherClass,
     compile_kernel,
     facts,
+    launcher_built,
     run_compiler,
     stage_hook,
     with_kept,
 )
-from whet.targets.triton.compiler.launcher import LauncherClass, launcher_built
-from whet.targets.triton.compiler.request import DeviceLimits, IrRequest, Request
 from whet.targets.triton.packed.portable import environment, fill_cache, toolchain
+from whet.targets.triton.request import DeviceLimits, IrRequest, Request
 from whet.workers.task import Rest, Stayed, UnfitMachine
 
 if TYPE_CHECKING:

@@ -15,17 +15,19 @@ from whet.measure.bench.failures import from_exception
 from whet.measure.bench.protocol import Built
 from whet.measure.bench.remote import NotSetUp
 from whet.targets.triton.call import Call
-from whet.targets.triton.isolated.bare.plain import (
+from whet.targets.triton.isolated.executor import Launch
+from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, NotShared, Packer
+from whet.targets.triton.isolated.sending import (
+    Elsewhere,
     NotPlain,
     bare_bench,
     bare_launch,
+    ipc_call_of,
     is_plain,
+    launch_of,
     prepare_launcher,
+    timer_of,
 )
-from whet.targets.triton.isolated.driver import NotShared
-from whet.targets.triton.isolated.ipc_arguments import CannotIsolate, Packer
-from whet.targets.triton.isolated.launch import Launch, launch_of
-from whet.targets.triton.isolated.sending import Elsewhere, ipc_call_of, timer_of
 from whet.targets.triton.warn import say_once
 
 PRELOAD = ("torch", "triton", "triton.runtime.autotuner", "whet.targets.triton.isolated.executor")

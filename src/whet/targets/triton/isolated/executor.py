@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +14,48 @@ from whet.core.config import Config
 from whet.measure import Verdict
 from whet.measure.bench.protocol import Recovering
 from whet.targets.triton.call import Call, LoadedTriton
+from whet.targets.triton.checks import BitsExamination, OutputGate
 from whet.targets.triton.isolated.ipc_arguments import IpcArguments, Unpacker
-from whet.targets.triton.isolated.launch import Launch
-from whet.targets.triton.measuring.bits import BitsExamination
-from whet.targets.triton.measuring.gate import OutputGate
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A binary in Triton's disk cache, a grid, and the value of every parameter in order.
+
+    Values are as a `Packer` writes them. `kwargs` and `options` are those of the config, for
+    hooks. `reference` is what the outputs have to agree with, where that is another config.
+    `contents` are the files themselves, for another machine.
+    """
+
+    hash: str
+    files: Mapping[str, str]
+    name: str
+    signature: Mapping[str, Any]
+    constants: tuple[Any, ...]
+    attrs: Mapping[Any, Any]
+    arg_names: tuple[str, ...]
+    grid: tuple[int, int, int]
+    values: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    pre_hook: Callable[[Any], None] | None = None
+    reference: Launch | None = None
+    contents: Mapping[str, bytes] | None = field(default=None, repr=False)
+
+    def carried(self) -> Launch:
+        """With all that another machine needs."""
+        contents = {name: Path(path).read_bytes() for name, path in self.files.items()}
+        reference = None if self.reference is None else self.reference.carried()
+        return replace(self, contents=contents, reference=reference)
+
+    def unpacked(self) -> dict[str, str]:
+        """The files by name, written to this process's folder where they came along."""
+        if self.contents is None:
+            return dict(self.files)
+        folder = Path.cwd() / self.hash
+        folder.mkdir(exist_ok=True)
+        for name, data in self.contents.items():
+            (folder / name).write_bytes(data)
+        return {name: str(folder / name) for name in self.contents}
 
 
 @dataclass(frozen=True)

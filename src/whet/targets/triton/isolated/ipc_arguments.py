@@ -3,18 +3,93 @@
     pack((x, x[1:], 3))    two views of one copy, and a number
 
 A process may be killed at any time and a new one takes its place, so `IpcArguments` can be unpacked
-any number of times, as long as the process that packed them keeps the tensors.
+any number of times, as long as the process that packed them keeps the tensors. torch's way of
+sharing memory takes care of reference counts between two processes that both live on; so the
+driver's own calls are used, by ctypes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
-from whet.targets.triton.isolated import driver
+_LAZY_PEER_ACCESS = 1
+
+
+class Handle(ctypes.Structure):
+    """`CUipcMemHandle`, which is passed by value."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
+
+
+class NotShared(Exception):
+    """The driver does not share this memory: it was not made by `cuMemAlloc`, or a container
+    stands between the two processes."""
+
+
+def exported_memory(address: int) -> tuple[bytes, int]:
+    """A handle of the allocation around `address`, and how far into it that is."""
+    library, base, handle = _library(), ctypes.c_uint64(), Handle()
+    _check(
+        library.cuMemGetAddressRange_v2(ctypes.byref(base), None, ctypes.c_uint64(address)),
+        "cuMemGetAddressRange",
+    )
+    _check(library.cuIpcGetMemHandle(ctypes.byref(handle), base), "cuIpcGetMemHandle")
+    return bytes(handle), address - base.value
+
+
+@contextlib.contextmanager
+def opened_memory(handle: bytes) -> Iterator[int]:
+    """The address of the allocation here. Whoever copies from it waits before leaving."""
+    library, address = _library(), ctypes.c_uint64()
+    _check(
+        library.cuIpcOpenMemHandle_v2(
+            ctypes.byref(address),
+            Handle.from_buffer_copy(handle),
+            ctypes.c_uint(_LAZY_PEER_ACCESS),
+        ),
+        "cuIpcOpenMemHandle",
+    )
+    try:
+        yield int(address.value)
+    finally:
+        library.cuIpcCloseMemHandle(address)
+
+
+def copy_on_device(to: int, source: int, size: int) -> None:
+    """From one address on the device to another, queued on its default stream."""
+    _check(
+        _library().cuMemcpyDtoD_v2(
+            ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size)
+        ),
+        "cuMemcpyDtoD",
+    )
+
+
+def _check(code: int, name: str) -> None:
+    if code:
+        raise NotShared(f"{name} failed with error {code}")
+
+
+@cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        library.cuIpcOpenMemHandle_v2.argtypes = (
+            ctypes.POINTER(ctypes.c_uint64),
+            Handle,
+            ctypes.c_uint,
+        )
+    except (OSError, AttributeError) as error:
+        raise NotShared(str(error)) from None
+    return library
+
 
 # Kernels are specialised to addresses, and as fast as these allow: copies lie as the originals do.
 ALIGNMENT = 512
@@ -121,7 +196,7 @@ class Packer:
         self._carried = carried
         try:
             blocks = [self._block(span, through_host) for span in spans.values()]
-        except driver.NotShared:
+        except NotShared:
             self.close()
             blocks = [self._block(span, through_host=True) for span in spans.values()]
         numbers = {key: number for number, key in enumerate(spans)}
@@ -147,7 +222,7 @@ class Packer:
         if self._carried:
             return replace(block, data=_bytes_of(span).cpu().numpy().tobytes())
         if span.device.type == "cuda" and not through_host:
-            handle, offset = driver.exported(address)
+            handle, offset = exported_memory(address)
             return replace(block, handle=handle, offset=offset)
         try:
             self._files.append(os.memfd_create("whet-arguments"))
@@ -280,9 +355,9 @@ def _copies(blocks: Sequence[Block]) -> list[Any]:
         elif block.path:
             _read(block.path, copied)
     for handle, wanted in by_handle.items():
-        with driver.opened(handle) as address:
+        with opened_memory(handle) as address:
             for block, copied in wanted:
-                driver.copy(copied.data_ptr(), address + block.offset, block.size)
+                copy_on_device(copied.data_ptr(), address + block.offset, block.size)
             torch.cuda.synchronize()
     return copies
 

@@ -6,10 +6,9 @@ import os
 
 from whet.core.errors import WhetError
 from whet.engine.settings import resolve_settings
-from whet.targets.triton.jit.libraries import watch_libraries
 from whet.targets.triton.jit.preloading import preload_at_first_call
 from whet.targets.triton.jit.recording import start_recording
-from whet.targets.triton.jit.records import Records
+from whet.targets.triton.jit.records import Records, watch_libraries
 from whet.targets.triton.jit.sealing import remember
 from whet.targets.triton.warn import say_once
 

@@ -14,9 +14,14 @@ from functools import wraps
 from typing import Any, Protocol
 
 from whet.targets.triton.compiler.capture import listening_now
-from whet.targets.triton.compiler.request import DeviceLimits, Request
-from whet.targets.triton.jit.constants import encoded, kernel_name
-from whet.targets.triton.jit.specialization import Met, Specialization, arguments_of
+from whet.targets.triton.jit.specialization import (
+    Met,
+    Specialization,
+    arguments_of,
+    encoded,
+    kernel_name,
+)
+from whet.targets.triton.request import DeviceLimits, Request
 
 
 @dataclass(frozen=True)

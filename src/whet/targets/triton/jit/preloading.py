@@ -23,14 +23,20 @@ from weakref import WeakKeyDictionary
 from whet.core.errors import UsageError, WhetError
 from whet.store.bundles.bundle import open_bundle
 from whet.targets.triton.compiler.capture import ready_to_fork
-from whet.targets.triton.compiler.request import Request
-from whet.targets.triton.jit.constants import NotReproducibleError
 from whet.targets.triton.jit.hook import CompileCall, observe
-from whet.targets.triton.jit.kernels import LiveKernels
-from whet.targets.triton.jit.libraries import before_builds, is_library, place_library
-from whet.targets.triton.jit.mocks import mock_call
-from whet.targets.triton.jit.packed_records import specializations_in
-from whet.targets.triton.jit.specialization import Specialization
+from whet.targets.triton.jit.records import (
+    before_builds,
+    is_library,
+    place_library,
+    specializations_in,
+)
+from whet.targets.triton.jit.specialization import (
+    NotReproducibleError,
+    Specialization,
+    kernel_name,
+    mock_call,
+)
+from whet.targets.triton.live import instances, with_subclasses
 from whet.targets.triton.packed.binary_cache import BundleCache, PackedKernel
 from whet.targets.triton.packed.portable import (
     NotPortableError,
@@ -38,9 +44,44 @@ from whet.targets.triton.packed.portable import (
     place,
     portable_key,
     related_key,
+    tools_here,
+    tools_text,
 )
-from whet.targets.triton.packed.serving import tools_here, tools_text
+from whet.targets.triton.request import Request
 from whet.targets.triton.warn import say_once
+
+
+class LiveKernels:
+    """Every `JITFunction` that exists now. Only the garbage collector knows all of them: those of
+    closures, and those that were made before anybody listened."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, list[Any]] = {}
+        self._by_function: dict[str, list[Any]] = {}
+        for jit in _live():
+            name = kernel_name(jit)
+            self._by_name.setdefault(name, []).append(jit)
+            self._by_function.setdefault(name.partition(":")[2], []).append(jit)
+
+    def named(self, name: str) -> list[Any]:
+        """Those of this module and function; where there are none, of any module: a script is
+        `__main__` here and may be imported elsewhere. Whether it is the same kernel is decided by
+        its source, not by its name."""
+        return self._by_name.get(name) or self._by_function.get(name.partition(":")[2], [])
+
+    def one(self, name: str) -> Any:
+        """For a kernel that is a constant of another one."""
+        found = self.named(name)
+        if not found:
+            raise NotReproducibleError(f"kernel {name} does not exist in this process")
+        return found[-1]
+
+
+def _live() -> list[Any]:
+    from triton.runtime.jit import JITFunction
+
+    return instances(set(with_subclasses(JITFunction)), "params")
+
 
 _MOST_THREADS = 8
 _MADE_BY_A_CALL = "<locals>"

@@ -3,22 +3,70 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import time
 from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
-from whet.targets.triton.jit.caller import caller_of
-from whet.targets.triton.jit.constants import encoded, kernel_name
 from whet.targets.triton.jit.hook import CompileCall, observe, observe_others
-from whet.targets.triton.jit.libraries import keep_drivers_library
-from whet.targets.triton.jit.processes import Origin
-from whet.targets.triton.jit.records import Records
-from whet.targets.triton.jit.specialization import JitArgument, Met, Specialization
+from whet.targets.triton.jit.records import Records, keep_drivers_library
+from whet.targets.triton.jit.specialization import (
+    JitArgument,
+    Met,
+    Specialization,
+    encoded,
+    kernel_name,
+)
+from whet.targets.triton.packed.architectures import resources
 from whet.targets.triton.packed.portable import NotPortableError, pack, portable_key
-from whet.targets.triton.packed.resources import resources
 from whet.targets.triton.warn import say_once
+from whet.workers.reaper import MARKER
+
+_OURS = ("whet", "triton")
+_MEASURING = ("whet.measure.", "whet.engine.", "whet.targets.triton.foreign")
+_BENCHMARKS = frozenset({"_bench", "benchmark", "do_bench"})
+_MOST_FRAMES = 200
+
+
+def caller_of(depth: int = 2) -> tuple[str, bool]:
+    """`file.py:12 in function` of the first frame that is neither Triton's nor ours, and whether
+    the call was made to measure a config."""
+    frame: Any = sys._getframe(depth)
+    found, measuring = "", False
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        module = str(frame.f_globals.get("__name__", ""))
+        code = frame.f_code
+        if module.partition(".")[0] not in _OURS:
+            found = found or f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+        elif module.startswith(_MEASURING):
+            measuring = True
+        elif module in ("triton.runtime.autotuner", "triton.testing"):
+            measuring = measuring or code.co_name in _BENCHMARKS
+        frame = frame.f_back
+    return found, measuring
+
+
+class Origin:
+    """The process in which it was made, to be compared with the one that asks."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._worker = os.environ.get(MARKER)
+
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._process
+
+    @property
+    def is_behind_a_worker(self) -> bool:
+        """A fork of whet's works for the process in which this was made; any other fork, such as a
+        server's engine or one of its workers, works for itself."""
+        return not self.is_here and os.environ.get(MARKER) != self._worker
 
 
 class JitRecorder:

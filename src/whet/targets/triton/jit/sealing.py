@@ -11,8 +11,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from whet.core.errors import UnforeseenCompileError, UsageError
-from whet.targets.triton.jit.caller import caller_of
-from whet.targets.triton.jit.difference import nearest
 from whet.targets.triton.jit.hook import (
     CompileCall,
     ignore,
@@ -20,16 +18,16 @@ from whet.targets.triton.jit.hook import (
     observe,
     observe_others,
 )
-from whet.targets.triton.jit.libraries import before_builds
 from whet.targets.triton.jit.preloading import (
     known_specializations,
     make_waiting_ready,
     was_foreseen,
     why_uncovered,
 )
-from whet.targets.triton.jit.processes import Origin
-from whet.targets.triton.jit.recording import record_choices
+from whet.targets.triton.jit.recording import Origin, caller_of, record_choices
+from whet.targets.triton.jit.records import before_builds
 from whet.targets.triton.jit.specialization import Specialization
+from whet.targets.triton.jit.variants import nearest
 from whet.targets.triton.warn import say_once
 
 Action = Literal["warn", "error"]

@@ -1,20 +1,144 @@
-"""GPU architectures by name, with what their makers document: no device is asked.
+"""GPU architectures by name, with what their makers document, and what a kernel takes of one.
 
-NVIDIA: the table of technical specifications in the CUDA programming guide, and the rules of
-`cuda_occupancy.h`. AMD: the instruction-set manuals, and LLVM's `AMDGPUBaseInfo.cpp`.
+No device is asked. Units: the table of technical specifications in NVIDIA's CUDA programming guide
+and the rules of `cuda_occupancy.h`; AMD's instruction-set manuals and LLVM's `AMDGPUBaseInfo.cpp`.
+Names of GPUs: the compute capabilities at developer.nvidia.com/cuda-gpus; ROCm's table of GPU
+specifications and LLVM's AMDGPU guide. What a kernel takes is read from its binary, since
+`CompiledKernel` would need a device.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.core.errors import UsageError
 from whet.core.workload import Device, Limits
-from whet.targets.triton.compiler.request import DeviceLimits
-from whet.targets.triton.packed.products import EXAMPLES, meant_by, product
+from whet.targets.triton.request import DeviceLimits
+
+_NAMES = {
+    "sm_60": "p100",
+    "sm_61": "p40 p4 gtx1080 gtx1080ti",
+    "sm_70": "v100 titanv",
+    "sm_75": "t4 rtx2060 rtx2070 rtx2080 rtx2080ti rtx8000 titanrtx gtx1650 gtx1660",
+    "sm_80": "a100 a800 a30",
+    "sm_86": "a10 a10g a2 a16 a40 rtx3050 rtx3060 rtx3060ti rtx3070 rtx3070ti rtx3080 rtx3080ti"
+    " rtx3090 rtx3090ti a2000 a4000 a4500 a5000 a5500 a6000",
+    "sm_87": "orin",
+    "sm_89": "l4 l20 l40 l40s rtx4050 rtx4060 rtx4060ti rtx4070 rtx4070super rtx4070ti"
+    " rtx4070tisuper rtx4080 rtx4080super rtx4090 rtx4090d rtx2000ada rtx4000ada rtx4500ada"
+    " rtx5000ada rtx6000ada",
+    "sm_90": "h100 h200 h800 h20 gh200",
+    "sm_100": "b200 gb200",
+    "sm_103": "b300 gb300",
+    "sm_110": "thor",
+    "sm_120": "rtx5050 rtx5060 rtx5060ti rtx5070 rtx5070ti rtx5080 rtx5090 rtxpro4000 rtxpro4500"
+    " rtxpro5000 rtxpro6000",
+    "sm_121": "gb10",
+    "gfx906": "mi50 mi60",
+    "gfx908": "mi100",
+    "gfx90a": "mi210 mi250 mi250x",
+    "gfx942": "mi300 mi300a mi300x mi308x mi325x",
+    "gfx950": "mi350 mi350x mi355x",
+    "gfx1030": "rx6800 rx6800xt rx6900xt rx6950xt w6800",
+    "gfx1100": "rx7900gre rx7900xt rx7900xtx w7800 w7900",
+    "gfx1101": "rx7700xt rx7800xt w7700",
+    "gfx1102": "rx7600 rx7600xt",
+    "gfx1150": "890m",
+    "gfx1151": "8060s",
+    "gfx1200": "rx9060 rx9060xt",
+    "gfx1201": "rx9070 rx9070xt rx9070gre r9700",
+}
+
+_SEVERAL = {
+    "ampere": "a100 a10",
+    "blackwell": "b200 b300 rtx5090",
+    "rtx6000": "rtx6000ada rtxpro6000 a6000",
+    "rtx5000": "rtx5000ada rtxpro5000 a5000",
+    "rtx4000": "rtx4000ada rtxpro4000 a4000",
+    "rdna3": "rx7900xtx rx7800xt rx7600",
+    "rdna4": "rx9070xt rx9060xt",
+    "mi200": "mi210 mi250 mi250x",
+}
+
+_FAMILIES = {
+    "volta": "v100",
+    "turing": "t4",
+    "ada": "rtx4090",
+    "adalovelace": "rtx4090",
+    "hopper": "h100",
+    "cdna1": "mi100",
+    "cdna2": "mi250",
+    "cdna3": "mi300x",
+    "cdna4": "mi355x",
+}
+
+EXAMPLES = "a100, h100, b200, l40s, rtx4090, mi300x"
+
+# What makers and shops put around a name, and what only says how a GPU is built in.
+_MAKERS = re.compile(r"^(?:nvidia|amd|geforce|tesla|quadro|instinct|radeon|jetson|agx|rtx|gtx|rx)+")
+_BUILD = re.compile(
+    r"\d+gi?b|sxm\d*|pcie|nvl\d*|oam|hbm\d\w*|gpu|generation|edition|server|workstation|graphics"
+)
+
+
+def _by_key() -> Iterator[tuple[str, tuple[str, str]]]:
+    for architecture, names in _NAMES.items():
+        for name in names.split():
+            yield _key(name), (name, architecture)
+
+
+def _key(text: str) -> str:
+    """`NVIDIA H100 80GB HBM3`, `nvidia-h100` and `H100` are all `h100`."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    kept = [word for word in words if _BUILD.fullmatch(word) is None]
+    if "pro" in "".join(kept):  # the RTX PRO cards say that they are Blackwells
+        kept = [word for word in kept if word != "blackwell"]
+    return _MAKERS.sub("", "".join(kept))
+
+
+_PRODUCTS = dict(_by_key())
+_MEANT_BY = {_key(name): names for name, names in _SEVERAL.items()}
+
+
+def product(text: str) -> tuple[str, str] | None:
+    """The plain name of the GPU that is meant, and its architecture: `("h100", "sm_90")`."""
+    key = _key(text)
+    if key in _FAMILIES:
+        return key, _PRODUCTS[_key(_FAMILIES[key])][1]
+    return _PRODUCTS.get(key)
+
+
+def meant_by(text: str) -> list[str]:
+    """The GPUs that a name may stand for where it stands for several, each with its architecture;
+    for a name that is none, the nearest of the same family."""
+    key = _key(text)
+    several = _MEANT_BY.get(key)
+    if several is not None:
+        return [_labelled(_key(name)) for name in several.split()]
+    known = [*_PRODUCTS, *_FAMILIES, *(_key(name) for name in _NAMES)]
+    # The letters, or the first digits where there are none, say which family a GPU is of.
+    family = [name for name in known if _family(name) == _family(key) or key.isalpha()]
+    close = difflib.get_close_matches(key, family, n=5, cutoff=0.6)
+    close.sort(key=lambda name: not name.startswith(key))
+    return [_labelled(close[0])] if close else []
+
+
+def _family(key: str) -> str:
+    letters = re.match("[a-z]*", key)
+    return letters[0] if letters and letters[0] else key[:2]
+
+
+def _labelled(key: str) -> str:
+    if key in _PRODUCTS or key in _FAMILIES:
+        name, architecture = _PRODUCTS.get(key) or (key, _PRODUCTS[_key(_FAMILIES[key])][1])
+        return f"{name} ({architecture})"
+    return next(name for name in _NAMES if _key(name) == key)
+
 
 KIB = 1024
 THREADS = 1024
@@ -229,3 +353,98 @@ def occupancy(unit: Unit, warps: int, registers: int | None, shared_bytes: int) 
     by_shared = unit.shared // taken if taken else unit.blocks
     blocks = min(by_registers, by_warps, by_shared, unit.blocks)
     return blocks * warps / unit.warps if blocks else None
+
+
+REGISTER_BYTES = 4
+
+_REGISTERS, _FRAME = 0x2F, 0x11
+_SIZED = 0x04
+
+
+@dataclass(frozen=True)
+class Resources:
+    """`registers` a thread, and `spills`, those of them that are kept in memory, as Triton counts
+    them: four bytes each. None is unknown. Occupancy is the share of warps that can be resident."""
+
+    shared_bytes: int
+    num_warps: int
+    registers: int | None = None
+    spills: int | None = None
+    occupancy: float | None = None
+
+
+def resources(kernel: Any, unit: Unit | None) -> Resources:
+    """Of a `CompiledKernel`, on a device with such units."""
+    metadata = kernel.metadata
+    if "cubin" in kernel.asm:
+        registers, spills = of_cubin(kernel.asm["cubin"], metadata.name)
+    else:
+        registers, spills = of_amdgcn(kernel.asm.get("amdgcn", ""))
+    share = None
+    if unit is not None:
+        share = occupancy(unit, metadata.num_warps, registers, metadata.shared)
+    return Resources(metadata.shared, metadata.num_warps, registers, spills, share)
+
+
+def of_amdgcn(text: str) -> tuple[int | None, int | None]:
+    """Vector registers and spills, from the metadata at the end of the assembly."""
+
+    def count(name: str) -> int | None:
+        found = re.search(rf"^[\s-]*\.{name}:\s+(\d+)\s*$", text, re.MULTILINE)
+        return None if found is None else int(found[1])
+
+    return count("vgpr_count"), count("vgpr_spill_count")
+
+
+def of_cubin(binary: bytes, kernel: str) -> tuple[int | None, int | None]:
+    """Registers and spills of a kernel in an ELF file of NVIDIA's; None for what is not there."""
+    try:
+        sections = dict(_sections(binary))
+        symbols, names = sections[".symtab"], sections[".strtab"]
+        values = {
+            (attribute, _symbol(symbols, names, index)): value
+            for attribute, index, value in _attributes(sections[".nv.info"])
+        }
+    except (LookupError, ValueError, OverflowError, struct.error):
+        return None, None
+    frame = values.get((_FRAME, kernel))
+    return values.get((_REGISTERS, kernel)), None if frame is None else frame // REGISTER_BYTES
+
+
+def _sections(binary: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and contents of each section of a 64-bit little-endian ELF file."""
+    if binary[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (table,) = struct.unpack_from("<Q", binary, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", binary, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQII", binary, table + i * size) for i in range(count)]
+    names = _body(binary, headers[names_at])
+    for header in headers:
+        yield _text(names, header[0]), _body(binary, header)
+
+
+def _body(binary: bytes, header: tuple[int, ...]) -> bytes:
+    return binary[header[4] : header[4] + header[5]]
+
+
+def _text(table: bytes, start: int) -> str:
+    return table[start : table.index(b"\0", start)].decode("utf-8", "replace")
+
+
+def _symbol(symbols: bytes, names: bytes, index: int) -> str:
+    (name,) = struct.unpack_from("<I", symbols, 24 * index)
+    return _text(names, name)
+
+
+def _attributes(body: bytes) -> Iterator[tuple[int, int, int]]:
+    """Attribute, symbol and value of each entry that is a pair of words; others are skipped."""
+    at = 0
+    while at + 4 <= len(body):
+        form, attribute, size = struct.unpack_from("<BBH", body, at)
+        at += 4
+        if form != _SIZED:
+            continue
+        if size == 8 and attribute in (_REGISTERS, _FRAME):
+            symbol, value = struct.unpack_from("<II", body, at)
+            yield attribute, symbol, value
+        at += size

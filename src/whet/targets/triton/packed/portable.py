@@ -1,4 +1,4 @@
-"""Kernels compiled on one machine and used on another.
+"""Kernels compiled on one machine and used on another, looked for before anything is compiled.
 
 Triton's own cache key hashes its shared library and names paths of the host, so an aarch64 and an
 x86_64 host never share it. Ours depends on nothing of the host. A packed kernel is put into
@@ -12,23 +12,28 @@ import hashlib
 import json
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from whet.core.errors import WhetError
+from whet.engine.settings import resolve_settings
+from whet.store.bundles.bundle import active_bundle
 from whet.targets.fingerprint import digest
-from whet.targets.triton.compiler.request import Request
-from whet.targets.triton.compiler.source import strict_fingerprint
+from whet.targets.triton.packed.architectures import Resources
 from whet.targets.triton.packed.binary_cache import (
     BinaryCache,
     BinaryError,
+    BundleCache,
     FolderCache,
     PackedKernel,
 )
-from whet.targets.triton.packed.resources import Resources
+from whet.targets.triton.request import Request
+from whet.targets.triton.source import strict_fingerprint
+from whet.targets.triton.warn import say_once
 
 __all__ = [
     "BinaryCache",
@@ -312,3 +317,109 @@ def _told_of_triton(value: Any) -> str:
     if "JITCallable" in kinds or "JITFunction" in kinds:
         return f"kernel {kernel_fingerprint(value)}"
     raise NotPortableError(f"a constant of type {type(value).__qualname__} has no stable text form")
+
+
+# Kernels, by the start of their keys, whose absence from the caches has been looked into.
+_explained: set[str] = set()
+
+
+def active_binary_caches() -> list[BinaryCache]:
+    """Where the settings say that packed kernels are, in the order in which they are asked."""
+    settings = resolve_settings().settings
+    caches: list[BinaryCache] = []
+    folder = settings.binaries
+    if folder is not None and Path(folder).expanduser().is_dir():
+        caches.append(FolderCache(folder))
+    elif folder is not None:
+        say_once(f"{folder} is not a directory; compiling everything")
+    if settings.bundle is not None:
+        try:
+            bundle = active_bundle(settings.bundle)
+        except WhetError as error:
+            say_once(f"the bundle will not be used: {error}")
+        else:
+            if bundle.binary_keys():
+                caches.append(BundleCache(bundle))
+    return caches
+
+
+def serve(make_request: Callable[[], Request]) -> None:
+    """Puts what Triton is about to compile into its cache, if it is packed. Never raises: a call
+    of a kernel must not fail for want of a shortcut."""
+    try:
+        caches = active_binary_caches()
+        if caches:
+            request = make_request()
+            packed = _found(request, caches)
+            if packed is not None:
+                place(packed, request)
+    except Exception as error:
+        say_once(f"packed kernels will not be used: {type(error).__name__}: {error}")
+
+
+def packed_for(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | None:
+    """The packed kernel for this request; None where Triton's own cache has it already."""
+    try:
+        return _found(request, caches)
+    except Exception as error:
+        say_once(f"packed kernels will not be used: {type(error).__name__}: {error}")
+        return None
+
+
+def _found(request: Request, caches: Sequence[BinaryCache]) -> PackedKernel | None:
+    from triton import knobs
+
+    if not caches or knobs.compilation.always_compile or CacheSlot(request).filled:
+        return None
+    name = request.fn.__name__
+    try:
+        key = portable_key(request)
+    except NotPortableError as error:
+        say_once(f"{name} is compiled here: packed kernels cannot be matched to it: {error}")
+        return None
+    for store in caches:
+        try:
+            packed = store.get(key)
+            if packed is not None:
+                check_packed(packed, request)
+                return packed
+        except WhetError as error:
+            say_once(f"{name} is compiled here: its packed kernel cannot be used: {error}")
+            return None
+    if key[:RELATED] not in _explained:
+        _explained.add(key[:RELATED])
+        _explain(key, request, caches)
+    return None
+
+
+def _explain(key: str, request: Request, caches: Sequence[BinaryCache]) -> None:
+    """Says so where the very kernel is there, but was packed with other tools or variables."""
+    here = tools_here(request.target)
+    others = set()
+    for store in caches:
+        related = (other for other in list(store.keys()) if other.startswith(key[:RELATED]))
+        for other in related:
+            try:
+                packed = store.get(other)
+            except WhetError:
+                continue
+            if packed is None or all(packed.metadata.get(n) == v for n, v in here.items()):
+                return
+            others.add(tools_text(packed.metadata))
+    if others:
+        packed_with, name = " and ".join(sorted(others)), request.fn.__name__
+        say_once(
+            f"{name} is compiled here: it was packed with {packed_with}, but this machine has "
+            f"{tools_text(here)}"
+        )
+
+
+def tools_here(target: Any) -> dict[str, object]:
+    """What kernels are compiled with in this process."""
+    return {**toolchain(target), "environment": environment()}
+
+
+def tools_text(versions: Mapping[str, object]) -> str:
+    variables: Any = versions.get("environment") or {}
+    named = "".join(f" {name}={value}" for name, value in dict(variables).items())
+    return f"Triton {versions.get('triton')} ({versions.get('assembler')}){named}"

@@ -1,27 +1,38 @@
 """The fingerprint of a kernel: what it does and what it calls, not where it stands.
 
 Triton's own `cache_key` contains the line number, so an edited comment would lose every trial.
+
+To parse a kernel and to write its tree down takes milliseconds, and of a process that finds its
+kernels tuned this would be most of what it waits for. It follows from the source's text alone, so
+the first process to read a source leaves what it read in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import json
+import os
 import sys
 import textwrap
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from functools import cache, lru_cache
 from numbers import Number
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from whet._version import __version__
 from whet.core.config import Value, freeze_value
 from whet.core.errors import SpaceError
+from whet.core.files import UntrustedFileError, cache_folder, read_own
 from whet.core.frozen import FrozenMap
 from whet.targets.fingerprint import Parts, Source, code_text, same_value
-from whet.targets.triton.compiler.readings import ReadSource, remembered
 
 _UNWRITTEN = {"ctx", "kind", "type_comment"}
 _MISSING = object()
@@ -29,6 +40,10 @@ _MISSING = object()
 # What comes with these is known by the version of the toolchain; kernels in torch are not.
 _TRITON = frozenset({"triton"})
 _HOST = frozenset({"triton", "torch", "numpy", *sys.stdlib_module_names})
+
+FOLDER = "sources"
+_MOST_BYTES = 16 * 2**20
+_MOST_FILES = 1024
 
 
 def fingerprint(jit_fn: Any) -> str:
@@ -227,10 +242,71 @@ def _examined(layer: Any, function: FunctionType) -> ReadSource | None:
         return None
 
 
+class ReadSource(NamedTuple):
+    """The syntax tree as text, the names that the function takes from outside, and of these what
+    it puts things into, as `KNOWN[key] = value` does: how full that is depends on what has been
+    called so far, and is no part of the source."""
+
+    text: str
+    names: frozenset[str]
+    filled: frozenset[str]
+
+
 @lru_cache(maxsize=256)
 def _read(source: str) -> ReadSource:
-    """Follows from the source alone, and every key of a kernel asks for it."""
-    return remembered(source, __file__, _parsed)
+    """From an earlier process where there is one. Whatever is wrong with the folder or a file in
+    it, the source is read anew. Every key of a kernel asks for it."""
+    name = _name(source)
+    path = os.path.join(cache_folder(FOLDER), name)
+    with suppress(OSError, UntrustedFileError, ValueError, TypeError, zlib.error):
+        return _decoded(read_own(path, _MOST_BYTES), name)
+    found = _parsed(source)
+    _leave(path, _encoded(found, name))
+    return found
+
+
+def _name(source: str) -> str:
+    about = f"{_versions()}\0{source}"
+    return hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+@cache
+def _versions() -> str:
+    """Python has trees of its own in every version; who edits this file keeps whet's version."""
+    try:
+        about = os.stat(__file__)
+        edited = f"{about.st_size} {about.st_mtime_ns}"
+    except OSError:  # in an archive, which is not edited
+        edited = ""
+    return f"{__version__} {sys.version} {edited}"
+
+
+def _encoded(found: ReadSource, name: str) -> bytes:
+    text = json.dumps([found.text, sorted(found.names), sorted(found.filled)])
+    return f"{name}\n".encode() + zlib.compress(text.encode(), 1)
+
+
+def _decoded(data: bytes, name: str) -> ReadSource:
+    """Raises `ValueError` for what is not the reading of that name; zlib has a checksum."""
+    first = f"{name}\n".encode()
+    if not data.startswith(first):
+        raise ValueError(name)
+    text, names, filled = json.loads(zlib.decompress(data[len(first) :]))
+    return ReadSource(text, frozenset(names), frozenset(filled))
+
+
+def _leave(path: str, data: bytes) -> None:
+    """Without it all works as well, only slower."""
+    from whet.core.files import write_whole
+
+    folder = Path(path).parent
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(Path(path), data)
+        if len(os.listdir(folder)) > _MOST_FILES:
+            files = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)
+            for old in files[: -_MOST_FILES // 2]:  # not one by one
+                old.unlink(missing_ok=True)
 
 
 def _parsed(source: str) -> ReadSource:

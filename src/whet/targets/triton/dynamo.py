@@ -9,14 +9,27 @@ of these, so that there is nothing to benchmark.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from whet.core.buckets import Buckets
-from whet.core.errors import NotTunedError
+from whet.core.config import Config
+from whet.core.errors import NotTunedError, StoreError
 from whet.core.mode import Mode
+from whet.core.workload import Workload
+from whet.engine.lockfile.entries import LockEntry
+from whet.engine.lockfile.finding import locked_by
+from whet.engine.settings import resolve_settings
+from whet.targets.fingerprint import Source
+from whet.targets.triton import device
+from whet.targets.triton.configs import plain_config
+from whet.targets.triton.keys import agrees, claimed_key
+from whet.targets.triton.source import source_of
+from whet.targets.triton.stores import opened
+from whet.targets.triton.warn import say_once
 
 Prune = Callable[..., Any]
 
@@ -133,3 +146,76 @@ def _traceable(rows: tuple[Row, ...], own_prune: Prune | None, mode: Mode) -> Pr
         return left[:1] if alone else left
 
     return early_config_prune
+
+
+def stored_rows(tuner: Any, lookup: Lookup, mode: Mode) -> list[Row]:
+    """What the store knows of a kernel, as rows: it may meet keys that were never called. One row
+    for each of the workloads tuned last that are this kernel's, on this device and with this
+    Triton, timed as they would be now; with a lock file, one for each of its entries."""
+    lock = locked_by(tuner.whet_lock, mode, resolve_settings().settings)
+    name = str(tuner.base_fn.__name__)
+    known: list[tuple[Workload | LockEntry, Config]]
+    if lock is not None:
+        known = [(one, one.config) for one in lock.by_kernel.get(name, ())]
+    else:
+        try:
+            known = _stored(tuner, name, mode)
+        except StoreError as error:
+            say_once(f"stored results will not be used: {error}")
+            return []
+    source, here = source_of(tuner), device.describe(device.current_index())
+    claimed = _claimed(tuner, source)
+    places = {plain_config(config): place for place, config in enumerate(tuner.configs)}
+    rows = []
+    for workload, config in known:
+        mine = workload.fingerprint == source.fingerprint and workload.device.name == here.name
+        if mine and _same_kind(workload.key, claimed) and config in places:
+            row = _row(tuner.keys, workload, places[config], lookup)
+            rows += [] if row is None else [row]
+    return rows[:MOST_ROWS] if lock is not None else rows[MOST_ROWS - 1 :: -1]
+
+
+def _stored(tuner: Any, name: str, mode: Mode) -> list[tuple[Workload | LockEntry, Config]]:
+    """Each workload of this Triton with its best config, if that was timed as it would be now."""
+    import triton
+
+    method = tuner.whet_method()
+    found: list[tuple[Workload | LockEntry, Config]] = []
+    with opened(resolve_settings().settings, mode) as store:
+        for summary in store.workloads(name):
+            workload, best = summary.workload, summary.best
+            if dict(workload.toolchain) != {"triton": triton.__version__}:
+                continue
+            if best is None or best.timing is None:
+                continue
+            if method is None or best.timing.method == method:
+                found.append((workload, best.config))
+    return found
+
+
+def _claimed(tuner: Any, source: Source) -> dict[str, Any]:
+    from whet.measure.bench.bits import checked_key  # a stored call needs nothing that measures
+    from whet.targets.triton.checks import bit_check_of
+
+    return claimed_key(source, tuner.whet_buckets) | checked_key(bit_check_of(tuner))
+
+
+def _row(keys: Any, workload: Workload | LockEntry, place: int, lookup: Lookup) -> Row | None:
+    named: Mapping[str, Any] = workload.key
+    values = {name: named[name] for name in keys if name in named}
+    dtypes = {name[:-6]: _dtype(text) for name, text in named.items() if name.endswith(".dtype")}
+    if None in dtypes.values():
+        return None
+    return lookup.row(values, dtypes, place)
+
+
+def _same_kind(key: Mapping[str, Any], claimed: Mapping[str, Any]) -> bool:
+    """A result that was checked for its bits is none where nobody asks for that, and vice versa."""
+    from whet.measure.bench.bits import CHECK_KEY
+
+    return agrees(key, claimed) and (CHECK_KEY in key) == (CHECK_KEY in claimed)
+
+
+def _dtype(text: str) -> Any:
+    """`torch.float16` as torch's own."""
+    return getattr(sys.modules.get("torch"), text.removeprefix("torch."), None)

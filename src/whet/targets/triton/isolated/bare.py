@@ -1,13 +1,20 @@
-"""The measuring process's side without torch: cubins are loaded and launched by the driver."""
+"""A measuring process that imports neither torch nor Triton: it starts in a fraction of a second.
+
+For calls that are plain: tensors and numbers, nothing around a launch, and a binary that needs
+nothing beside them. Cubins are loaded and launched by the driver.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
+import mmap
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from whet.core.config import Config, Value
 from whet.core.errors import ConfigFailure
@@ -19,9 +26,70 @@ from whet.measure.gpu import driver as cuda_driver
 from whet.measure.gpu.driver import CudaDriver, Parameters, driver_on
 from whet.measure.gpu.driver_device import DriverCuda
 from whet.measure.gpu.timer import CudaTimer
-from whet.targets.triton.isolated.bare.ipc_arguments import BareIpcCall, BareLaunch
-from whet.targets.triton.isolated.bare.unpacking import copied
+from whet.targets.triton.isolated.ipc_arguments import (
+    ALIGNMENT,
+    Block,
+    copy_on_device,
+    opened_memory,
+)
 from whet.workers import stages
+
+
+@dataclass(frozen=True)
+class BareLaunch:
+    """A binary, a grid and the kernel's parameters in order, each as its bytes; a number stands for
+    the address of that tensor."""
+
+    cubin: str
+    name: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    parameters: tuple[bytes | int, ...]
+
+
+@dataclass(frozen=True)
+class BareIpcCall:
+    """The tensors of a call: `places` has the block of each, and where in it the tensor begins."""
+
+    device: int
+    blocks: tuple[Block, ...]
+    places: tuple[tuple[int, int], ...]
+
+
+def copied(driver: CudaDriver, blocks: Sequence[Block]) -> list[int]:
+    """Where each block's first byte is, as aligned as the original."""
+    starts = [_room_for(driver, block) for block in blocks]
+    by_handle: dict[bytes, list[tuple[Block, int]]] = {}
+    for block, start in zip(blocks, starts, strict=True):
+        if block.handle is not None:
+            by_handle.setdefault(block.handle, []).append((block, start))
+        elif block.path:
+            _read(driver, block, start)
+    for handle, wanted in by_handle.items():
+        with opened_memory(handle) as address:
+            for block, start in wanted:
+                copy_on_device(start, address + block.offset, block.size)
+            driver.synchronize()
+    return starts
+
+
+def _room_for(driver: CudaDriver, block: Block) -> int:
+    room = driver.allocate(block.size + block.lead + ALIGNMENT)
+    return room + (-room) % ALIGNMENT + block.lead
+
+
+def _read(driver: CudaDriver, block: Block, to: int) -> None:
+    with (
+        open(block.path, "rb") as file,
+        # Not to be written to, but ctypes takes the address of nothing that could not be.
+        mmap.mmap(file.fileno(), block.size, access=mmap.ACCESS_COPY) as content,
+    ):
+        first = ctypes.c_char.from_buffer(content)
+        try:
+            driver.upload(to, ctypes.addressof(first), block.size)
+        finally:
+            del first
 
 
 def bare_timer(device: int, l2: L2, l2_bytes: int | None) -> CudaTimer:

@@ -1,1 +1,0 @@
-"""What `torch.compile` sees of a tuned kernel."""

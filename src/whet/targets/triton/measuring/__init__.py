@@ -1,1 +1,0 @@
-"""What is particular to measuring Triton kernels."""
