@@ -120,7 +120,8 @@ def test_what_others_may_write_is_not_run(
     recorded(a_kernel(Path("in/k.py").absolute(), ran))
     Path(what).chmod(mode | (0o111 if what == "in" else 0))
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("staff", "", gid, [])))
-    assert f"others may write to {Path(what).absolute()}" in tuned(whet)
+    said = "".join(tuned(whet).split())  # a long path is folded anywhere
+    assert f"othersmaywriteto{Path(what).absolute()}" in said
     assert not ran.exists()
 
 
