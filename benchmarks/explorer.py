@@ -28,7 +28,7 @@ import numpy as np
 
 import explorer_store
 from whet.core.run import Run
-from whet.explorer.bundling import STATIC
+from whet.explorer import STATIC
 from whet.explorer.library import Library
 from whet.explorer.report import write_report
 from whet.store import SqliteStore

@@ -16,17 +16,22 @@ from whet.core.miss import Miss
 from whet.core.run import Run
 from whet.core.status import Status
 from whet.core.timeline import Span, Timeline
+from whet.explorer.answers import (
+    LINES,
+    Knobs,
+    compare_json,
+    frontier_json,
+    run_json,
+    runs_json,
+    simulated_json,
+    strategies_json,
+    timeline_json,
+    trial_json,
+)
 from whet.explorer.columns import TrialColumns
-from whet.explorer.comparing import compare_json
-from whet.explorer.details import trial_json
-from whet.explorer.frontiers import Knobs, frontier_json
 from whet.explorer.importance import importance
-from whet.explorer.library import Library
-from whet.explorer.opening import StorePlace
-from whet.explorer.roofline import Roofline
-from whet.explorer.runs import runs_json, timeline_json
-from whet.explorer.searching import LINES, run_json, simulated_json, strategies_json
-from whet.explorer.subject import AbsentError, NotThereError, product_text
+from whet.explorer.library import Library, StorePlace
+from whet.explorer.subject import AbsentError, NotThereError, Roofline, product_text
 from whet.replay import Table, read_table
 from whet.search import STRATEGIES
 from whet.store import SqliteStore

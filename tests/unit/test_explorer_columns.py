@@ -9,10 +9,15 @@ import pytest
 
 from explorer_samples import HOSTILE, decoded, fill, hostile, trial, workload
 from whet.core.status import Status
-from whet.explorer.columns import LONGEST_ERROR, TrialColumns
-from whet.explorer.latest import LatestRows, number_of, numbers_of
+from whet.explorer.columns import (
+    LONGEST_ERROR,
+    LatestRows,
+    TrialColumns,
+    ValueCodes,
+    number_of,
+    numbers_of,
+)
 from whet.explorer.stored import FIRST_BATCH, StoreSubject
-from whet.explorer.values import ValueCodes
 from whet.store import MemoryStore, SqliteStore, Store
 from whet.store.scanning import rows_of
 
@@ -212,8 +217,8 @@ def test_ids_that_are_no_hexadecimal_numbers_are_told_apart_too() -> None:
 
 def _for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for hundreds of thousands, on a machine with two cores."""
-    monkeypatch.setattr("whet.explorer.halves.FEWEST_ROWS", 10)
-    monkeypatch.setattr("whet.explorer.halves.os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("whet.explorer.column_file.FEWEST_ROWS", 10)
+    monkeypatch.setattr("whet.explorer.column_file.os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("whet.explorer.stored.FIRST_BATCH", 3)
     monkeypatch.setattr("whet.explorer.stored.BATCH", 8)
     monkeypatch.setattr("whet.explorer.stored.FIRST_PATIENCE_S", 0.0)
@@ -255,7 +260,7 @@ def test_where_the_other_process_fails_everything_is_read_here(
     with SqliteStore(tmp_path / "s.db") as store:
         fill(store)
         for program in ("/bin/false", "/bin/true", "/nonexistent"):
-            monkeypatch.setattr("whet.explorer.halves.sys.executable", program)
+            monkeypatch.setattr("whet.explorer.column_file.sys.executable", program)
             assert _subject(store).read().columns.rows == 32
 
 

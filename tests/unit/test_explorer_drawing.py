@@ -18,8 +18,7 @@ from whet.core.errors import UsageError
 from whet.core.run import Result
 from whet.core.status import Status
 from whet.explorer.columns import TrialColumns
-from whet.explorer.drawing.grid import Convergence, grid_of
-from whet.explorer.drawing.text import curve_lines, heat_lines, places_for
+from whet.explorer.drawings import Convergence, curve_lines, grid_of, heat_lines, places_for
 from whet.replay import read_table
 from whet.store import MemoryStore, OverlayStore, SqliteStore, Store
 from whet.store.scanning import rows_of

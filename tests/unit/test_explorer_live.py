@@ -16,7 +16,7 @@ import pytest
 
 from explorer_samples import decoded, fill, trial, workload
 from explorer_server import running
-from whet.explorer.bundling import STATIC
+from whet.explorer import STATIC
 from whet.store import SqliteStore
 
 pytest.importorskip("starlette")

@@ -15,9 +15,9 @@ import pytest
 
 from explorer_samples import HOSTILE, SCRIPT, fill, hostile
 from whet.core.errors import UsageError
-from whet.explorer.bundling import STATIC, BundlingError, bundled, page
+from whet.explorer import STATIC
 from whet.explorer.library import Library
-from whet.explorer.report import write_report
+from whet.explorer.report import BundlingError, bundled, page, write_report
 from whet.store import SqliteStore
 
 

@@ -3,3 +3,7 @@
 `library.py` has every workload of a store and of tables, `columns.py` their trials as arrays;
 `server.py` serves the page, which is in `static/`. Only the server wants more than the core.
 """
+
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"

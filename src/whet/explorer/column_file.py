@@ -2,6 +2,12 @@
 
 A file has the columns of one workload up to some trial. It is used only if the store still has
 that trial and as many before it; what came later is read from the store.
+
+The later half of a large workload is read by another process meanwhile:
+
+    python -m whet.explorer.column_file STORE WORKLOAD_ID AFTER
+
+writes the columns of the trials after a mark to stdout, as such a file has them.
 """
 
 from __future__ import annotations
@@ -9,6 +15,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from whet.explorer.columns import TrialColumns
-from whet.explorer.latest import LatestRows
-from whet.explorer.values import ValueCodes
+from whet.explorer.columns import LatestRows, TrialColumns, ValueCodes
+from whet.store import open_store
 from whet.store.beside import COLUMN_SUFFIX
-from whet.store.scanning import TrialScan
+from whet.store.scanning import TrialScan, scan
 
 _MAGIC = b"whetcol\x01"
 _LENGTH = struct.Struct("<Q")
@@ -31,6 +38,11 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.e
 
 # Below that many rows a file saves nothing that anybody would notice.
 FEWEST_ROWS = 20_000
+
+# Below that many trials, starting a process takes longer than it saves.
+FEWEST_TO_HALVE = 200_000
+BATCH = 20_000
+_MODULE = "whet.explorer.column_file"
 
 
 def path_in(folder: Path, workload_id: str) -> Path | None:
@@ -144,3 +156,64 @@ def _in_range(columns: TrialColumns, chunk: dict[str, Any]) -> bool:
         name in chunk and (not len(chunk[name]) or int(chunk[name].max()) < len(values))
         for name, values in lists.items()
     )
+
+
+class SecondHalf:
+    """Read by a process that is started at once. `start` is the last mark of the first half."""
+
+    def __init__(self, location: str, workload_id: str, start: int) -> None:
+        self.start = start
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads it
+        command = [sys.executable, "-m", _MODULE, location, workload_id, str(start)]
+        self._process = subprocess.Popen(
+            command, stdout=self._out, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
+
+    @classmethod
+    def of(cls, location: str, workload_id: str, scan: TrialScan, trials: int) -> SecondHalf | None:
+        """None where it would not help, or no process is to be had."""
+        if trials < FEWEST_TO_HALVE or len(os.sched_getaffinity(0)) < 2:
+            return None
+        middle = scan.mark_at(trials // 2)
+        try:
+            return None if middle is None else cls(location, workload_id, middle)
+        except OSError:
+            return None
+
+    def finished(self, wait_s: float) -> bool:
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def columns(self) -> TrialColumns | None:
+        """Once it has finished; None where it failed, so that somebody else has to read them."""
+        with self._out:
+            if self._process.returncode != 0:
+                return None
+            try:
+                data = np.memmap(self._out, dtype=np.uint8, mode="r")
+                return read(data)[0]
+            except UNREADABLE:
+                return None
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._out.close()
+
+
+def main(location: str, workload_id: str, after: str) -> None:
+    with open_store(location, read_only=True) as store:
+        columns = TrialColumns({run.id: run.started for run in store.runs(workload_id)})
+        columns.last_mark = int(after)
+        reading = scan(store, workload_id)
+        while len(rows := reading.rows(columns.last_mark, BATCH)):
+            columns.extend(rows)
+    write(columns, "", sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

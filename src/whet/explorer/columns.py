@@ -6,17 +6,26 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from whet.core.status import Status
-from whet.explorer.latest import LatestRows, number_of, numbers_of
-from whet.explorer.values import ValueCodes, smallest
 from whet.store.scanning import TrialRows
 
+Kind = Literal["int", "float", "str", "bool"]
+
+# Beyond this JavaScript's numbers are no longer exact.
+_LARGEST_NUMBER = 1 << 53
+
 Array = npt.NDArray[Any]
+Ids = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.uint32]
+
+_HEX_DIGITS = 16
+_FEWEST_UNSORTED = 20_000
 
 # The last one is that of a table's config which was never tried on the key.
 UNTRIED = "untried"
@@ -41,6 +50,195 @@ _DTYPES = {
         (np.float64, "f64"),
     )
 }
+
+
+class _NextCodes(dict[Any, int]):
+    """Gives whatever is asked for the next free code."""
+
+    def __init__(self, values: list[Any]) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self._values)
+        self._values.append(value)
+        return code
+
+
+class ValueCodes:
+    """1, 1.0 and True are different values, as they are in configs."""
+
+    def __init__(self, values: Sequence[Any] = ()) -> None:
+        self.values: list[Any] = []
+        self._by_type: dict[type, _NextCodes] = {}
+        for value in values:
+            self.code(value)
+
+    def copy(self) -> ValueCodes:
+        return ValueCodes(self.values)
+
+    def code(self, value: Any) -> int:
+        return self._places(type(value))[_hashable(value)]
+
+    def codes(self, column: Sequence[Any]) -> Array:
+        types = set(map(type, column))
+        if len(types) == 1 and (only := types.pop()) is not list:
+            places = self._places(only)
+            found = np.fromiter(map(places.__getitem__, column), np.uint32, len(column))
+        else:
+            found = np.fromiter(map(self.code, column), np.uint32, len(column))
+        return found.astype(smallest(len(self.values)))
+
+    def _places(self, kind: type) -> _NextCodes:
+        kind = tuple if kind is list else kind
+        if kind not in self._by_type:
+            self._by_type[kind] = _NextCodes(self.values)
+        return self._by_type[kind]
+
+    @property
+    def kind(self) -> Kind:
+        known = [value for value in self.values if value is not None]
+        types = set(map(type, known))
+        if types == {bool}:
+            return "bool"
+        if types and types <= {int, float} and all(map(_exact, known)):
+            return "int" if types == {int} else "float"
+        return "str"
+
+    def order(self) -> list[int]:
+        """The codes in the order in which a person would list them."""
+        places = range(len(self.values))
+        if self.kind == "str":
+            return list(places)
+        known = [code for code in places if self.values[code] is not None]
+        return [
+            *sorted(known, key=lambda code: self.values[code]),
+            *(code for code in places if self.values[code] is None),
+        ]
+
+    def ranks(self) -> Array:
+        """By code, its place in `order`."""
+        order = self.order()
+        ranks = np.zeros(len(order), dtype=smallest(len(order)))
+        ranks[order] = np.arange(len(order))
+        return ranks
+
+    def shown(self) -> list[Any]:
+        """The values in their order, as JSON has them."""
+        return [_json(self.values[code]) for code in self.order()]
+
+
+def smallest(count: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest kind of code that tells so many values apart."""
+    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def value_text(value: Any) -> str:
+    """`(1, 2)` is `1,2`, as in a config that is printed."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(value_text, value))
+    return str(value)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _exact(value: Any) -> bool:
+    return bool(abs(value) <= _LARGEST_NUMBER)
+
+
+def _json(value: Any) -> Any:
+    if value is None or type(value) is bool or (type(value) in (int, float) and _exact(value)):
+        return value
+    return value_text(value)
+
+
+def numbers_of(config_ids: Sequence[str]) -> Ids:
+    """Ids are 16 hexadecimal digits; any other text is hashed to as many."""
+    try:
+        packed = bytes.fromhex("".join(config_ids))
+        if len(packed) == 8 * len(config_ids) and set(map(len, config_ids)) <= {_HEX_DIGITS}:
+            return np.frombuffer(packed, ">u8").astype(np.uint64)
+    except ValueError:
+        pass
+    return np.array([number_of(id) for id in config_ids], dtype=np.uint64)
+
+
+def number_of(config_id: str) -> int:
+    try:
+        packed = bytes.fromhex(config_id)
+    except ValueError:
+        packed = b""
+    if len(packed) != 8 or len(config_id) != _HEX_DIGITS:
+        packed = blake2b(config_id.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(packed, "big")
+
+
+class LatestRows:
+    """Finds configs among millions of rows: most of them sorted, the newest in a dict."""
+
+    def __init__(self) -> None:
+        self._ids: Ids = np.zeros(0, dtype=np.uint64)
+        self._rows: Rows = np.zeros(0, dtype=np.uint32)
+        self._newest: dict[int, int] = {}
+        self._unsorted: Ids | None = None
+        self._count = 0
+
+    @classmethod
+    def of(cls, ids: Ids) -> LatestRows:
+        """Sorted when the first one is added: whoever only looks need not wait for it."""
+        found = cls()
+        found._count = len(ids)
+        found._unsorted = ids
+        return found
+
+    def find(self, number: int) -> int | None:
+        """The latest row of a config."""
+        if (row := self._newest.get(number)) is not None:
+            return row
+        if self._unsorted is not None:
+            found = np.flatnonzero(self._unsorted == np.uint64(number))
+            return int(found[-1]) if len(found) else None
+        rows = self._sorted(np.array([number], dtype=np.uint64))
+        return int(rows[0]) - 1 if rows[0] else None
+
+    def add(self, ids: Ids) -> Rows:
+        """Appends rows; for each, the number of the row it replaces plus one, 0 for none."""
+        if self._unsorted is not None:
+            known, self._unsorted = self._unsorted, None
+            self._sort(known, np.arange(len(known), dtype=np.uint32))
+        replaces = self._sorted(ids)
+        newest = self._newest
+        for at, number in enumerate(ids.tolist()):
+            row = newest.get(number)
+            if row is not None:
+                replaces[at] = row + 1
+            newest[number] = self._count + at
+        self._count += len(ids)
+        if len(newest) > max(_FEWEST_UNSORTED, len(self._ids)):
+            self._sort(
+                np.concatenate([self._ids, np.fromiter(newest, np.uint64, len(newest))]),
+                np.concatenate([self._rows, np.fromiter(newest.values(), np.uint32, len(newest))]),
+            )
+            self._newest = {}
+        return replaces
+
+    def _sorted(self, ids: Ids) -> Rows:
+        """Row plus one of each among those that are sorted."""
+        found = np.zeros(len(ids), dtype=np.uint32)
+        if len(self._ids):
+            at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+            same = self._ids[at] == ids
+            found[same] = self._rows[at[same]] + 1
+        return found
+
+    def _sort(self, ids: Ids, rows: Rows) -> None:
+        """Of the rows of one config only the latest is kept."""
+        order = np.lexsort((rows, ids))
+        ids, rows = ids[order], rows[order]
+        last = np.append(ids[1:] != ids[:-1], True) if len(ids) else np.zeros(0, dtype=bool)
+        self._ids, self._rows = ids[last], rows[last]
 
 
 @dataclass(frozen=True)
@@ -137,8 +335,21 @@ class TrialColumns:
         found[replaced[replaced > 0] - 1] = False
         return found
 
+    def measured(self) -> npt.NDArray[np.bool_]:
+        """True for rows of a config that works and has a time."""
+        works = np.isin(self.column("status"), MEASURED)
+        return np.asarray(works & (self.column("median_ns") > 0))
+
     def row_of(self, config_id: str | None) -> int | None:
         return None if config_id is None else self.latest.find(number_of(config_id))
+
+    def rows_of_run(self, run_id: str) -> list[int]:
+        """The rows that one run appended, in their order."""
+        if run_id not in self.runs.values:
+            return []
+        code = self.runs.values.index(run_id)
+        rows: list[int] = np.flatnonzero(self.column("run") == code).tolist()
+        return rows
 
     def status_counts(self) -> dict[str, int]:
         counts = np.bincount(self.column("status")[self.standing()], minlength=len(STATUSES))
@@ -271,8 +482,6 @@ def _status_codes(statuses: Sequence[str]) -> Array:
 
 def first_line(text: str) -> str:
     """What there is to read of an error before one asks for the rest."""
-    if not text:
-        return ""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line[:LONGEST_ERROR]
 

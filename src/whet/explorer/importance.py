@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from whet.explorer.columns import MEASURED, TrialColumns
+from whet.explorer.columns import TrialColumns
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -35,9 +35,8 @@ def importance(columns: TrialColumns, seed: int = 0) -> list[dict[str, Any]]:
     what chance alone would give; `low` and `high` enclose it with 95 %. `total` is what is left
     to it where all others are fixed, None where no two configs differ in it alone. Parameters may
     act together, so that shares need not add up to one."""
-    status, medians = columns.column("status"), columns.column("median_ns")
-    standing = columns.standing()
-    works = np.isin(status, MEASURED) & standing & (medians > 0)
+    medians, standing = columns.column("median_ns"), columns.standing()
+    works = columns.measured() & standing
     rows = np.flatnonzero(works)
     rng = np.random.default_rng(seed)
     if len(rows) > MOST_ROWS:

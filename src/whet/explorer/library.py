@@ -1,4 +1,4 @@
-"""`Library`: every workload there is to look at."""
+"""`Library`: every workload there is to look at, and `StorePlace`, where they come from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 
 from whet._version import __version__
 from whet.core.miss import Miss
-from whet.explorer.opening import StorePlace
-from whet.explorer.roofline import Roofline
 from whet.explorer.stored import StoreSubject
-from whet.explorer.subject import NotThereError, OriginName, Subject, workload_json
+from whet.explorer.subject import NotThereError, OriginName, Roofline, Subject, workload_json
 from whet.explorer.tabled import subjects_of
 from whet.replay.table import Table
-from whet.store import OverlayStore, StoreReader, WorkloadSummary
+from whet.store import (
+    OverlayStore,
+    StoreReader,
+    WorkloadSummary,
+    is_missing,
+    open_if_there,
+    store_place,
+)
 from whet.store.growth import FileState, file_state
 from whet.store.scanning import status_counts
 
@@ -24,6 +29,30 @@ from whet.store.scanning import status_counts
 MOST_ROWS = 2_000_000
 # A list of workloads that takes longer is not made anew for every trial of a run that goes on.
 LONG_S = 0.05
+
+
+class StorePlace:
+    def __init__(self, where: str | None, bundle: str | None = None) -> None:
+        self._where = where
+        self._bundle = bundle
+        self._lock = threading.Lock()
+        self._missing = is_missing(where)
+        self._store: StoreReader = open_if_there(where, bundle=bundle, direct=True)
+
+    @property
+    def location(self) -> str:
+        return store_place(self._where)
+
+    @property
+    def store(self) -> StoreReader:
+        """As it is now, read only."""
+        with self._lock:
+            missing = is_missing(self._where)
+            if missing != self._missing or self._store.replaced:
+                opened = open_if_there(self._where, bundle=self._bundle, direct=True)
+                self._store.close()
+                self._store, self._missing = opened, missing
+            return self._store
 
 
 class Library:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,26 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from whet.core.errors import WhetError
-from whet.explorer.comparing import compare_json
-from whet.explorer.details import stage_text, trial_json
-from whet.explorer.frontiers import Knobs, frontier_json
+from whet.explorer import STATIC
+from whet.explorer.answers import (
+    Knobs,
+    compare_json,
+    frontier_json,
+    run_json,
+    runs_json,
+    simulated_json,
+    stage_text,
+    strategies_json,
+    timeline_json,
+    trial_json,
+)
 from whet.explorer.guard import INERT, Guard
 from whet.explorer.importance import importance
 from whet.explorer.library import Library
-from whet.explorer.live import events
-from whet.explorer.runs import runs_json, timeline_json
-from whet.explorer.searching import run_json, simulated_json, strategies_json
 from whet.explorer.subject import AbsentError, NotThereError, Subject
+from whet.store import StoreReader
+from whet.store.growth import GrowthWatch
 
-STATIC = Path(__file__).parent / "static"
 _TYPES = {
     ".css": "text/css",
     ".html": "text/html",
@@ -36,6 +46,12 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _BINARY = "application/octet-stream"
+
+# How often the store is looked at, and how long a page is left alone after it was told something:
+# drawing takes time of the machine that tunes. A sign of life now and then shows a reader gone.
+PERIOD_S = 0.15
+PAUSE_S = 0.75
+SILENCE_S = 15.0
 
 
 class AsciiJson(JSONResponse):
@@ -221,3 +237,60 @@ async def _told(request: Request, error: Exception) -> Response:
 async def _not_there(request: Request, error: Exception) -> Response:
     answer: dict[str, Any] = {"error": f"there is nothing at {request.url.path}"}
     return AsciiJson(answer, status_code=404)
+
+
+async def events(library: Library, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
+    watched = _Watched(library)
+    await asyncio.to_thread(watched.news)  # from here on nothing is missed
+    yield ": the explorer is watching\n\n"
+    said = time.monotonic()
+    while not await gone():
+        news = await asyncio.to_thread(watched.news)
+        for told in news:
+            yield f"data: {json.dumps(told)}\n\n"
+        if not news and time.monotonic() - said > SILENCE_S:
+            yield ": still here\n\n"
+            news = [{}]
+        if news:
+            said = time.monotonic()
+        await asyncio.sleep(PAUSE_S if news else PERIOD_S)
+
+
+class _Watched:
+    """Whichever store is at the place that the library looks at."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._store: StoreReader | None = None
+        self._watch: GrowthWatch | None = None
+
+    def news(self) -> list[dict[str, Any]]:
+        try:
+            return self._news()
+        except WhetError as error:  # the store may be in the middle of being replaced
+            return [{"workload": None, "error": str(error)}]
+
+    def _news(self) -> list[dict[str, Any]]:
+        store = self._library.store
+        if store is None:
+            return []
+        if store is not self._store or self._watch is None:
+            fresh = self._watch is not None
+            self._store, self._watch = store, GrowthWatch(store)
+            return [{"workload": None}] if fresh else []
+        grown = self._watch.changes()
+        if grown is None:
+            return []
+        if not grown:
+            return [{"workload": None}]
+        return [_growth_json(store, id, rows) for id, rows in grown.items()]
+
+
+def _growth_json(store: StoreReader, id: str, rows: int) -> dict[str, Any]:
+    best = store.best(id)
+    return {
+        "workload": id,
+        "rows_total": rows,
+        "best": None if best is None else best.median_ns,
+        "at": time.time(),
+    }

@@ -17,15 +17,15 @@ from whet.core.run import Outcome, Run, chosen_by, speedup_over
 from whet.core.timeline import Timeline
 from whet.core.trial import Trial, new_id
 from whet.explorer import column_file
-from whet.explorer.columns import MEASURED, Remarkable, TrialColumns
-from whet.explorer.halves import SecondHalf
-from whet.explorer.roofline import Roofline
+from whet.explorer.column_file import SecondHalf
+from whet.explorer.columns import Remarkable, TrialColumns
 from whet.explorer.subject import (
     AbsentError,
     ColumnReading,
     NotThereError,
     OriginName,
     Recorded,
+    Roofline,
     Subject,
     best_json,
     first_json,
@@ -309,9 +309,7 @@ class StoreSubject(Subject):
         if self._columns is None or not self._columns.rows:
             return None
         columns = self._columns
-        counted = columns.standing() & np.isin(columns.column("status"), MEASURED)
-        medians = columns.column("median_ns")[counted]
-        medians = medians[~np.isnan(medians)]
+        medians = columns.column("median_ns")[columns.standing() & columns.measured()]
         return float(np.median(medians)) if len(medians) else None
 
     def _product(self, size: int | None) -> str | None:

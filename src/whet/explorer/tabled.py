@@ -13,11 +13,11 @@ from whet.core.lazy import cached_property
 from whet.core.timing import Timing, median_interval
 from whet.core.trial import Cost, Trial
 from whet.explorer.columns import UNTRIED, Remarkable, TrialColumns
-from whet.explorer.roofline import Roofline
 from whet.explorer.subject import (
     ColumnReading,
     NotThereError,
     Recorded,
+    Roofline,
     Subject,
     best_json,
     first_json,

@@ -221,7 +221,7 @@ def test_a_password_is_never_printed(
 
 
 def test_the_explorer_shows_what_the_server_has(url: str) -> None:
-    from whet.explorer.opening import StorePlace
+    from whet.explorer.library import StorePlace
 
     fill(url)
     place = StorePlace(url, None)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whet.cli.arguments.options import resolved
-from whet.explorer.library import Library
-from whet.explorer.opening import StorePlace
+from whet.explorer.library import Library, StorePlace
 from whet.replay import read_table, shipped
 from whet.replay.table import Table
 

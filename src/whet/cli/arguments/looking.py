@@ -11,7 +11,7 @@ from whet.cli.arguments.reading import NothingKnownError, problem_text
 from whet.cli.arguments.sources import known_names, named
 from whet.cli.terminal.output import count_text, page, printable, wrap
 from whet.core.errors import UsageError, did_you_mean
-from whet.explorer.drawing.grid import HeatAxis, HeatGrid
+from whet.explorer.drawings import HeatAxis, HeatGrid
 from whet.explorer.library import Library
 from whet.explorer.subject import Subject
 from whet.replay import read_table

@@ -34,8 +34,7 @@ def history(
     from whet.cli.terminal.output import page, print_json, print_lines
     from whet.cli.text.drawings import curves_of, run_lines
     from whet.core.errors import UsageError
-    from whet.explorer.drawing.grid import Convergence
-    from whet.explorer.searching import rows_of_run
+    from whet.explorer.drawings import Convergence
 
     found = looked_at(name, store, None)
     runs = [one for one in found.subject.runs() if run is None or one.id.startswith(run)]
@@ -43,7 +42,7 @@ def history(
         what = "no tuning run" if run is None else f"no run has an id starting with '{run}'"
         raise UsageError(f"{what} of {found.subject.workload.kernel} in the store")
     trials = found.subject.read().columns
-    curves = {one.id: Convergence.of(trials, rows_of_run(trials, one.id)) for one in runs}
+    curves = {one.id: Convergence.of(trials, trials.rows_of_run(one.id)) for one in runs}
     if json:
         told = [_json(one, curves[one.id]) for one in runs]
         print_json({"v": 1, "workload": found.subject.workload.to_json(), "runs": told})

@@ -36,8 +36,7 @@ def space(
     from whet.cli.terminal.output import columns, print_json, print_lines
     from whet.cli.terminal.painting import painter
     from whet.cli.text.drawings import grid_json
-    from whet.explorer.drawing.grid import grid_of
-    from whet.explorer.drawing.text import heat_lines, places_for
+    from whet.explorer.drawings import grid_of, heat_lines, places_for
 
     found = looked_at(name, store, table)
     trials = found.subject.read().columns

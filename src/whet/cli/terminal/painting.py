@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from whet.cli.terminal.output import colour_wanted
-from whet.explorer.drawing.svg import colour
+from whet.explorer.drawings import colour
 
 
 def painter() -> Callable[[str, float], str] | None:

@@ -26,10 +26,16 @@ from whet.cli.terminal.painting import painter
 from whet.core.config import Config
 from whet.core.run import Run
 from whet.explorer.columns import STATUSES, TrialColumns
-from whet.explorer.drawing.grid import Convergence, HeatGrid, grid_of
-from whet.explorer.drawing.text import bars, curve_lines, heat_lines, places_for
+from whet.explorer.drawings import (
+    Convergence,
+    HeatGrid,
+    bars,
+    curve_lines,
+    grid_of,
+    heat_lines,
+    places_for,
+)
 from whet.explorer.importance import importance
-from whet.explorer.searching import rows_of_run
 from whet.explorer.subject import Subject
 
 MOST_REASONS, MOST_PARAMETERS = 3, 8
@@ -103,7 +109,7 @@ def show_lines(subject: Subject, told: Mapping[str, Any]) -> list[str]:
         lines += ["", *heat_lines(readable(grid), columns(), painter())]
     run = next(iter(subject.runs()), None)
     if run is not None:
-        curve = Convergence.of(trials, rows_of_run(trials, run.id))
+        curve = Convergence.of(trials, trials.rows_of_run(run.id))
         if curve.final_ns is not None:
             lines += ["", f"run {run.id[:8]}: the best so far, in % of {ns_text(curve.final_ns)}"]
             lines += curve_lines(curve, curve.final_ns, width, height=5)

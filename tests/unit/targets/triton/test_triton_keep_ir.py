@@ -10,7 +10,7 @@ import triton.language as tl
 
 import whet
 from whet.core.intermediate import keep_stages, kept_stages
-from whet.explorer.details import stage_text, trial_json
+from whet.explorer.answers import stage_text, trial_json
 from whet.explorer.library import Library
 from whet.explorer.subject import NotThereError
 from whet.store import open_store

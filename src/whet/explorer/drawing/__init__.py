@@ -1,1 +1,0 @@
-"""Drawings without a browser's help: SVG for notebooks, characters for terminals."""
